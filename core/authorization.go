@@ -34,10 +34,14 @@ func (p *Pipeline) authorization(ctx context.Context, r *Request) error {
 func (p *Pipeline) reauthorize(ctx context.Context, r *Request, turn func(context.Context) (func(), error)) error {
 	asking := policy.InTurn(ctx, turn)
 	r.Tip = p.committer.Tip()
-	if err := p.impersonation(asking, r); err != nil {
-		return err
+	err := p.impersonation(asking, r)
+	if err == nil {
+		err = p.authorized(asking, r)
 	}
-	if err := p.authorized(asking, r); err != nil {
+	if ctx.Err() != nil {
+		return read.ErrGone // the stream ended before there was a decision
+	}
+	if err != nil {
 		return err
 	}
 	return p.arrive(ctx, r)

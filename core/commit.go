@@ -76,15 +76,6 @@ func (p *Pipeline) commit(ctx context.Context, r *Request) error {
 	return p.reader.AnswerObject(&r.Call, w.Code, o.JSON)
 }
 
-// sendBackNow returns where a request that has waited for its turn goes back to: with the newest tip.
-func (p *Pipeline) sendBackNow(r *Request, back *call.Again) *call.Again {
-	tip := p.committer.Tip()
-	if tip.Revision() <= back.Tip.Revision() {
-		return back
-	}
-	return r.SendBack(tip)
-}
-
 // stale handles a write whose checks failed. If there is a newer tip, the request goes back with it.
 func (p *Pipeline) stale(r *Request, w *edit.Write, stale *commit.Stale) error {
 	tip := p.committer.Tip()

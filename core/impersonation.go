@@ -48,7 +48,6 @@ func (p *Pipeline) impersonation(ctx context.Context, r *Request) error {
 	return nil
 }
 
-// impersonates reports whether the headers ask for impersonation.
 func impersonates(h http.Header) bool {
 	for name := range h {
 		if name == authenticationv1.ImpersonateUserHeader || name == authenticationv1.ImpersonateGroupHeader ||

@@ -53,7 +53,6 @@ var path = [...]stage{
 	{"answer", reads, (*Pipeline).answer},                  // reads, virtual resources, other paths, and deletes of collections
 }
 
-// stage is one step of the pipeline.
 type stage struct {
 	name string
 	when span
@@ -72,17 +71,13 @@ const (
 // maxRounds bounds how often a request is sent back because of conflicts.
 const maxRounds = 32
 
-// run takes a request through its stages.
-func (p *Pipeline) run(r *Request) error { return p.runFrom(r, "connection") }
-
 // runFrom takes a request through its stages, from the named one on. Reads skip the stages of writes, and writes
 // those of reads. A write that meets a conflict goes back, to impersonation if the policy has changed, else to
 // decode; from then on it takes turns with other writes of the object that met conflicts. A refusal is final only on
 // a confirmed tip.
 func (p *Pipeline) runFrom(r *Request, stage string) error {
-	rounds := 0
 	defer r.endTurn()
-	for i := index(stage); i < len(path); {
+	for i, rounds := index(stage), 0; i < len(path); {
 		s := &path[i]
 		if s.when == writes && !r.Write || s.when == reads && r.Write {
 			i++
@@ -106,13 +101,15 @@ func (p *Pipeline) runFrom(r *Request, stage string) error {
 			continue
 		case errors.As(err, &back):
 			if rounds++; rounds > maxRounds {
-				return r.Contended()
+				return status.Modified(r.Resource(), r.Key.Name)
 			}
 			if r.turn == nil && r.Stage == "commit" && r.write == nil {
 				if r.turn, err = p.turns.Take(ctx, r.Key); err != nil {
 					return err
 				}
-				back = p.sendBackNow(r, back)
+				if tip := p.committer.Tip(); tip.Revision() > back.Tip.Revision() {
+					back = r.SendBack(tip)
+				}
 			}
 			r.Tip = back.Tip
 		default:
@@ -149,7 +146,6 @@ func (p *Pipeline) confirmRefusal(ctx context.Context, r *Request) (*commit.Tip,
 	return tip, nil
 }
 
-// index returns the position of a stage in path.
 func index(name string) int {
 	for i := range path {
 		if path[i].name == name {
@@ -260,7 +256,6 @@ func (p *Pipeline) NotReady() { p.surface.NotReady() }
 // Drain ends all watches, each with a bookmark if its client accepts bookmarks. Other requests are served as before.
 func (p *Pipeline) Drain() { p.reader.Drain() }
 
-// newRequest returns a request of a call.
 func newRequest(c call.Call) *Request {
 	r := &Request{Call: c}
 	r.Draft.Call = &r.Call
@@ -292,7 +287,7 @@ func (p *Pipeline) ServeHTTP(w http.ResponseWriter, h *http.Request) {
 			r.Cancel()
 		}
 	}()
-	if err := p.run(r); err != nil {
+	if err := p.runFrom(r, "connection"); err != nil {
 		p.fail(r, err)
 		p.remember(r, err)
 	}

@@ -29,7 +29,6 @@ type labels struct {
 	code                                                       int
 }
 
-// instruments are the metrics of one combination of labels.
 type instruments struct {
 	total    prometheus.Counter
 	duration prometheus.Observer
@@ -102,23 +101,14 @@ func labelsOf(c *call.Call, t *virtual.Table) labels {
 // verbOf returns kube-apiserver's verb label of a request for a resource.
 func verbOf(c *call.Call) string {
 	switch c.Info.Verb {
-	case "get":
-		return endpoints.MethodGet
 	case "list":
 		return endpoints.MethodList
 	case "watch":
 		return endpoints.MethodWatch
-	case "create":
-		return endpoints.MethodPost
-	case "update":
-		return endpoints.MethodPut
 	case "patch":
 		if mediaType := c.HTTP.Header.Get("Content-Type"); strings.HasPrefix(mediaType, "application/apply-patch+") {
 			return endpoints.MethodApply
 		}
-		return endpoints.MethodPatch
-	case "delete", "deletecollection":
-		return endpoints.MethodDelete
 	}
 	return verbOfMethod(c.HTTP.Method)
 }

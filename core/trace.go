@@ -28,7 +28,7 @@ func (p *Pipeline) Explain(ctx context.Context, asker *call.Call, q *http.Reques
 		r.Info = authorizeOnly
 		err = p.onlyAuthorize(ctx, r)
 	} else {
-		err = p.run(r)
+		err = p.runFrom(r, "connection")
 	}
 	if r.Cancel != nil {
 		r.Cancel()

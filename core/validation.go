@@ -53,7 +53,6 @@ func (p *Pipeline) validation(ctx context.Context, r *Request) error {
 	return nil
 }
 
-// operation returns the admission operation of the write.
 func (r *Request) operation() policy.Operation {
 	switch {
 	case r.Creates():

@@ -122,19 +122,26 @@ func (o *serveOptions) serve(cmd *cobra.Command) error {
 	config.Dir, config.OpenLog, config.AuditFile = dir.Path(), dir.OpenLog, dir.Path("audit", "audit.log")
 	config.Authentication.FailuresFile = dir.Path("audit", "authentication-failures.log")
 	config.Metrics.MustRegister(dir.Metrics()...)
+	config.Stopping = stop // so that a signal while the plane stops after a failure ends the process
 	p, err := plane.New(ctx, config)
 	if err != nil {
 		return o.ended(ctx, cmd, err)
 	}
 	defer p.Close()
+	running, end := context.WithCancel(ctx)
+	greeted := make(chan struct{})
 	go func() {
+		defer close(greeted)
 		select {
 		case <-p.Ready():
 			o.greet(cmd, p, dir.Path())
-		case <-ctx.Done():
+		case <-running.Done():
 		}
 	}()
-	return o.ended(ctx, cmd, p.Run(ctx))
+	err = p.Run(ctx)
+	end()
+	<-greeted
+	return o.ended(ctx, cmd, err)
 }
 
 // config returns the configuration of the flags, except for the parts in the data directory. It returns an error for
@@ -177,7 +184,7 @@ func (o *serveOptions) config(cmd *cobra.Command, logger *slog.Logger) (c plane.
 	if err != nil {
 		return c, err
 	}
-	c.Prepare, c.Beside = watch.begin, watch.run
+	c.Prepare, c.Beside, c.BesideName = watch.begin, watch.run, "policy watch"
 	return c, nil
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"sort"
-	"stele.dev/stele/policy/rights"
 	"strings"
 	"time"
 
@@ -19,17 +18,18 @@ import (
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/core/turns"
 	"stele.dev/stele/core/virtual"
+	"stele.dev/stele/policy/rights"
 	"stele.dev/stele/projections/policies"
 )
 
-// service answers questions of
+// service answers access reviews and access differences.
 type service struct {
 	*read.Reader
-	// turns are taken by questions: their cost grows with the number of rules, and with how these overlap.
+	// turns limits the questions that are answered at once: their cost grows with the number of rules and their overlaps.
 	turns turns.Turns
 }
 
-// New returns the rows of access reviews and access differences.
+// New returns the virtual resources of access reviews and access differences.
 func New(rd *read.Reader) []*virtual.Resource {
 	v := &service{rd, turns.New()}
 	return []*virtual.Resource{
@@ -40,10 +40,10 @@ func New(rd *read.Reader) []*virtual.Resource {
 
 var version = schema.GroupVersion{Group: Group, Version: Version}
 
-// question is a kind that is asked by creating it, and not stored.
+// question is a kind of question. A client creates an object of it to get an answer; the object is not stored.
 type question struct{ schema.GroupVersionKind }
 
-// serve answers a question with what answer returns.
+// serve returns a handler that answers a question with the result of answer.
 func (v *service) serve(q question, answer func(context.Context, *call.Call, question) (any, error)) func(context.Context, *call.Call) error {
 	return func(ctx context.Context, c *call.Call) error {
 		f, err := negotiate.Plain(c.HTTP)
@@ -58,12 +58,13 @@ func (v *service) serve(q question, answer func(context.Context, *call.Call, que
 	}
 }
 
-// invalid is the answer to a question that makes no sense.
+// invalid returns the error for a question with invalid fields.
 func (q question) invalid(errs ...*field.Error) error {
 	return status.Invalid(q.GroupKind(), "", errs)
 }
 
-// tooMuch is the answer to a question about rules that would take too long, where that is the error.
+// tooMuch converts [rights.ErrIntricate], which means that the answer would take too long, to a Status. It returns other
+// errors unchanged.
 func (q question) tooMuch(err error) error {
 	if errors.Is(err, rights.ErrIntricate) {
 		return q.invalid(field.Invalid(field.NewPath("spec"), field.OmitValueType{}, err.Error()))
@@ -71,16 +72,16 @@ func (q question) tooMuch(err error) error {
 	return err
 }
 
-// lawful is a policy that was in force, as what it allows.
-type lawful struct {
+// policyRights is a policy that was in force, with its access rules.
+type policyRights struct {
 	*past.Rights
 	State
-	// at is where its activation is in the history of the tip.
+	// at is the index of the policy's activation in the history of the tip.
 	at int
 }
 
-// rightsAt are those that were in force at a revision, or a time.
-func (v *service) rightsAt(ctx context.Context, c *call.Call, revision uint64, at string) (*lawful, error) {
+// rightsAt returns the policy in force at a revision or a time.
+func (v *service) rightsAt(ctx context.Context, c *call.Call, revision uint64, at string) (*policyRights, error) {
 	revision, err := v.AskedMoment(ctx, c, revision, at)
 	if err != nil {
 		return nil, err
@@ -90,14 +91,14 @@ func (v *service) rightsAt(ctx context.Context, c *call.Call, revision uint64, a
 	if n == 0 {
 		return nil, status.Expired("no policy was in force at revision %d: the first is since revision %d", revision, history[0].Revision)
 	}
-	l := &lawful{at: n - 1}
+	l := &policyRights{at: n - 1}
 	in := history[l.at]
 	l.State = State{Revision: revision, Policy: in.Digest.String(), PolicyRevision: in.Revision}
 	l.Rights, err = v.Past.Rights(ctx, c.Tip, in)
 	return l, err
 }
 
-// whoCan lists whom the policy lets do something, and since when.
+// whoCan answers an access review: the subjects that may do something, and since when.
 func (v *service) whoCan(ctx context.Context, c *call.Call, kind question) (any, error) {
 	review := &Review{}
 	if err := v.DecodeBody(ctx, c, kind.GroupVersionKind, review); err != nil {
@@ -113,7 +114,7 @@ func (v *service) whoCan(ctx context.Context, c *call.Call, kind question) (any,
 		return nil, err
 	}
 	defer done()
-	law, err := v.rightsAt(ctx, c, s.Revision, s.Time)
+	inForce, err := v.rightsAt(ctx, c, s.Revision, s.Time)
 	if err != nil {
 		return nil, kind.tooMuch(err)
 	}
@@ -122,8 +123,8 @@ func (v *service) whoCan(ctx context.Context, c *call.Call, kind question) (any,
 		if s.Subresource != "" {
 			resource += "/" + s.Subresource
 		}
-		if has, hint := law.Served.Find(s.Group, resource); !has {
-			text := fmt.Sprintf("the policy in force at revision %d has no such resource in the group %q", law.Revision, s.Group)
+		if has, hint := inForce.Served.Find(s.Group, resource); !has {
+			text := fmt.Sprintf("the policy in force at revision %d has no such resource in the group %q", inForce.Revision, s.Group)
 			if hint != "" {
 				text += ": " + hint
 			}
@@ -132,17 +133,17 @@ func (v *service) whoCan(ctx context.Context, c *call.Call, kind question) (any,
 	}
 	q := rights.Question{Verb: s.Verb, Path: s.Path, Group: s.Group, Resource: s.Resource, Subresource: s.Subresource, Name: s.Name, Namespace: s.Namespace, AnyNamespace: s.AnyNamespace}
 	if q.Group == "" && q.Resource == "namespaces" && q.Namespace == "" && !q.AnyNamespace {
-		q.Namespace = q.Name // as of a request for it
+		q.Namespace = q.Name // as in a request for a namespace
 	}
-	found := law.WhoCan(&q)
-	review.Status = ReviewStatus{State: law.State, Authorizers: law.Chain(), Holders: []Holder{}, Denies: found.Denies, Outsiders: found.Outsiders}
+	found := inForce.WhoCan(&q)
+	review.Status = ReviewStatus{State: inForce.State, Authorizers: inForce.Chain(), Holders: []Holder{}, Denies: found.Denies, Outsiders: found.Outsiders}
 	for _, h := range found.Holders {
 		review.Status.Holders = append(review.Status.Holders, Holder{Holder: h})
 	}
-	return review, v.since(ctx, c, law, review.Status.Holders)
+	return review, v.since(ctx, c, inForce, review.Status.Holders)
 }
 
-// checkWhoCan tells what is wrong with a question.
+// checkWhoCan returns the errors in the spec of an access review.
 func checkWhoCan(s *ReviewSpec) (errs field.ErrorList) {
 	at := field.NewPath("spec")
 	if s.Verb == "" {
@@ -180,13 +181,13 @@ func oneMoment(at *field.Path, revision uint64, time string) (errs field.ErrorLi
 	return errs
 }
 
-// activationsAsked bounds how far back it is looked since when somebody has had something.
+// activationsAsked is the largest number of activations that since examines.
 const activationsAsked = 64
 
-// since finds since when holders have had what they have: it looks at one activation before the other, as
-// long as somebody had it.
-func (v *service) since(ctx context.Context, c *call.Call, law *lawful, holders []Holder) error {
-	history := c.Tip.Policies.History[:law.at+1]
+// since sets since when each holder has the access. It goes back from activation to activation until no holder had the
+// access.
+func (v *service) since(ctx context.Context, c *call.Call, inForce *policyRights, holders []Holder) error {
+	history := c.Tip.Policies.History[:inForce.at+1]
 	open := []int{}
 	for i := range holders {
 		if !holders[i].Denied {
@@ -198,21 +199,21 @@ func (v *service) since(ctx context.Context, c *call.Call, law *lawful, holders 
 		holders[i].Since = &Since{Revision: at.Revision, Time: t.UTC().Format(time.RFC3339Nano), Policy: at.Digest.String(), Actor: at.Actor, AtLeast: atLeast}
 		return err
 	}
-	at := law.at
+	at := inForce.at
 	stopped := false
 	for ; at > 0 && len(open) > 0; at-- {
-		if stopped = law.at-at >= activationsAsked; stopped {
+		if stopped = inForce.at-at >= activationsAsked; stopped {
 			break
 		}
 		then, err := v.Past.Rights(ctx, c.Tip, history[at-1])
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if stopped = err != nil; stopped { // what it was is not in the log any more
+		if stopped = err != nil; stopped { // the policy is no longer in the log
 			v.Logger.Warn("a policy of the past cannot be read", "revision", history[at-1].Revision, "error", err)
 			break
 		}
-		still, kept := open[:0], law.Rights.Against(then.Rights)
+		still, kept := open[:0], inForce.Rights.Against(then.Rights)
 		for _, i := range open {
 			held, err := kept.Held(ctx, &holders[i].Holder)
 			if ctx.Err() != nil {
@@ -236,7 +237,7 @@ func (v *service) since(ctx context.Context, c *call.Call, law *lawful, holders 
 	return nil
 }
 
-// difference says who gained or lost what.
+// difference answers an access difference: the subjects that gained or lost access.
 func (v *service) difference(ctx context.Context, c *call.Call, kind question) (any, error) {
 	d := &Difference{}
 	if err := v.DecodeBody(ctx, c, kind.GroupVersionKind, d); err != nil {
@@ -252,7 +253,7 @@ func (v *service) difference(ctx context.Context, c *call.Call, kind question) (
 	}
 	sides := []struct {
 		at    *field.Path
-		of    *Side
+		spec  *Side
 		state *State
 	}{{at.Child("from"), &d.Spec.From, &d.Status.From}, {at.Child("to"), &d.Spec.To, &d.Status.To}}
 	done, err := v.turns.Take(ctx)
@@ -260,40 +261,40 @@ func (v *service) difference(ctx context.Context, c *call.Call, kind question) (
 		return nil, err
 	}
 	defer done()
-	var of [2]*rights.Rights
+	var both [2]*rights.Rights
 	for i, side := range sides {
-		errs = append(errs, oneMoment(side.at, side.of.Revision, side.of.Time)...)
-		if side.of.Access == nil {
+		errs = append(errs, oneMoment(side.at, side.spec.Revision, side.spec.Time)...)
+		if side.spec.Access == nil {
 			continue
 		}
-		if side.of.Revision != 0 || side.of.Time != "" {
+		if side.spec.Revision != 0 || side.spec.Time != "" {
 			errs = append(errs, field.Forbidden(side.at.Child("access"), "may not be given together with a revision or a time"))
 		}
 		var err error
-		if of[i], err = rights.New(side.of.Access); err != nil {
+		if both[i], err = rights.New(side.spec.Access); err != nil {
 			errs = append(errs, field.Invalid(side.at.Child("access"), field.OmitValueType{}, err.Error()))
 		}
-		side.of.Access = nil // it need not come back
+		side.spec.Access = nil // the answer does not repeat it
 	}
 	if len(errs) > 0 {
 		return nil, kind.invalid(errs...)
 	}
 	for i, side := range sides {
-		if of[i] != nil {
+		if both[i] != nil {
 			continue
 		}
-		law, err := v.rightsAt(ctx, c, side.of.Revision, side.of.Time)
+		inForce, err := v.rightsAt(ctx, c, side.spec.Revision, side.spec.Time)
 		if err != nil {
 			return nil, kind.tooMuch(err)
 		}
-		of[i], *side.state = law.Rights.Rights, law.State
+		both[i], *side.state = inForce.Rights.Rights, inForce.State
 	}
 	selection := rights.Selection{Subjects: d.Spec.Subjects, AnyNamespace: d.Spec.Namespace == nil}
 	if d.Spec.Namespace != nil {
 		selection.Namespace = *d.Spec.Namespace
 	}
-	d.Status.Chain = rights.ChainDifference(of[0], of[1])
-	if d.Status.Changes, err = rights.Difference(ctx, of[0], of[1], selection); err != nil {
+	d.Status.Chain = rights.ChainDifference(both[0], both[1])
+	if d.Status.Changes, err = rights.Difference(ctx, both[0], both[1], selection); err != nil {
 		return nil, kind.tooMuch(err)
 	}
 	if d.Status.Changes == nil {

@@ -8,8 +8,8 @@ import (
 	"stele.dev/stele/projections/history"
 )
 
-// warnOpened tells who proposes a policy of the kinds that would show more of their past than
-// they do, or did when there last was one of their name: their events are still in the log.
+// warnOpened warns of kinds whose past objects more users could read under the new policy than under the one in force.
+// A kind that is not in force is compared with the last one of its name, because its events are still in the log.
 func (w *push) warnOpened(ctx context.Context) error {
 	form := w.compiled.Form
 	for i := range form.Kinds {
@@ -32,8 +32,7 @@ func (w *push) warnOpened(ctx context.Context) error {
 	return nil
 }
 
-// lastKind is the kind of a resource that is not served, as it was when something was last written
-// of it; nil if nothing was.
+// lastKind returns the kind of a resource that is not served, as it was at the last write; nil if there was no write.
 func (w *push) lastKind(ctx context.Context, resource schema.GroupResource) (*policy.Kind, error) {
 	if err := w.Reader.History.Reach(ctx, w.c.Tip.Revision()); err != nil {
 		return nil, err

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"stele.dev/stele/policy/bundles"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -17,14 +16,14 @@ import (
 	"stele.dev/stele/core/negotiate"
 	"stele.dev/stele/core/parts"
 	"stele.dev/stele/core/status"
+	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/projections/policies"
 )
 
 // takesParts reports whether the request uploads parts of a policy.
 func (w *push) takesParts() bool { return w.c.Info.Name == Parts }
 
-// takeParts keeps the parts that a request uploads, until a policy is pushed that consists of
-// them.
+// takeParts stores uploaded parts, for a later push that names them.
 func (w *push) takeParts() error {
 	f, err := negotiate.Untyped(w.c.HTTP)
 	if err != nil {
@@ -59,8 +58,8 @@ func (w *push) takeParts() error {
 	return w.c.WriteJSON(f, http.StatusCreated, status.Success(http.StatusCreated))
 }
 
-// sourceOf puts together the source of a policy that is pushed. Parts are looked for in the log
-// and among those that were uploaded; an error names those that are in neither.
+// sourceOf returns the source of a pushed policy. Its parts were uploaded, or are in the log; an error names the parts
+// that are in neither.
 func (w *push) sourceOf(ctx context.Context) (*bundles.Source, error) {
 	source := &bundles.Source{Package: w.asked.Spec.Package}
 	var missing []metav1.StatusCause
@@ -81,13 +80,13 @@ func (w *push) sourceOf(ctx context.Context) (*bundles.Source, error) {
 				at := field.NewPath("spec", "files").Index(i).Child("parts").Index(j)
 				missing = append(missing, metav1.StatusCause{Type: metav1.CauseTypeFieldValueNotFound, Field: at.String(), Message: digest})
 			}
-			// Before anything is copied: a small request can name one part many times.
+			// Check before copying: a small request can name one part many times.
 			if size += len(part); size > bundles.MaxBytes {
 				return nil, status.TooLarge("the files have more than %d MiB", bundles.MaxBytes>>20)
 			}
 			contents = append(contents, part)
 		}
-		if len(missing) == 0 { // else there is no use for it
+		if len(missing) == 0 { // otherwise the source is not used
 			source.Files = append(source.Files, bundles.File{Path: f.Path, Data: slices.Concat(contents...)})
 		}
 	}
@@ -111,13 +110,13 @@ func (w *push) part(ctx context.Context, digest string) ([]byte, error) {
 	return w.c.Tip.Policies.Chunk(ctx, w.Log, d)
 }
 
-// lacksParts is the answer to a push whose parts have to be uploaded first.
+// lacksParts returns the error for a push whose parts must be uploaded first.
 func lacksParts(missing []metav1.StatusCause) error {
 	return status.PartsMissing(schema.GroupKind{Group: Group, Kind: Kind}, missing, fmt.Sprintf(
 		"%d parts of the files are not here: upload them to /apis/%s/%s/%s/%s, and push again", len(missing), Group, Version, Plural, Parts))
 }
 
-// dropParts forgets the uploaded parts of a policy that is in force: the log has them.
+// dropParts deletes the uploaded parts of the pushed policy, which the log has now.
 func (w *push) dropParts() {
 	if w.Parts == nil {
 		return
@@ -133,8 +132,8 @@ func (w *push) dropParts() {
 	w.Parts.Drop(all)
 }
 
-// answerPush writes the policy that was pushed: its files as they were sent, for one that was sent in parts
-// may be larger than anybody wants to read.
+// answerPush answers with the pushed policy. Files that were sent as parts are not written in full, because they may be
+// very large.
 func (w *push) answerPush(f negotiate.Format, code int, answer *Policy) error {
 	for _, file := range w.asked.Spec.Files {
 		if len(file.Parts) > 0 {

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"stele.dev/stele/policy/bundles"
-	"stele.dev/stele/policy/compile"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
@@ -19,11 +17,13 @@ import (
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/compile"
 	"stele.dev/stele/projections/policies"
 	"stele.dev/stele/schemas"
 )
 
-// push is a policy that is pushed, or parts of one. It lives as long as its call.
+// push is a request that pushes a policy, or uploads parts of one.
 type push struct {
 	*service
 	c        *call.Call
@@ -31,13 +31,13 @@ type push struct {
 	compiled *compile.Result // nil until it compiles
 }
 
-// decodePolicy is the stage decode of a policy: what was sent, and in place of what.
+// Decode decodes the policy, and checks spec.replaces.
 func (w *push) Decode(context.Context) error {
 	if w.Compile == nil {
 		return status.Unavailable("this replica does not compile policies")
 	}
 	if _, err := negotiate.Untyped(w.c.HTTP); err != nil {
-		return err // 406 before anything is done
+		return err // 406 before any work
 	}
 	if w.takesParts() {
 		if w.Parts == nil {
@@ -57,8 +57,8 @@ func (w *push) Decode(context.Context) error {
 	return nil
 }
 
-// compilePolicy is the stage schema of a policy: does it compile, and what would it open. The
-// first is done once, however often the request is sent back.
+// Validate compiles the policy, and warns of access that it adds. If the request runs again, the policy is not compiled
+// again.
 func (w *push) Validate(ctx context.Context) error {
 	if w.takesParts() {
 		return nil
@@ -79,8 +79,7 @@ func (w *push) Validate(ctx context.Context) error {
 	return w.warnOpened(ctx)
 }
 
-// compileAsked compiles what was pushed. Pushes take turns: the files of one may have hundreds of megabytes, of which
-// the request itself has only the digests.
+// compileAsked compiles the pushed policy. Pushes take turns, because the files of one may have hundreds of megabytes.
 func (w *push) compileAsked(ctx context.Context) (*compile.Result, error) {
 	done, err := w.compiling.Take(ctx)
 	if err != nil {
@@ -104,8 +103,7 @@ func (w *push) compileAsked(ctx context.Context) (*compile.Result, error) {
 	return compiled, nil
 }
 
-// commitPolicy is the stage commit of a policy: it comes in force in place of the one
-// that authorized the request.
+// Commit puts the policy in force, in place of the policy that authorized the request.
 func (w *push) Commit(ctx context.Context) error {
 	if w.takesParts() {
 		return w.takeParts()
@@ -120,7 +118,7 @@ func (w *push) Commit(ctx context.Context) error {
 		err = w.checkDropped(ctx, proposal)
 	}
 	if err != nil || w.c.Dry() {
-		// Nothing is appended, so nothing confirms the tip by itself.
+		// Nothing is appended that would confirm the tip.
 		if err := w.c.Confirm(ctx, w.Reader.Committer); err != nil {
 			return err
 		}
@@ -151,7 +149,7 @@ func (w *push) Commit(ctx context.Context) error {
 	case errors.As(err, &stale):
 		if tip := w.Reader.Committer.Tip(); tip.Revision() != w.c.Tip.Revision() {
 			w.c.Confirmed = true
-			return w.c.SendBack(tip) // if the policy is another: may they still
+			return w.c.SendBack(tip) // authorize again: the policy may be another
 		}
 		return status.Conflict(w.c.Resource(), proposal.Digest.String(), errors.New(stale.Reason))
 	case err != nil:
@@ -165,8 +163,8 @@ func (w *push) Commit(ctx context.Context) error {
 	return w.answerPush(f, http.StatusCreated, answer)
 }
 
-// checkDropped returns the fields that the policy drops from stored objects; with spec.dropFields it warns
-// of them instead.
+// checkDropped returns a [DropsFields] error if the policy drops fields of stored objects. With spec.dropFields it warns
+// instead.
 func (w *push) checkDropped(ctx context.Context, proposal *policies.Proposal) error {
 	dropped, err := FieldsDropped(ctx, w.c.Tip, w.compiled.Form, func() (*policy.Policy, error) { return w.Reader.Committer.Load(proposal) })
 	if err != nil || len(dropped) == 0 {
@@ -181,7 +179,7 @@ func (w *push) checkDropped(ctx context.Context, proposal *policies.Proposal) er
 	return nil
 }
 
-// conflictOfFields is the answer to a policy that drops fields, each of which is a cause.
+// conflictOfFields returns the error for a policy that drops fields. Each field is a cause in its details.
 func conflictOfFields(digest string, dropped DropsFields) error {
 	err := status.Conflict(schema.GroupResource{Group: Group, Resource: Plural}, digest,
 		fmt.Errorf("%w\nKeep them in the schema as optional fields, or push with --drop-fields (spec.dropFields)", dropped))
@@ -191,7 +189,7 @@ func conflictOfFields(digest string, dropped DropsFields) error {
 	return err
 }
 
-// readPolicy reads the body once.
+// readPolicy decodes the policy in the body. If the request runs again, the body is not read again.
 func (w *push) readPolicy() (*Policy, error) {
 	if w.c.Body == nil {
 		mediaType, err := negotiate.Body(w.c.HTTP, negotiate.JSON)
@@ -244,7 +242,7 @@ func checkFiles(files []File) (errs field.ErrorList) {
 	return errs
 }
 
-// sign says who writes the events of an activation, and why they may.
+// sign completes the metadata of an activation's event: the user, the decision, and the request.
 func (w *push) sign(m *logpb.Metadata) {
 	digest := w.c.Tip.Policy.Digest()
 	m.PolicyDigest = digest[:]
@@ -252,7 +250,7 @@ func (w *push) sign(m *logpb.Metadata) {
 	m.Decisions = &logpb.Decisions{Authorizer: w.c.Decision.Authorizer, Rule: w.c.Decision.Rule, Source: w.c.Decision.Source}
 	w.c.AddProgram(m.Decisions)
 	if m.GetType() != logpb.Type_TYPE_POLICY_ACTIVATED {
-		return // one request is one line of the audit log
+		return // only the last event has the request, so that the audit log has one line
 	}
 	m.Request = &logpb.Request{
 		Verb: w.c.Info.Verb, UserAgent: call.UTF8(w.c.HTTP.UserAgent()), SourceIps: call.SourceIPs(w.c.HTTP), AuditId: call.UTF8(w.c.AuditID),
@@ -260,7 +258,7 @@ func (w *push) sign(m *logpb.Metadata) {
 	}
 }
 
-// invalidPolicy is the answer to a bundle with errors: all of them, each with its line.
+// invalidPolicy returns the error for a bundle with errors. It has all of them, each with its file and line.
 func invalidPolicy(diags schemas.Diagnostics) error {
 	err := status.Invalid(schema.GroupKind{Group: Group, Kind: Kind}, "", nil)
 	err.ErrStatus.Message = "the policy has errors:\n" + diags.Error()

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"stele.dev/stele/policy/bundles"
-	"stele.dev/stele/policy/compile"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,36 +16,38 @@ import (
 	"stele.dev/stele/core/turns"
 	"stele.dev/stele/core/virtual"
 	"stele.dev/stele/eventlog"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/compile"
 	"stele.dev/stele/schemas"
 )
 
-// Compile makes a policy of a bundle's source. Diagnostics are what is wrong with the
-// bundle; an error is what kept it from being compiled at all.
+// Compile compiles a bundle's source to a policy. Diagnostics are mistakes in the bundle. An error means that it could
+// not be compiled at all, for example because of a timeout.
 type Compile func(context.Context, *bundles.Source) (*compile.Result, schemas.Diagnostics, error)
 
-// Enforceable tells why a policy cannot be enforced by this replica, each reason with its place in the bundle:
-// what it names is not here, or does not want what the policy gives it.
+// Enforceable returns why this replica cannot enforce a policy, each reason with its place in the bundle. For example,
+// the policy names a plugin that is not installed, or that rejects its configuration.
 type Enforceable func(context.Context, *compile.Result) schemas.Diagnostics
 
-// Options for [New].
+// Options are the options of [New].
 type Options struct {
 	Reader *read.Reader
 	Log    eventlog.Reader
-	// Compile is for policies that clients push; nil if that is not served.
+	// Compile compiles pushed policies. If it is nil, pushes are refused.
 	Compile Compile
-	// Parts keeps what is uploaded of large policies; nil if nothing may be.
+	// Parts stores uploaded parts of large policies. If it is nil, uploads are refused.
 	Parts *parts.Store
-	// Enforceable is asked for policies that compile; nil if all can be enforced.
+	// Enforceable checks policies that compile; nil means no check.
 	Enforceable Enforceable
 }
 
 type service struct {
 	Options
-	// compiling is the turn at the files of a push: these may have hundreds of megabytes.
+	// compiling has one turn: one push is compiled at a time, because its files may have hundreds of megabytes.
 	compiling turns.Turns
 }
 
-// New returns the row of policies.
+// New returns the virtual resource of policies.
 func New(o Options) *virtual.Resource {
 	v := &service{o, make(turns.Turns, 1)}
 	return &virtual.Resource{
@@ -56,7 +56,7 @@ func New(o Options) *virtual.Resource {
 	}
 }
 
-// pushTimeout bounds a push: a large bundle takes minutes to compile.
+// pushTimeout limits the time of a push. A large bundle takes minutes to compile.
 const pushTimeout = 30 * time.Minute
 
 // route checks the path and the verb: policies are read and created, and parts of them uploaded.
@@ -90,7 +90,7 @@ func (v *service) serve(ctx context.Context, c *call.Call) error {
 	if list {
 		items = List(c.World())
 		q := c.HTTP.URL.Query()
-		if c.Info.Name != "" { // by a field selector: what was authorized is this one
+		if c.Info.Name != "" { // a field selector names one policy, and only that one was authorized
 			items = slices.DeleteFunc(items, func(p *Policy) bool { return p.Name != c.Info.Name })
 		} else if q.Get("fieldSelector") != "" {
 			return status.BadRequest("field label not supported: policies have metadata.name")

@@ -24,10 +24,10 @@ import (
 
 var blameKind = schema.GroupVersionKind{Group: Group, Version: Version, Kind: "Blame"}
 
-// service answers questions of who gave an object's fields their values.
+// service answers blames.
 type service struct{ *read.Reader }
 
-// New returns the row of blame.
+// New returns the virtual resource of blames.
 func New(rd *read.Reader) *virtual.Resource {
 	return &virtual.Resource{Resource: Resource(), Object: func() any { return Blame{} }, Serve: (&service{rd}).serve}
 }
@@ -54,25 +54,24 @@ func (v *service) serve(ctx context.Context, r *call.Call) error {
 	return r.WriteJSON(f, http.StatusCreated, b)
 }
 
-// blamed is an object whose fields are to be attributed, and how far that is done so far. It
-// belongs to one request.
+// blamed is the object of a blame, and the fields that are attributed so far. It is for one request.
 type blamed struct {
 	*service
 	r        *call.Call
 	revision uint64
-	resource schema.GroupResource // that has the objects
+	resource schema.GroupResource // the resource that stores the object
 	name     string
 	in       string // namespace
 	kind     *policy.Kind
-	access   policy.Request // to get it
+	access   policy.Request // the permission to get the object
 	windows  *read.Windows
 	object   *objects.Object
 
 	found []Field
-	asked *Asked // by the request of the state that is looked at; nil if that is not known yet
+	asked *Asked // the fields that the request of the current change set; nil until it is read
 }
 
-// blamed finds what a blame is about: an object that the user may get, as it was.
+// find returns the object of a blame at its revision, if the user may get it.
 func (v *service) find(ctx context.Context, r *call.Call, spec *Spec) (*blamed, error) {
 	var errs field.ErrorList
 	at := field.NewPath("spec")
@@ -88,7 +87,8 @@ func (v *service) find(ctx context.Context, r *call.Call, spec *Spec) (*blamed, 
 		return nil, status.Invalid(blameKind.GroupKind(), "", errs)
 	}
 	x := &blamed{service: v, r: r, name: spec.Name, in: spec.Namespace, windows: v.Windows(r)}
-	if err := x.moment(ctx, spec); err != nil {
+	var err error
+	if x.revision, err = v.AskedMoment(ctx, r, spec.Revision, spec.Time); err != nil {
 		return nil, err
 	}
 	x.access = policy.Request{
@@ -96,17 +96,17 @@ func (v *service) find(ctx context.Context, r *call.Call, spec *Spec) (*blamed, 
 		Verb: "get", IsResource: true, Group: spec.Group, Version: spec.Version, Resource: spec.Resource, Namespace: spec.Namespace, Name: spec.Name,
 	}
 	if spec.Group == "" && spec.Resource == "namespaces" && spec.Namespace == "" {
-		x.access.Namespace = spec.Name // as of a request to get it
+		x.access.Namespace = spec.Name // as in a request to get the namespace
 	}
 	if d := r.Tip.Policy.Authorize(ctx, &x.access); !d.Allowed {
 		return nil, status.Forbidden(&x.access, d)
 	}
 	asked := schema.GroupResource{Group: spec.Group, Resource: spec.Resource}
-	law, err := x.lawAt(ctx, x.revision)
+	inForce, err := x.policyAt(ctx, x.revision)
 	if err != nil {
 		return nil, err
 	}
-	if x.kind = law.Kind(asked); x.kind == nil {
+	if x.kind = inForce.Kind(asked); x.kind == nil {
 		x.kind = r.Tip.Policy.Kind(asked)
 	}
 	if x.kind == nil || spec.Version != "" && !slices.ContainsFunc(x.kind.Versions, func(v *policy.Version) bool { return v.Name == spec.Version }) {
@@ -131,14 +131,8 @@ func (v *service) find(ctx context.Context, r *call.Call, spec *Spec) (*blamed, 
 	return x, err
 }
 
-// moment finds the revision that is asked about.
-func (x *blamed) moment(ctx context.Context, spec *Spec) (err error) {
-	x.revision, err = x.AskedMoment(ctx, x.r, spec.Revision, spec.Time)
-	return err
-}
-
-// lawAt is the policy that was in force at a revision.
-func (x *blamed) lawAt(ctx context.Context, revision uint64) (*policy.Policy, error) {
+// policyAt returns the policy that was in force at a revision.
+func (x *blamed) policyAt(ctx context.Context, revision uint64) (*policy.Policy, error) {
 	tip := x.r.Tip
 	if in, found := tip.Policies.InForce(revision); found && in.Digest == tip.Policies.Active.Digest {
 		return tip.Policy, nil
@@ -150,20 +144,20 @@ func (x *blamed) lawAt(ctx context.Context, revision uint64) (*policy.Policy, er
 	return then.Policy, nil
 }
 
-// kindAt is the kind as it was at a revision.
+// kindAt returns the kind of the object at a revision. If the policy of that time lacks it, it returns the current one.
 func (x *blamed) kindAt(ctx context.Context, revision uint64) (*policy.Kind, error) {
-	law, err := x.lawAt(ctx, revision)
+	inForce, err := x.policyAt(ctx, revision)
 	if err != nil {
 		return nil, err
 	}
-	if kind := law.Kind(x.resource); kind != nil {
+	if kind := inForce.Kind(x.resource); kind != nil {
 		return kind, nil
 	}
 	return x.kind, nil
 }
 
-// cause is what led to a state of the object: a change of it, or a policy under which it was
-// shown otherwise.
+// cause is what gave the object a state: a change of the object, or the activation of a policy that rendered it
+// differently.
 type cause struct {
 	*history.Change
 	activation *policies.Record
@@ -177,7 +171,7 @@ func (c *cause) revision() uint64 {
 	return c.Revision
 }
 
-// fields attributes all fields, from the newest state of the object back.
+// fields returns all fields of the object with the change that set them. It goes back from the newest state.
 func (x *blamed) fields(ctx context.Context) ([]Field, error) {
 	shown, err := read.DecodePayload(x.object.JSON)
 	if err != nil {
@@ -193,7 +187,7 @@ func (x *blamed) fields(ctx context.Context) ([]Field, error) {
 		if err != nil {
 			return nil, err
 		}
-		if c.state == nil { // it is not kept any more
+		if c.state == nil { // the state is no longer kept
 			newer = nil
 			break
 		}
@@ -205,7 +199,7 @@ func (x *blamed) fields(ctx context.Context) ([]Field, error) {
 		if newer = c; fold.Left() == 0 {
 			return x.found, nil
 		}
-		// A state that is beyond the window says what was older than the next, and no more.
+		// A state before the window only shows which fields of the next state are older.
 		allowed, err := x.windows.Allowed(ctx, x.kind, x.access, c.revision())
 		if err != nil {
 			return nil, err
@@ -218,7 +212,7 @@ func (x *blamed) fields(ctx context.Context) ([]Field, error) {
 	return x.found, x.attribute(ctx, fold.Older(nil), newer)
 }
 
-// causes yields what led to the states of the object, the newest first, back to its creation.
+// causes yields the causes of the object's states, newest first, back to its creation.
 func (x *blamed) causes(ctx context.Context) func(func(*cause, error) bool) {
 	return func(yield func(*cause, error) bool) {
 		end := x.revision
@@ -246,8 +240,8 @@ func (x *blamed) causes(ctx context.Context) func(func(*cause, error) bool) {
 	}
 }
 
-// renderings yields the activations under which a version was shown otherwise than it was
-// written, up to a revision, the newest first: none, if in the end it was shown as it was written.
+// renderings yields the activations after a version was written, up to a revision, newest first. It yields none if the
+// version was shown at that revision as it was written.
 func (x *blamed) renderings(ctx context.Context, h *history.Change, written map[string]any, end uint64) func(func(*cause, error) bool) {
 	return func(yield func(*cause, error) bool) {
 		activations := x.activations(h.Revision, end)
@@ -271,7 +265,7 @@ func (x *blamed) renderings(ctx context.Context, h *history.Change, written map[
 	}
 }
 
-// shownAt is what was shown of the object at a revision, nil if it was not there.
+// shownAt returns the object as it was shown at a revision, nil if it did not exist.
 func (x *blamed) shownAt(ctx context.Context, revision uint64) (map[string]any, error) {
 	o, err := x.Past.Object(ctx, x.r.Tip, x.resource, x.in, x.name, revision)
 	if err != nil || o == nil {
@@ -280,7 +274,7 @@ func (x *blamed) shownAt(ctx context.Context, revision uint64) (map[string]any, 
 	return read.DecodePayload(o.JSON)
 }
 
-// activations are those behind a revision, up to another one.
+// activations returns the activations after a revision, up to another revision.
 func (x *blamed) activations(after, upto uint64) []policies.Record {
 	all := x.r.Tip.Policies.History
 	upTo := func(revision uint64) int {
@@ -290,7 +284,7 @@ func (x *blamed) activations(after, upto uint64) []policies.Record {
 	return all[from:max(from, to)]
 }
 
-// attribute notes who gave leaves their values: nil if that was before the window.
+// attribute records the cause of the leaves' values. A nil cause means that the values are older than the window.
 func (x *blamed) attribute(ctx context.Context, leaves []Leaf, by *cause) error {
 	if len(leaves) == 0 {
 		return nil
@@ -335,7 +329,7 @@ func (x *blamed) written(ctx context.Context, f *Field, leaf *Leaf, by *cause) e
 	f.FieldManager, f.Verb, f.Subresource = request.GetFieldManager(), request.GetVerb(), request.GetSubresource()
 	then := leaf.Then()
 	if by.Request == nil || then[0].Field == "metadata" {
-		return nil // it is what was asked for
+		return nil // defaults do not set metadata
 	}
 	kind, err := x.kindAt(ctx, by.Revision)
 	if err != nil {

@@ -130,7 +130,6 @@ func DecodeQuery(c *Call, into runtime.Object) error {
 	return nil
 }
 
-// validateDelete validates the options of a delete.
 func validateDelete(o *metav1.DeleteOptions, verb string) field.ErrorList {
 	errs := metav1validation.ValidateDeleteOptions(o)
 	if len(errs) == 0 && IgnoresReadErrors(o) && verb == "deletecollection" {

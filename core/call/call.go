@@ -181,11 +181,6 @@ func (c *Call) World() *commit.Tip {
 	return c.Tip
 }
 
-// Contended returns the conflict of a write that was sent back too often.
-func (c *Call) Contended() error {
-	return status.Modified(c.Resource(), c.Key.Name)
-}
-
 // SendBack returns the error that sends a write back: to impersonation if the newer tip has another policy, else to
 // decode.
 func (c *Call) SendBack(tip *commit.Tip) *Again {

@@ -3,8 +3,8 @@ package call
 import (
 	"bytes"
 	"cmp"
-	"compress/gzip"
 	"encoding/json"
+	"github.com/klauspost/compress/gzip"
 	"io"
 	"net/http"
 	"strconv"

@@ -31,22 +31,22 @@ import (
 // service answers calls about changes.
 type service struct{ *read.Reader }
 
-// New returns the row of changes.
+// New returns the virtual resource of changes.
 func New(rd *read.Reader) *virtual.Resource {
 	return &virtual.Resource{Resource: Resource(), Object: func() any { return Change{} }, Serve: (&service{rd}).serve}
 }
 
-// query is which changes a request asks for.
+// query is the part of a request that selects changes.
 type query struct {
 	*Selection
 	options *internalversion.ListOptions
-	// difference: whether it is told, too.
+	// difference is true if the answer includes the differences.
 	difference bool
-	// since and until bound the revisions, both included.
+	// since and until are the first and the last revision.
 	since, until uint64
 }
 
-// serve reads the log for a client, by the history that is made of it.
+// serve answers a get, list or watch from the history of the log.
 func (v *service) serve(ctx context.Context, r *call.Call) error {
 	q, err := newQuery(r)
 	if err != nil {
@@ -67,7 +67,7 @@ func newQuery(r *call.Call) (*query, error) {
 	if err := internalscheme.ParameterCodec.DecodeParameters(parameters, metav1.SchemeGroupVersion, o); err != nil {
 		return nil, status.BadRequest(err.Error())
 	}
-	// A watch does not begin with all that ever happened: clients that ask for it hear that, and list.
+	// The second argument rejects sendInitialEvents: the initial events would be the whole log. The client lists instead.
 	if errs := internalvalidation.ValidateListOptions(o, false); len(errs) > 0 {
 		return nil, status.Invalid(schema.GroupKind{Group: metav1.GroupName, Kind: "ListOptions"}, "", errs)
 	}
@@ -79,7 +79,7 @@ func newQuery(r *call.Call) (*query, error) {
 		}
 	}
 	selector := o.FieldSelector
-	if r.Info.Name != "" { // what was authorized is this one
+	if r.Info.Name != "" { // authorization allowed only this change
 		selector = fields.OneTermEqualSelector("metadata.name", r.Info.Name)
 		if o.FieldSelector != nil {
 			selector = fields.AndSelectors(o.FieldSelector, selector)
@@ -92,8 +92,7 @@ func newQuery(r *call.Call) (*query, error) {
 	return q, nil
 }
 
-// resolve finds the revisions that bound the changes, among those up to one to which the
-// history has come.
+// resolve sets the first and the last revision of a query. The history must have reached upto.
 func (v *service) resolve(ctx context.Context, q *query, upto uint64) error {
 	q.since, q.until = 1, math.MaxUint64
 	if m := q.Since; m != nil {
@@ -106,7 +105,7 @@ func (v *service) resolve(ctx context.Context, q *query, upto uint64) error {
 		}
 	}
 	if m := q.Until; m != nil {
-		// What is still to come has a time that is not known yet: see late.
+		// The times of later revisions are not known yet; late compares those.
 		if q.until = m.Revision; m.Revision == 0 {
 			last, err := v.History.RevisionAt(ctx, m.Time)
 			if err != nil && !errors.Is(err, history.ErrNone) {
@@ -120,7 +119,7 @@ func (v *service) resolve(ctx context.Context, q *query, upto uint64) error {
 	if name, ok := q.Exactly("metadata.name"); ok {
 		n, err := strconv.ParseUint(name, 10, 64)
 		if err != nil {
-			q.until = 0 // there is none
+			q.until = 0 // no change has this name
 			return nil
 		}
 		q.since, q.until = max(q.since, n), min(q.until, n)
@@ -128,12 +127,12 @@ func (v *service) resolve(ctx context.Context, q *query, upto uint64) error {
 	return nil
 }
 
-// late tells whether a change is behind the bounds.
+// late reports whether a change is after the end of the query.
 func (q *query) late(h *history.Change) bool {
 	return h.Revision > q.until || q.Until != nil && q.Until.Revision == 0 && h.Time.After(q.Until.Time)
 }
 
-// filter is what the history needs not to yield other changes than those that are asked for.
+// filter returns a filter for the history that includes all changes of the query, and few others.
 func (q *query) filter() history.Filter {
 	f := history.Filter{Namespace: q.Namespace}
 	for _, field := range [...]string{"metadata.namespace", "object.namespace"} {
@@ -149,7 +148,7 @@ func (q *query) filter() history.Filter {
 	return f
 }
 
-// back yields the changes at a revision or before that may be meant, the newest first.
+// back yields the changes up to a revision that may match the query, the newest first.
 func (v *service) back(ctx context.Context, r *call.Call, q *query, from uint64) iter.Seq2[*history.Change, error] {
 	f := q.filter()
 	if f.Resource.Empty() || f.Name == "" {
@@ -162,8 +161,7 @@ func (v *service) back(ctx context.Context, r *call.Call, q *query, from uint64)
 	return v.History.Before(ctx, f, from)
 }
 
-// change is how a change is shown: with what differs from the version before, if that is
-// wanted.
+// change returns a change for the client, with the difference to the previous version if the query includes it.
 func (v *service) change(ctx context.Context, r *call.Call, q *query, h *history.Change) (*Change, error) {
 	c := From(h)
 	if h.Object == nil || !q.difference && h.Previous > 0 {
@@ -192,7 +190,7 @@ func (v *service) change(ctx context.Context, r *call.Call, q *query, h *history
 		was, is = before.Payload, h.Payload
 	}
 	if was == nil && !isNew || is == nil && !h.Deleted {
-		return c, nil // one of them is not kept any more
+		return c, nil // one of the versions is no longer kept
 	}
 	from, err := read.DecodePayload(was)
 	if err != nil {
@@ -210,7 +208,7 @@ func (v *service) change(ctx context.Context, r *call.Call, q *query, h *history
 	return c, nil
 }
 
-// labels are what the objects of the changes must have; nil if that does not matter.
+// labels returns the label selector of the query, nil if it has none.
 func (q *query) labels() labelselectors.Selector {
 	if s := q.options.LabelSelector; s != nil && !s.Empty() {
 		return s
@@ -218,8 +216,8 @@ func (q *query) labels() labelselectors.Selector {
 	return nil
 }
 
-// chosen is how a change that the user sees is shown; nil if the labels of its object or what differs are not those that
-// are meant.
+// chosen returns a change for the client, or nil if the labels of its object or its difference do not match the query.
+// The caller has checked that the user may see the change.
 func (v *service) chosen(ctx context.Context, r *call.Call, q *query, h *history.Change) (*Change, error) {
 	if has, err := v.hasLabels(ctx, q.labels(), h); err != nil || !has {
 		return nil, err
@@ -239,7 +237,7 @@ func (v *service) chosen(ctx context.Context, r *call.Call, q *query, h *history
 	return c, nil
 }
 
-// hasLabels tells whether a selector selects the object of a change, as it was before or after that.
+// hasLabels reports whether a selector matches the object of a change, as it was before or after the change.
 func (v *service) hasLabels(ctx context.Context, selector labelselectors.Selector, h *history.Change) (bool, error) {
 	switch {
 	case selector == nil:
@@ -277,11 +275,11 @@ func (v *service) get(ctx context.Context, r *call.Call, q *query) error {
 	if err != nil {
 		return err
 	}
-	// Whose object the user may not read, is not there: which one it is would be told otherwise.
+	// A change of an object that the user may not read is not found. Another error would reveal that it exists.
 	if h == nil || revision < q.since || q.late(h) || !q.Matches(From(h)) {
 		return notFound
 	}
-	s := v.newSight(r)
+	s := v.newVisibility(r)
 	if reads, err := s.reads(ctx, h); err != nil {
 		return err
 	} else if !reads {
@@ -316,22 +314,21 @@ func (v *service) answer(r *call.Call, c *Change) error {
 }
 
 const (
-	// defaultLimit is how many changes a list holds that names no limit, and a tenth of the
-	// most.
+	// defaultLimit is the limit of a list that gives none. Ten times as many is the highest limit.
 	defaultLimit = 500
-	// defaultWindow is how many revisions a list covers that has no field selector, on all of its pages.
+	// defaultWindow is the number of revisions that all pages of a list without a selector cover.
 	defaultWindow = 1000
-	// A page ends, with a token to go on, when so many changes were looked at for it, or so
-	// many bytes of objects, or it has come to so many bytes.
+	// A page ends, with a continue token, after this many changes were examined, this many bytes of objects were read,
+	// or this many bytes are in the answer.
 	maxExamined = 20_000
 	maxRead     = 32 << 20
 	maxAnswer   = 8 << 20
 )
 
-// page is where a page of a list begins, and of which revision the list is.
+// page is the revision at which a page of a list begins, and the revision of the list.
 type page struct{ from, revision uint64 }
 
-// pageOf finds out what a list is of. The tip is not older than that.
+// pageOf returns the page that the options ask for. Afterwards the tip is not older than the list.
 func (v *service) pageOf(ctx context.Context, r *call.Call, o *internalversion.ListOptions) (pg page, err error) {
 	if o.Continue != "" {
 		key, revision, err := storage.DecodeContinue(o.Continue, read.KeyPrefix)
@@ -364,8 +361,8 @@ func (v *service) pageOf(ctx context.Context, r *call.Call, o *internalversion.L
 	return pg, nil
 }
 
-// list answers with the newest changes first. Its continue token has the revision to go
-// on from, so that no change that comes meanwhile is in its way.
+// list answers with the newest changes first. Its continue token has the revision at which the next page begins, so new
+// changes do not affect later pages.
 func (v *service) list(ctx context.Context, r *call.Call, q *query) error {
 	f, err := r.Format()
 	if err != nil {
@@ -399,7 +396,7 @@ func (v *service) list(ctx context.Context, r *call.Call, q *query) error {
 	return r.WriteBody(f, http.StatusOK, body)
 }
 
-// boundChanges leaves of a list that selects nothing the newest changes: the whole log is for those alone who say so.
+// boundList limits a list without a selector to the newest changes. A client gets the whole log only with since=1.
 func boundList(r *call.Call, q *query, pg page) {
 	if q.Selects() || q.labels() != nil || pg.revision <= defaultWindow {
 		return
@@ -410,13 +407,13 @@ func boundList(r *call.Call, q *query, pg page) {
 	}
 }
 
-// backFrom are the changes of a page, and the revision to go on from, 0 if there are no more.
+// backFrom returns the changes of a page, and the revision at which the next page begins, 0 if there are no more.
 func (v *service) backFrom(ctx context.Context, r *call.Call, q *query, from uint64) (texts [][]byte, next uint64, err error) {
 	limit := defaultLimit
 	if q.options.Limit > 0 {
 		limit = int(min(q.options.Limit, 10*defaultLimit))
 	}
-	s, looked, read, bytes := v.newSight(r), 0, 0, 0
+	s, looked, read, bytes := v.newVisibility(r), 0, 0, 0
 	s.windows.Replay = v.Replays.Begin()
 	for h, err := range s.windows.Replay.Through(ctx, v.back(ctx, r, q, from)) {
 		if err != nil {

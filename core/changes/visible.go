@@ -12,25 +12,25 @@ import (
 	"stele.dev/stele/projections/history"
 )
 
-// sight decides which changes a request gets to see: those about objects on which its user
-// may do today what the request does with changes (get, list, watch), as far back as that
-// reaches. It belongs to one request, and to one policy.
-type sight struct {
+// visibility decides which changes a request may see. The policy in force must allow the user the verb of the request (get,
+// list, watch) on the object of the change, and must let the user read that far back. A visibility is for one request and
+// one policy.
+type visibility struct {
 	r       *call.Call
 	history *history.Store
 	windows *read.Windows
-	decided map[sightKey]bool
+	decided map[visibilityKey]bool
 }
 
-// sightKey is what a decision depends on; name only where the policy has names.
-type sightKey struct{ group, resource, namespace, name string }
+// visibilityKey is what a decision depends on. name is empty unless the policy has rules for single names.
+type visibilityKey struct{ group, resource, namespace, name string }
 
-func (v *service) newSight(r *call.Call) *sight {
-	return &sight{r: r, history: v.History, windows: v.Windows(r), decided: map[sightKey]bool{}}
+func (v *service) newVisibility(r *call.Call) *visibility {
+	return &visibility{r: r, history: v.History, windows: v.Windows(r), decided: map[visibilityKey]bool{}}
 }
 
-// access is what the user would have to be allowed to read the object of a change.
-func (s *sight) access(h *history.Change) policy.Request {
+// access returns the request that the policy must allow if the user is to see the change.
+func (s *visibility) access(h *history.Change) policy.Request {
 	o := h.Object
 	return policy.Request{
 		User: s.r.User.GetName(), UID: s.r.User.GetUID(), Groups: s.r.User.GetGroups(), Extra: s.r.User.GetExtra(),
@@ -38,18 +38,18 @@ func (s *sight) access(h *history.Change) policy.Request {
 	}
 }
 
-// reads tells whether the user may read the object of a change, if it is about one. Under a policy with a webhook
-// or a plugin in its chain each object is a question to that, at most once for a request, and as long as the
-// request's deadline allows; one of which the match names nothing here costs nothing.
+// reads reports whether the user may read the object of a change; true for a change without an object. If the policy
+// has a webhook or a plugin whose match includes the object, it is asked once per request and object, until the
+// request's deadline.
 //
-// While one of those that are asked fails, who may read it by the policy itself gets an error: to leave changes
-// out would tell them that there are none.
-func (s *sight) reads(ctx context.Context, h *history.Change) (bool, error) {
+// If a webhook or a plugin fails, a user whom the policy's own rules allow gets an error. To leave out the changes would
+// mean that there are none.
+func (s *visibility) reads(ctx context.Context, h *history.Change) (bool, error) {
 	if h.Object == nil {
-		return true, nil // the log's own
+		return true, nil // an event of the log itself
 	}
 	access := s.access(h)
-	k := sightKey{access.Group, access.Resource, access.Namespace, ""}
+	k := visibilityKey{access.Group, access.Resource, access.Namespace, ""}
 	if s.byName(&access) {
 		k.name = access.Name
 	}
@@ -65,8 +65,8 @@ func (s *sight) reads(ctx context.Context, h *history.Change) (bool, error) {
 	return allowed, nil
 }
 
-func (s *sight) byName(access *policy.Request) bool {
-	k := sightKey{access.Group, access.Resource, "*", "*"} // which are no names
+func (s *visibility) byName(access *policy.Request) bool {
+	k := visibilityKey{access.Group, access.Resource, "*", "*"} // no object has these names
 	byName, known := s.decided[k]
 	if !known {
 		byName = s.r.Tip.Policy.ByName(access)
@@ -75,11 +75,11 @@ func (s *sight) byName(access *policy.Request) bool {
 	return byName
 }
 
-// sees tells whether a change is to be shown. What is beyond a window is left out, but of who
-// asks for the changes of one kind: that is refused.
-func (s *sight) sees(ctx context.Context, q *query, h *history.Change) (bool, error) {
+// sees reports whether the user may see a change. Changes before the user's window are left out; a query for one kind
+// gets an error instead.
+func (s *visibility) sees(ctx context.Context, q *query, h *history.Change) (bool, error) {
 	if reads, err := s.reads(ctx, h); err != nil || !reads {
-		return false, cmp.Or(ctx.Err(), err) // past the deadline nobody was asked: that is no answer
+		return false, cmp.Or(ctx.Err(), err) // after the deadline, false is no decision
 	}
 	if h.Object == nil {
 		return true, nil
@@ -95,9 +95,8 @@ func (s *sight) sees(ctx context.Context, q *query, h *history.Change) (bool, er
 	return s.windows.Allowed(ctx, kind, s.access(h), shows(h))
 }
 
-// reach is the answer to who asks for a change of an object that they may read today, but
-// not as far back.
-func (s *sight) reach(ctx context.Context, h *history.Change) error {
+// reach returns an error if the user may read the object of a change now, but not as far back as the change.
+func (s *visibility) reach(ctx context.Context, h *history.Change) error {
 	if h.Object == nil {
 		return nil
 	}
@@ -111,8 +110,8 @@ func (s *sight) reach(ctx context.Context, h *history.Change) error {
 	return s.windows.Reach(ctx, kind, s.access(h), shows(h))
 }
 
-// shows is the earliest revision of which a change shows something: that before it, for it has
-// what was replaced or deleted, which nobody could read since.
+// shows returns the earliest revision whose state a change shows. Unless the change created the object, that is the
+// revision before it, because the difference has the values that were replaced or deleted.
 func shows(h *history.Change) uint64 {
 	if h.Previous == 0 && !h.Deleted {
 		return h.Revision
@@ -120,13 +119,13 @@ func shows(h *history.Change) uint64 {
 	return h.Revision - 1
 }
 
-func (s *sight) kind(h *history.Change) *policy.Kind {
+func (s *visibility) kind(h *history.Change) *policy.Kind {
 	return s.r.Tip.Policy.Kind(resourceOf(h))
 }
 
-// readsLost is for kinds that are no more, and so have no window: where they held secrets, before
-// the change or after it, it takes the verb history.
-func (s *sight) readsLost(ctx context.Context, h *history.Change) (bool, error) {
+// readsLost reports whether the user may see a change of a kind that no longer exists, and so has no window. If the
+// object held secrets before or after the change, the user needs the verb history.
+func (s *visibility) readsLost(ctx context.Context, h *history.Change) (bool, error) {
 	secret := HoldsSecrets(h)
 	if !secret && h.Previous > 0 {
 		before, err := s.history.Get(ctx, resourceOf(h), h.Object.GetNamespace(), h.Object.GetName(), h.Revision-1)
@@ -141,7 +140,7 @@ func (s *sight) readsLost(ctx context.Context, h *history.Change) (bool, error) 
 	return s.windows.Authorized(ctx, s.access(h))
 }
 
-// resourceOf is the resource of the object of a change.
+// resourceOf returns the resource of a change's object.
 func resourceOf(h *history.Change) schema.GroupResource {
 	return schema.GroupResource{Group: h.Object.GetGroup(), Resource: h.Object.GetResource()}
 }

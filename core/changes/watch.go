@@ -15,23 +15,22 @@ import (
 	"stele.dev/stele/core/typed"
 )
 
-// following is a watch of changes: all of them from a revision on, each once and in order,
-// whatever kinds they are of.
+// following is a watch of changes. It sends every change after a revision once and in order.
 type following struct {
 	*service
 	*read.Stream
-	r     *call.Call
-	query *query
-	sight *sight
-	at    uint64 // all up to here has been sent
-	last  uint64 // nothing is behind this one
+	r          *call.Call
+	query      *query
+	visibility *visibility
+	at         uint64 // every change up to here was sent
+	last       uint64 // the watch sends no change after this revision
 }
 
-// followAtOnce is for how many revisions a policy is asked at a time.
+// followAtOnce is the number of revisions that are checked under one policy before the policy is checked again.
 const followAtOnce = 1000
 
-// watch follows the log from behind a revision, or from its tip. What is there and what
-// comes is read from the same history, so that there is no seam.
+// watch sends the changes after a revision, or after the tip. Past and new changes are read from the same history, so
+// none is lost or sent twice.
 func (v *service) watch(ctx context.Context, r *call.Call, q *query) error {
 	s, ctx, err := v.NewStream(ctx, r)
 	if err != nil {
@@ -75,18 +74,18 @@ func (v *service) watch(ctx context.Context, r *call.Call, q *query) error {
 	}()
 	s.Begin()
 	defer v.Watching(r)()
-	f.sight = v.newSight(r)
+	f.visibility = v.newVisibility(r)
 	if err := f.run(ctx); err != nil {
 		return s.Fail(err, f.at)
 	}
 	return nil
 }
 
-// run sends until the watch ends, by its timeout, by its client, or because the server is about
-// to stop; in peace it says how far it came.
+// run sends changes until the watch times out, the client disconnects, or the server stops. If it ends without an error,
+// it sends a last bookmark.
 func (f *following) run(ctx context.Context) error {
 	quiet := time.Now()
-	if f.last == math.MaxUint64 { // else nothing comes that would tell how far it is
+	if f.last == math.MaxUint64 { // a watch of the past gets a bookmark at once, because no change may follow
 		quiet = quiet.Add(read.Jitter(read.BookmarkEvery))
 	}
 	for {
@@ -94,7 +93,7 @@ func (f *following) run(ctx context.Context) error {
 		if upto > f.at {
 			if err := f.send(ctx, upto); err != nil {
 				if ctx.Err() != nil && !errors.Is(err, read.ErrGone) {
-					return f.bookmark() // a part of it: what was sent is not told of
+					return f.bookmark() // with the revision of the last change that was sent
 				}
 				return err
 			}
@@ -113,7 +112,7 @@ func (f *following) run(ctx context.Context) error {
 		waiting, stop := context.WithDeadline(ctx, quiet)
 		next := f.at + 1
 		if next > f.last {
-			next = math.MaxUint64 // which never is
+			next = math.MaxUint64 // wait for the end
 		}
 		err := f.History.Wait(waiting, next)
 		stop()
@@ -126,10 +125,9 @@ func (f *following) run(ctx context.Context) error {
 	}
 }
 
-// send sends the next of the changes up to a revision, to whom the policy lets see them that is in
-// force there or later.
+// send sends the next changes up to a revision, under the policy in force at that revision or later.
 func (f *following) send(ctx context.Context, upto uint64) error {
-	// Who hears of a change finds it in the objects, too.
+	// A client that receives a change must also find it in the objects.
 	if f.Committer.Tip().Revision() < upto {
 		if _, err := f.Committer.Settle(ctx); err != nil {
 			return err
@@ -138,11 +136,11 @@ func (f *following) send(ctx context.Context, upto uint64) error {
 	if other, err := f.StillAllowed(ctx, f.r); err != nil {
 		return err
 	} else if other {
-		f.sight = f.newSight(f.r)
+		f.visibility = f.newVisibility(f.r)
 	}
-	f.sight.windows = f.Windows(f.r) // which move on
+	f.visibility.windows = f.Windows(f.r) // windows move with time
 	found, to, err := f.read(ctx, upto)
-	defer func() { // it has been sent, or nobody wants it
+	defer func() { // the changes were sent, or the watch ends
 		for _, c := range found {
 			f.Replays.Hold(-len(c.text))
 		}
@@ -157,19 +155,18 @@ func (f *following) send(ctx context.Context, upto uint64) error {
 	return err
 }
 
-// told is a change as it is shown.
-type told struct {
+// encodedChange is a change as JSON.
+type encodedChange struct {
 	revision uint64
 	text     []byte
 }
 
-// read reads what is to be sent next of the changes up to a revision, and how far that goes, which
-// may be less far.
-func (f *following) read(ctx context.Context, upto uint64) (found []told, to uint64, err error) {
+// read returns the next changes to send, and the revision up to which they are complete, which is at most upto.
+func (f *following) read(ctx context.Context, upto uint64) (found []encodedChange, to uint64, err error) {
 	room := f.Replays.Share()
 	to = f.at
-	f.sight.windows.Replay = f.Replays.Begin()
-	for h, err := range f.sight.windows.Replay.Through(ctx, f.History.After(ctx, f.query.filter(), f.at, upto)) {
+	f.visibility.windows.Replay = f.Replays.Begin()
+	for h, err := range f.visibility.windows.Replay.Through(ctx, f.History.After(ctx, f.query.filter(), f.at, upto)) {
 		if err != nil {
 			return found, to, err
 		}
@@ -179,7 +176,7 @@ func (f *following) read(ctx context.Context, upto uint64) (found []told, to uin
 		if h.Revision < f.query.since || f.query.late(h) || !f.query.Matches(From(h)) {
 			continue
 		}
-		if sees, err := f.sight.sees(ctx, f.query, h); err != nil {
+		if sees, err := f.visibility.sees(ctx, f.query, h); err != nil {
 			return found, to, err
 		} else if !sees {
 			continue
@@ -198,7 +195,7 @@ func (f *following) read(ctx context.Context, upto uint64) (found []told, to uin
 		if err != nil {
 			return found, to, err
 		}
-		found, to, room = append(found, told{h.Revision, text}), h.Revision, room-len(text)-len(h.Payload)
+		found, to, room = append(found, encodedChange{h.Revision, text}), h.Revision, room-len(text)-len(h.Payload)
 		f.Replays.Hold(len(text))
 	}
 	return found, upto, nil
@@ -212,7 +209,7 @@ func (f *following) event(kind, version string, object []byte) error {
 	return f.Frame(kind, text)
 }
 
-// bookmark tells those who want to know it that everything up to a revision has been sent.
+// bookmark sends the revision up to which all changes were sent, if the client asked for bookmarks.
 func (f *following) bookmark() error {
 	if f.query.options.AllowWatchBookmarks {
 		version := strconv.FormatUint(f.at, 10)

@@ -28,8 +28,8 @@ func (c *Committer) ClockHealth() error {
 	return nil
 }
 
-// AcceptClock sets log time back to the clock, if log time is further ahead than [eventlog.MaxAhead]. An operator
-// orders it; it must be called before Run.
+// AcceptClock sets log time back to the clock, if log time is further ahead than [eventlog.MaxAhead]. Only an
+// operator may order this. It must be called before Run.
 func (c *Committer) AcceptClock(ctx context.Context) error {
 	for c.log.Ahead() > eventlog.MaxAhead {
 		if err := c.setClock(ctx); err != nil {

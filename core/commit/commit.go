@@ -44,7 +44,7 @@ type Committer struct {
 	policyChanged atomic.Pointer[chan struct{}]
 	// clockTold is the last problem of the clock that was logged.
 	clockTold string
-	// confirmed is when the tip was last known to be the log's newest state, in Unix nanoseconds.
+	// confirmed is the time at which the tip was last known to be the log's newest state, in Unix nanoseconds.
 	confirmed atomic.Int64
 
 	mu       sync.Mutex
@@ -155,7 +155,7 @@ func (c *Committer) Commit(ctx context.Context, p *Proposal) (*Tip, uint64, erro
 	if w.state.CompareAndSwap(sent, abandoned) {
 		return nil, 0, fmt.Errorf("%w: %w", ErrUndecided, context.Cause(ctx))
 	}
-	o := <-w.outcome // it was decided just now
+	o := <-w.outcome // the outcome was decided just now
 	return o.tip, o.revision, o.err
 }
 
@@ -247,7 +247,7 @@ func (c *Committer) stop(err error) {
 	close(c.stopping)
 }
 
-// confirmEvery is how often an idle replica confirms its tip.
+// confirmEvery is the interval at which an idle replica confirms its tip.
 const confirmEvery = 10 * time.Second
 
 // follow confirms the tip whenever the log may have grown, so that watchers see the writes of other replicas.
@@ -268,5 +268,5 @@ func (c *Committer) follow(ctx context.Context) {
 	}
 }
 
-// MaxUnconfirmed is how long a replica answers from memory without having heard from the log.
+// MaxUnconfirmed is the longest time that a replica answers from memory without a confirmation from the log.
 const MaxUnconfirmed = 30 * time.Second

@@ -79,7 +79,7 @@ func (r *round) run(ctx context.Context) error {
 	return nil
 }
 
-// attempt evaluates the group against the tip and appends what passes. If another replica has written in the meantime,
+// attempt evaluates the group against the tip and appends those that pass. If another replica has written in the meantime,
 // it applies those events, and undecided proposals stay in the group.
 func (r *round) attempt(ctx context.Context) error {
 	if r.clockTold == "" { // otherwise Run checks at intervals
@@ -217,13 +217,13 @@ func (s *scratch) apply(e *eventlog.Event, revision uint64) (err error) {
 			err = fmt.Errorf("commit: applying the event at revision %d panicked: %v\n%s", revision, p, debug.Stack())
 		}
 	}()
-	law, err := s.policies.Apply(e, revision)
+	next, err := s.policies.Apply(e, revision)
 	if err != nil {
 		return err
 	}
 	active, ahead := s.policy, objects.Rendered(nil)
-	if law.ActiveRevision() != s.policies.ActiveRevision() {
-		if active, ahead, err = s.ready(law.Active.Proposal); err != nil {
+	if next.ActiveRevision() != s.policies.ActiveRevision() {
+		if active, ahead, err = s.ready(next.Active.Proposal); err != nil {
 			return fmt.Errorf("commit: the policy activated at revision %d cannot be loaded: %w", revision, err)
 		}
 	}
@@ -233,7 +233,7 @@ func (s *scratch) apply(e *eventlog.Event, revision uint64) (err error) {
 	if active != s.policy {
 		s.tx.SetKinds(s.kinds(s.policy, active), ahead)
 	}
-	s.policies, s.policy, s.revision = law, active, revision+e.Span()-1
+	s.policies, s.policy, s.revision = next, active, revision+e.Span()-1
 	return nil
 }
 

@@ -72,7 +72,7 @@ func entry(k *schemas.Kind) *rendered.Entry {
 			Spec     json.RawMessage
 		}
 		if err := json.Unmarshal(k.Definition, &written); err != nil {
-			panic(fmt.Sprintf("definitions: %v", err)) // the compiler wrote it
+			panic(fmt.Sprintf("definitions: %v", err)) // the compiler wrote valid JSON
 		}
 		e.Labels, e.Annotations, spec = written.Metadata.Labels, written.Metadata.Annotations, written.Spec
 	}

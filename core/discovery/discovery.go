@@ -48,7 +48,7 @@ func FromPolicy(p *policy.Policy) []Resource {
 			if !v.NoDeleteCollection {
 				r.Verbs = slices.Insert(r.Verbs, 2, "deletecollection")
 			}
-			if !k.Builtin { // built-in kinds have them in another order
+			if !k.Builtin { // Kubernetes lists the verbs of custom kinds in another order
 				r.Verbs = metav1.Verbs{"delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"}
 			}
 			r.StorageVersionHash = apidiscovery.StorageVersionHash(k.Group, k.StorageVersion, k.Kind.Kind)
@@ -107,7 +107,7 @@ func (doc *Document) Compressed() []byte {
 	doc.compressOnce.Do(func() {
 		var b bytes.Buffer
 		z := gzip.NewWriter(&b)
-		_, _ = z.Write(doc.Body) // to memory
+		_, _ = z.Write(doc.Body) // a write to memory does not fail
 		_ = z.Close()
 		doc.compressed = b.Bytes()
 	})

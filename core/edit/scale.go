@@ -166,7 +166,6 @@ func (d *Draft) manageScale(meta *metav1.ObjectMeta, old, scale *autoscalingv1.S
 	return nil
 }
 
-// patchScale applies a patch to the Scale of an object.
 func (d *Draft) patchScale(scale *autoscalingv1.Scale) (*autoscalingv1.Scale, error) {
 	text, err := json.Marshal(scale)
 	if err != nil {

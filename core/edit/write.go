@@ -45,7 +45,7 @@ func (d *Draft) Decide() (*Write, error) {
 	default:
 		w.Type = logpb.Type_TYPE_UPDATED
 		d.keepTimes()
-		if !d.Kind.Kind.Builtin && d.Info.Subresource != "status" && d.contentChanged() {
+		if !d.Kind.Kind.Builtin && d.Info.Subresource != "status" && !equalContent(d.Object.Content, d.OldContent, d.Kind.Status) {
 			d.Object.Meta.Generation++
 		}
 		if w.Payload, err = d.encode(d.Object.Meta, d.Object.Content); err != nil {
@@ -64,11 +64,7 @@ func (d *Draft) Decide() (*Write, error) {
 	return w, err
 }
 
-// contentChanged reports whether a field changed besides metadata, and besides status if that is a subresource.
-func (d *Draft) contentChanged() bool {
-	return !equalContent(d.Object.Content, d.OldContent, d.Kind.Status)
-}
-
+// equalContent reports whether two objects are equal but for apiVersion, kind, metadata and, if exceptStatus, status.
 func equalContent(a, b map[string]any, exceptStatus bool) bool {
 	compared := func(name string) bool {
 		return name != "apiVersion" && name != "kind" && name != "metadata" && (name != "status" || !exceptStatus)

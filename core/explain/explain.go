@@ -1,8 +1,8 @@
-// Package explain tells why the server answers a request as it does: the verdict of each stage, the rule that decided,
+// Package explain explains why the server answers a request as it does: the verdict of each stage, the rule that decided,
 // and the rule's file and line. It is served as explanations of policy.stele.dev/v1.
 //
-// Creating an explanation asks what would happen to a request. Getting one by its audit ID tells what happened to a
-// past request. A write is explained from its event in the log. A refused request is explained from memory, which
+// Creating an explanation asks what would happen to a request. Getting one by its audit ID shows what happened
+// to a past request. A write is explained from its event in the log. A refused request is explained from memory, which
 // keeps only the newest.
 package explain
 
@@ -28,7 +28,7 @@ const (
 const (
 	Passed  = "passed"
 	Refused = "refused"
-	Open    = "open" // it depends on what the request does not say
+	Open    = "open" // it depends on data that the request does not contain
 )
 
 // Resource returns the discovery entry of explanations.
@@ -64,6 +64,7 @@ const (
 	maxNames = 32
 )
 
+// bound shortens the texts and lists of an explanation, and drops its object.
 func (e *Explanation) bound() {
 	s := &e.Spec
 	for _, name := range []*string{&e.Name, &s.Verb, &s.Group, &s.Version, &s.Resource, &s.Subresource, &s.Namespace, &s.Name, &s.Path, &s.User, &s.UID, &s.ContentType, &s.FieldManager} {

@@ -20,7 +20,7 @@ import (
 	"stele.dev/stele/core/status"
 )
 
-// newRequest returns the request that a spec describes. If its verb is none of HTTP's, it has no path.
+// newRequest returns the request that a spec describes. Its path is empty if no HTTP method has the verb.
 func newRequest(ctx context.Context, s *Spec, t *Trace) (*http.Request, error) {
 	if errs := check(s); len(errs) > 0 {
 		return nil, status.Invalid(schema.GroupKind{Group: Group, Kind: Kind}, "", errs)
@@ -77,13 +77,13 @@ func newRequest(ctx context.Context, s *Spec, t *Trace) (*http.Request, error) {
 	return q, nil
 }
 
-// methods are those of HTTP by the verb; other verbs have none.
+// methods maps verbs to HTTP methods. Rules can also name verbs that no request has.
 var methods = map[string]string{
 	"get": http.MethodGet, "list": http.MethodGet, "watch": http.MethodGet, "create": http.MethodPost, "update": http.MethodPut,
 	"patch": http.MethodPatch, "delete": http.MethodDelete, "deletecollection": http.MethodDelete,
 }
 
-// check returns what is wrong with a spec.
+// check returns the errors in a spec.
 func check(s *Spec) (errs field.ErrorList) {
 	at := field.NewPath("spec")
 	if s.Verb == "" {
@@ -146,7 +146,8 @@ func isOfMany(verb string) bool {
 	return verb == "list" || verb == "watch" || verb == "deletecollection"
 }
 
-// setQuery sets the query of a request for a resource, which is a dry run, and says in t where it is to end.
+// setQuery sets the query of a request for a resource. Writes are dry runs. It sets the last stage in t if the request
+// cannot run to its end.
 func setQuery(query url.Values, s *Spec, t *Trace) {
 	if isOfMany(s.Verb) {
 		setSelectors(query, s)
@@ -154,7 +155,7 @@ func setQuery(query url.Values, s *Spec, t *Trace) {
 	switch s.Verb {
 	case "watch":
 		query.Set("watch", "true")
-		t.until = "authorization" // nobody follows it
+		t.until = "authorization" // an explanation does not read the events
 	case "list":
 		query.Set("limit", "1")
 	case "create", "update":
@@ -173,35 +174,35 @@ func setQuery(query url.Values, s *Spec, t *Trace) {
 	}
 }
 
-// setSelectors adds the selectors of a request for many objects; a name is one of them.
+// setSelectors adds the selectors of a request for many objects. A name becomes a field selector.
 func setSelectors(query url.Values, s *Spec) {
-	var of []string
+	var terms []string
 	if s.Name != "" {
-		of = append(of, fields.OneTermEqualSelector("metadata.name", s.Name).String())
+		terms = append(terms, fields.OneTermEqualSelector("metadata.name", s.Name).String())
 	}
 	if s.FieldSelector != "" {
-		of = append(of, s.FieldSelector)
+		terms = append(terms, s.FieldSelector)
 	}
-	if len(of) > 0 {
-		query.Set("fieldSelector", strings.Join(of, ","))
+	if len(terms) > 0 {
+		query.Set("fieldSelector", strings.Join(terms, ","))
 	}
 	if s.LabelSelector != "" {
 		query.Set("labelSelector", s.LabelSelector)
 	}
 }
 
-// isResource reports whether a path is that of a resource, now or below /at.
+// isResource reports whether a path is the path of a resource, also below /at.
 func isResource(path string) bool {
 	c := &call.Call{HTTP: &http.Request{Method: http.MethodGet, URL: &url.URL{Path: path}}}
 	if read.CutMoment(c) != nil {
-		return false // the moment is wrong, and that is explained
+		return false // the explanation will show that the moment is invalid
 	}
 	info, err := call.RequestInfo(c.HTTP)
 	return err != nil || info.IsResourceRequest
 }
 
-// means reports whether the path and verb of a request mean what a spec says. Some do not: paths below namespaces
-// and below watch mean something else. A selector may name an object.
+// means reports whether the server reads a request as its spec says. Paths with names such as namespaces or watch can
+// mean something else. The name may come from a field selector.
 func means(q *http.Request, s *Spec) bool {
 	i, err := call.RequestInfo(q)
 	if err != nil || i.Verb != s.Verb || i.APIGroup != s.Group || i.APIVersion != s.Version || i.Resource != s.Resource || i.Subresource != s.Subresource {

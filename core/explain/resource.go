@@ -17,16 +17,16 @@ import (
 	"stele.dev/stele/projections/history"
 )
 
-// Remembered is how many refusals a replica can explain.
+// Remembered is the number of refused requests that a replica can explain.
 const Remembered = 1024
 
-// explainer is the client name of requests that are explained.
+// explainer is the user agent of explained requests.
 const explainer = "stele-explain"
 
-// Runner takes requests that are asked about through the pipeline.
+// Runner runs explained requests through the pipeline.
 type Runner interface {
-	// Explain runs a request as a dry run in the name of the asker's user, and returns what became of it. With
-	// authorizeOnly, only its authentication, impersonation and authorization run, for what that says.
+	// Explain runs a request as a dry run, as the user of asker, and returns its result. If authorizeOnly is not nil, only
+	// authentication, impersonation and authorization run, for the request that it describes.
 	Explain(ctx context.Context, asker *call.Call, q *http.Request, authorizeOnly *request.RequestInfo, t *Trace) Status
 }
 
@@ -36,13 +36,13 @@ type service struct {
 	refused *Journal
 }
 
-// New returns the row of explanations. refused has the requests that were refused.
+// New returns the virtual resource of explanations. refused contains the explanations of refused requests.
 func New(rd *read.Reader, runner Runner, refused *Journal) *virtual.Resource {
 	v := &service{rd, runner, refused}
 	return &virtual.Resource{Resource: Resource(), Object: func() any { return Explanation{} }, Past: virtual.AsToday, Serve: v.serve}
 }
 
-// serve explains a request that could be sent (create), or one that was sent (get).
+// serve explains a request that the client describes (create), or a past request (get).
 func (v *service) serve(ctx context.Context, c *call.Call) error {
 	f, err := negotiate.Untyped(c.HTTP)
 	if err != nil {
@@ -88,8 +88,8 @@ func (v *service) serve(ctx context.Context, c *call.Call) error {
 	return c.WriteJSON(f, http.StatusCreated, e)
 }
 
-// explain runs the request that e asks about through the pipeline, as a dry run, and notes what each stage says. So no
-// second set of rules could differ.
+// explain runs the request of e through the pipeline as a dry run, and records the verdict of each stage. It uses the
+// same code as real requests, so the explanation cannot differ from them.
 func (v *service) explain(ctx context.Context, asker *call.Call, e *Explanation) error {
 	t := &Trace{}
 	ctx = policy.Explain(ctx)
@@ -98,7 +98,7 @@ func (v *service) explain(ctx context.Context, asker *call.Call, e *Explanation)
 		return err
 	}
 	var only *request.RequestInfo
-	if s := &e.Spec; q.URL.Path == "" { // a verb that no request has, which rules can name
+	if s := &e.Spec; q.URL.Path == "" { // a verb that only rules can name
 		t.until = "authorization"
 		only = &request.RequestInfo{IsResourceRequest: s.Resource != "", Path: s.Path, Verb: s.Verb, APIGroup: s.Group, APIVersion: s.Version,
 			Resource: s.Resource, Subresource: s.Subresource, Namespace: s.Namespace, Name: s.Name}
@@ -108,7 +108,7 @@ func (v *service) explain(ctx context.Context, asker *call.Call, e *Explanation)
 	return nil
 }
 
-// maxExamined is the number of changes that are examined for an audit id, if a refusal has that id too.
+// maxExamined is the number of changes to search for an audit ID if a refused request has the same ID.
 const maxExamined = 20_000
 
 // find returns the explanation of a request by its audit id: from the log if it was a write, from memory if it

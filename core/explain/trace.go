@@ -14,35 +14,35 @@ import (
 	"stele.dev/stele/policy"
 )
 
-// Trace is what the stages of an explained request say. It belongs to one goroutine.
+// Trace records the verdicts of the stages of an explained request. It is for one goroutine.
 type Trace struct {
 	Stages     []Stage
-	considered []policy.Considered // by the stage that runs
+	considered []policy.Considered // the rules that the current stage evaluated
 	until      string              // the last stage that runs; "" for all
-	brief      bool                // without what was considered
+	brief      bool                // leave out the rules that authorization evaluated
 }
 
-// NewRefusal returns the trace of a request that was refused: what was considered is left out.
+// NewRefusal returns the trace of a refused request. It leaves out the rules that authorization evaluated.
 func NewRefusal() *Trace { return &Trace{brief: true} }
 
-// Partial reports whether the request does not run to its end.
+// Partial reports whether the request ends before its last stage.
 func (t *Trace) Partial() bool { return t.until != "" }
 
 // Ends reports whether a stage is the last one that runs.
 func (t *Trace) Ends(stage string) bool { return t.until == stage }
 
-// Consider notes a rule that the stage that runs has considered.
+// Consider records a rule that the current stage evaluated.
 func (t *Trace) Consider(c policy.Considered) { t.considered = append(t.considered, c) }
 
-// Forget drops what a stage and those behind it said.
+// Forget drops the verdicts of a stage and of all later stages.
 func (t *Trace) Forget(stage string) {
 	if i := slices.IndexFunc(t.Stages, func(x Stage) bool { return x.Name == stage }); i >= 0 {
 		t.Stages = t.Stages[:i]
 	}
 }
 
-// Note notes what the stage that ran said, and the error that it returned. authorized is the decision before
-// conditions were asked.
+// Note records the verdict of the stage that ran, and its error. authorized is the decision before conditions were
+// evaluated.
 func (t *Trace) Note(c *call.Call, authorized *policy.Decision, err error) {
 	s := Stage{Name: c.Stage, Verdict: Passed}
 	switch c.Stage {
@@ -83,7 +83,7 @@ func (t *Trace) Note(c *call.Call, authorized *policy.Decision, err error) {
 		s.Considered = append(s.Considered, Considered(c))
 	}
 	t.considered = nil
-	t.Forget(s.Name) // one that is run again says it anew, and so do those behind it
+	t.Forget(s.Name) // a stage that runs again replaces its verdict and those of later stages
 	t.Stages = append(t.Stages, s)
 }
 
@@ -94,7 +94,7 @@ func userText(u user.Info) string {
 	return fmt.Sprintf("%s, in groups %s", u.GetName(), strings.Join(u.GetGroups(), ", "))
 }
 
-// Verdict sums up a call that has ended with err.
+// Verdict returns the result of a call that ended with err.
 func Verdict(c *call.Call, err error) Status {
 	s := Status{Allowed: err == nil}
 	if c.Tip != nil {
@@ -112,7 +112,7 @@ func Verdict(c *call.Call, err error) Status {
 	return s
 }
 
-// OfRefusal returns the explanation of a call that was refused, without its stages.
+// OfRefusal returns the explanation of a refused call, without its stages.
 func OfRefusal(c *call.Call, err error) *Explanation {
 	e := &Explanation{TypeMeta: metav1.TypeMeta{APIVersion: Group + "/" + Version, Kind: Kind}}
 	e.Name, e.CreationTimestamp = c.AuditID, metav1.NewTime(c.Received)

@@ -90,7 +90,8 @@ type Status struct {
 type Stage struct {
 	// Name is the name of the stage.
 	Name string `json:"name"`
-	// Verdict is passed, refused or open. Open means that it depends on what the request does not say.
+	// Verdict is passed, refused or open. Open means that it depends on data that the request does not
+	// contain.
 	Verdict string `json:"verdict"`
 	// Rule is the ID of the rule that decided.
 	Rule string `json:"rule,omitempty"`

@@ -54,7 +54,7 @@ func (Spec) SwaggerDoc() map[string]string {
 var map_Stage = map[string]string{
 	"":           "Stage is the verdict of one stage.",
 	"name":       "Name is the name of the stage.",
-	"verdict":    "Verdict is passed, refused or open. Open means that it depends on what the request does not say.",
+	"verdict":    "Verdict is passed, refused or open. Open means that it depends on data that the request does not contain.",
 	"rule":       "Rule is the ID of the rule that decided.",
 	"source":     "Source is the file and line of the rule.",
 	"message":    "Message is the message of the stage.",

@@ -219,7 +219,7 @@ func TestDocumentOfVersion2IsGolden(t *testing.T) {
 	golden(t, "v2.json", text)
 }
 
-// kindsOf are those of the tests, the built-in ones, and those of the examples.
+// policies returns the policies of the tests: their own kinds, the built-in kinds, and those of the examples.
 func policies(t *testing.T) map[string]*policy.Policy {
 	t.Helper()
 	all := map[string]*policy.Policy{"test": compileBundle(t, bundle)}
@@ -292,7 +292,7 @@ func TestSchemasOfAllKindsAreStructural(t *testing.T) {
 	}
 }
 
-// What version 2 says of a kind is what Kubernetes would make of its schema.
+// OpenAPI v2 describes a kind as Kubernetes would.
 func TestVersion2OfAllKindsIsKubernetes(t *testing.T) {
 	var strip func(s *structural.Structural)
 	strip = func(s *structural.Structural) {
@@ -340,7 +340,7 @@ func TestVersion2OfAllKindsIsKubernetes(t *testing.T) {
 				delete(ours.Properties, "apiVersion")
 				delete(ours.Properties, "kind")
 				delete(ours.Properties, "metadata")
-				if v.Kind.Builtin { // of which parts have names, and all has Kubernetes' texts
+				if v.Kind.Builtin { // its parts have names, and Kubernetes' descriptions
 					ours, theirs = whole(ours, all.Definitions), whole(theirs, nil)
 				}
 				if got, want := asJSON(t, ours), asJSON(t, theirs); got != want {
@@ -351,7 +351,7 @@ func TestVersion2OfAllKindsIsKubernetes(t *testing.T) {
 	}
 }
 
-// whole is a schema with the definitions that it refers to in it, and without descriptions.
+// whole returns a schema with its references resolved, and without descriptions.
 func whole(s *spec.Schema, definitions map[string]*spec.Schema) *spec.Schema {
 	if name, ok := strings.CutPrefix(s.Ref.String(), "#/definitions/"); ok {
 		return whole(definitions[name], definitions)
@@ -379,8 +379,7 @@ func asJSON(t *testing.T, x any) string {
 	return string(text)
 }
 
-// The hash in the index is that of the content: it changes if and only if that does.
-// kubectl sends the patches that the document names.
+// kubectl sends the patch types that the document lists.
 func TestOnlyBuiltinKindsTakeStrategicMergePatches(t *testing.T) {
 	s := service(t, bundle+`
 bundle: teams: t: crds: "gates.x.k8s.io": {
@@ -440,7 +439,7 @@ func TestHashesChangeWithTheContentAlone(t *testing.T) {
 	}
 }
 
-// A document stays, and when it was made with it, as long as its kinds do.
+// A document and its time of modification stay the same as long as its kinds do.
 func TestDocumentsOfKindsThatStayAreKept(t *testing.T) {
 	first := service(t, bundle, nil)
 	index(t, first)
@@ -452,8 +451,7 @@ func TestDocumentsOfKindsThatStayAreKept(t *testing.T) {
 	}
 }
 
-// After a new policy, the index of who used the one before is made while nobody waits; for
-// who did not, nothing is made.
+// After a new policy, documents are built in the background if those of the previous policy were used.
 func TestDocumentsAreMadeBeforeSomebodyAsks(t *testing.T) {
 	changed := strings.Replace(bundle, "<=1000", "<=2000", 1)
 	compileBundle(t, bundle)
@@ -519,7 +517,7 @@ func TestDocumentsComeAsClientsAsk(t *testing.T) {
 	}
 }
 
-// Kubernetes' own clients understand all of it.
+// Kubernetes' own clients can read all documents.
 func TestClientsReadTheDocuments(t *testing.T) {
 	server := httptest.NewServer(service(t, bundle, nil))
 	defer server.Close()
@@ -555,8 +553,7 @@ func TestClientsReadTheDocuments(t *testing.T) {
 	}
 }
 
-// large is a policy with many kinds of forty fields, each in a group of its own, as those
-// of operators are.
+// large returns a policy with many kinds of forty fields, each in its own group, as operators have them.
 func large(t testing.TB, kinds int) []byte {
 	t.Helper()
 	base := compileBundle(t, bundle)
@@ -601,7 +598,7 @@ func heap() uint64 {
 func TestManyKindsNeedLittleMemory(t *testing.T) {
 	const kinds = 500
 	encoded := large(t, kinds)
-	index(t, service(t, bundle, nil)) // what is made once
+	index(t, service(t, bundle, nil)) // builds what is built only once
 	get(t, service(t, bundle, nil), "/openapi/v2")
 	before := heap()
 	p, err := policy.New(encoded)
@@ -626,7 +623,7 @@ func TestManyKindsNeedLittleMemory(t *testing.T) {
 	runtime.KeepAlive(encoded)
 }
 
-// BenchmarkIndex is the time to the first index of 500 kinds, and that after one changed.
+// BenchmarkIndex measures building the index of 500 kinds, first in full, then after one kind changed.
 func BenchmarkIndex(b *testing.B) {
 	encoded := large(b, 500)
 	p, err := policy.New(encoded)
@@ -661,8 +658,8 @@ func BenchmarkIndex(b *testing.B) {
 	})
 }
 
-// What is taken and given is said as upstream says it: of built-in kinds all forms, and those of
-// watches for lists; of custom kinds JSON and YAML.
+// The documents list media types as kube-apiserver does: all for built-in kinds, with those of watches for lists; JSON
+// and YAML for custom kinds.
 func TestMediaTypes(t *testing.T) {
 	const all, watches = "application/cbor application/json application/vnd.kubernetes.protobuf application/yaml", "application/cbor application/cbor-seq application/json application/json;stream=watch application/vnd.kubernetes.protobuf application/vnd.kubernetes.protobuf;stream=watch application/yaml"
 	const text = "application/json application/yaml"

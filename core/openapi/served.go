@@ -109,7 +109,7 @@ func compress(text []byte) []byte {
 	z := compressors.Get().(*gzip.Writer)
 	defer compressors.Put(z)
 	z.Reset(&b)
-	_, _ = z.Write(text) // to memory
+	_, _ = z.Write(text) // a write to memory does not fail
 	_ = z.Close()
 	return bytes.Clone(b.Bytes())
 }

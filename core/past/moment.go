@@ -13,7 +13,7 @@ import (
 	"stele.dev/stele/projections/history"
 )
 
-// Moment is a revision, or a time, which means the last revision up to then.
+// Moment is a revision or a time. A time stands for the last revision up to it.
 type Moment struct {
 	Revision uint64
 	Time     time.Time // used if Revision is 0
@@ -46,7 +46,7 @@ func (p *Past) Resolve(ctx context.Context, tip *commit.Tip, m Moment) (uint64, 
 			if tip, err = p.committer.Confirm(ctx); err != nil {
 				return 0, nil, err
 			}
-			if m.Revision > tip.Revision() { // no Retry-After: clients would repeat the request again and again
+			if m.Revision > tip.Revision() { // without Retry-After, so that clients do not retry forever
 				return 0, nil, storage.NewTooLargeResourceVersionError(m.Revision, tip.Revision(), 0)
 			}
 		}
@@ -105,7 +105,7 @@ func (p *Past) Check(ctx context.Context, tip *commit.Tip, revision uint64) erro
 	return p.retained(ctx, revision)
 }
 
-// retained is Check for a revision that was issued.
+// retained is like Check, for a revision that exists.
 func (p *Past) retained(ctx context.Context, revision uint64) error {
 	if err := p.NotLost(ctx, revision); err != nil {
 		return err

@@ -1,5 +1,5 @@
 // Package past answers questions about past revisions: the revision of a moment, the policy in force at it, and the
-// objects of that time. It does not check access, which today's policy decides.
+// objects of that time. It does not check access; the policy in force now decides that.
 //
 // An object at a revision is the payload of its last event up to that revision. If the policy in force there has
 // another form of the kind than the one that the object was written under, the object is rendered by it. The recent
@@ -25,17 +25,17 @@ import (
 )
 
 const (
-	// policiesKept is how many policies of the past are kept compiled.
+	// policiesKept is the number of compiled past policies in the cache.
 	policiesKept = 4
-	// These are how many recent changes in memory are undone for one object, and for a whole resource. For a resource
-	// with more objects, it is twice their number. Beyond that, history is faster, and its result is cached.
+	// undoneForOne and undoneForAll limit how many recent changes in memory are undone to get one object, or all objects
+	// of a resource. For a resource with many objects, the limit is twice their number. Beyond it, history is faster.
 	undoneForOne, undoneForAll = 100, 2000
 	// bytesKept limits the memory of objects that were read from history.
 	bytesKept = 64 << 20
-	// statesKept is how many states are kept whatever their size. Otherwise every page of a list would read the whole
-	// state again.
+	// statesKept is the number of states that are cached even if they are larger than bytesKept. Otherwise every page of
+	// a list would read the whole state again.
 	statesKept = 2
-	// unasked is how long an unused state is kept.
+	// unasked is the time after which an unused state is dropped.
 	unasked = time.Minute
 )
 
@@ -60,7 +60,7 @@ type loadedPolicy struct {
 	proposal *policies.Proposal
 }
 
-// formPair is the question whether a resource has the same form under two policies.
+// formPair is a resource and two policies. The cache has for it whether both give the resource the same form.
 type formPair struct {
 	a, b policies.Digest
 	schema.GroupResource
@@ -202,8 +202,8 @@ func (p *Past) Objects(ctx context.Context, tip *commit.Tip, r schema.GroupResou
 	})
 }
 
-// Introduced returns the revision after another one at which the first policy with a resource was activated. It
-// returns 0 if there is none among the next few activations.
+// Introduced returns the revision of the first activation after a revision whose policy has a resource. It returns 0 if
+// none of the next few activations has it.
 func (p *Past) Introduced(ctx context.Context, tip *commit.Tip, r schema.GroupResource, after uint64) (uint64, error) {
 	const few = 16
 	tried := 0
@@ -225,8 +225,8 @@ func (p *Past) Introduced(ctx context.Context, tip *commit.Tip, r schema.GroupRe
 	return 0, nil
 }
 
-// Around returns when an object that did not exist at a revision was deleted before it, and created after it, up to
-// another revision; 0 if it was not.
+// Around is for an object that did not exist at a revision. It returns the revision of the object's last deletion
+// before that, and of its first creation after that, up to another revision. 0 means none.
 func (p *Past) Around(ctx context.Context, r schema.GroupResource, namespace, name string, at, upto uint64) (went, came uint64, err error) {
 	if err := p.history.Reach(ctx, upto); err != nil {
 		return 0, 0, err

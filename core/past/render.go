@@ -14,7 +14,7 @@ import (
 	"stele.dev/stele/projections/policies"
 )
 
-// overhead is about how many bytes an object takes besides its JSON.
+// overhead is the approximate memory of an object besides its JSON, in bytes.
 const overhead = 256
 
 // sizedState is a state and the memory it takes.
@@ -49,7 +49,7 @@ func (p *Past) makeState(ctx context.Context, tip *commit.Tip, r schema.GroupRes
 	return m, err
 }
 
-// renderer renders the objects of a resource as at a revision. It is for one goroutine.
+// renderer renders the objects of a resource as the policy in force at a revision defines them. It is for one goroutine.
 type renderer struct {
 	p      *Past
 	tip    *commit.Tip
@@ -76,7 +76,7 @@ func (p *Past) rendererAt(ctx context.Context, tip *commit.Tip, r schema.GroupRe
 	return l, nil
 }
 
-// payload returns the payload of a change as rendered.
+// payload returns the rendered object of a change.
 func (l *renderer) payload(ctx context.Context, c *history.Change) ([]byte, error) {
 	if c.Payload == nil {
 		return nil, status.Expired("what %s %q was at revision %d is not in the log any more", c.Object.GetResource(), c.Object.GetName(), c.Revision)
@@ -86,7 +86,7 @@ func (l *renderer) payload(ctx context.Context, c *history.Change) ([]byte, erro
 		return c.Payload, err
 	}
 	payload, err := l.stored(c.Written())
-	if err != nil { // as at the activation of the policy
+	if err != nil { // show it as it was written, as an activation does
 		l.p.logger.Error("a stored object cannot be shown as its schema wants it", "kind", l.policy.Resource(), "error", err)
 		return c.Payload, nil
 	}

@@ -18,15 +18,15 @@ const (
 	revisionsAtOnce = 1 << 15
 )
 
-// Replay is what a watch of the past reads: the changes of a resource after a place, up to a revision, that match a
-// selection.
+// Replay selects the events of a watch of the past: the changes of a resource after a place, up to a revision, that
+// match a selection.
 type Replay struct {
 	Resource  schema.GroupResource
 	Selection objects.Selection
 	From      objects.Place
 	// UpTo is the last revision, not above that of the tip.
 	UpTo uint64
-	// Bytes limits about how much a chunk holds. A chunk has at least one change.
+	// Bytes is the approximate limit of a chunk's memory. A chunk has at least one change.
 	Bytes int
 }
 
@@ -35,7 +35,7 @@ type Chunk struct {
 	Events []objects.Event
 	// Place is the end of the chunk.
 	Place objects.Place
-	// Bytes is about how much memory the events take.
+	// Bytes is the approximate memory of the events.
 	Bytes int
 
 	looked int // the number of changes that were read
@@ -140,7 +140,7 @@ func (p *Past) change(ctx context.Context, render *renderer, parse func([]byte, 
 		return nil, err
 	}
 	if event.Previous != 0 && change.Before == nil {
-		change.Before = change.Object // it has the same key; nothing else is needed
+		change.Before = change.Object // only the key is needed, and it is the same
 	}
 	return change, nil
 }

@@ -9,7 +9,7 @@ import (
 	"stele.dev/stele/projections/policies"
 )
 
-// rightsKept is how many policies are cached as rights, which are small.
+// rightsKept is the number of cached Rights, which are small.
 const rightsKept = 16
 
 // Rights are the access rules of a policy, and what its rules can name.

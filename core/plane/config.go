@@ -32,11 +32,9 @@ type Config struct {
 	// Dir is the folder for keys, the history and other files that do not belong to the log. It
 	// is created, and MUST belong to one plane at a time.
 	Dir string
-	// OpenLog opens the log. It is called once, after everything that is configured in files has
-	// been read. Its author closes the log's backend after the plane has been closed.
+	// OpenLog opens the log. It is called once, after keys and certificates have been read. Its author closes the log's backend after the plane has been closed.
 	OpenLog func(context.Context) (*eventlog.Log, error)
-	// AcceptClock sets the log's time back to the clock, if the newest events have times in the
-	// future.
+	// AcceptClock sets the log's time back to the clock, if the newest events have times in the future.
 	AcceptClock bool
 
 	// Policy is put in force by Run if the log has no policy yet. If it is nil, Run neither puts
@@ -50,6 +48,10 @@ type Config struct {
 	Prepare func(ctx context.Context, p *Plane, source *bundles.Source, activated *compile.Result) error
 	// Beside runs from when the plane is ready until it stops.
 	Beside func(context.Context, *Plane) error
+	// BesideName is what errors call Beside. The default is "beside".
+	BesideName string
+	// Stopping is called when Run begins to stop, if it is not nil.
+	Stopping func()
 
 	Authentication Authentication
 	// Authorization configures the authorizers that policies may name; the plane sets Plugins.
@@ -62,7 +64,7 @@ type Config struct {
 	// Load makes the policy of a proposal. The default makes it with the authorizers of
 	// Authorization and the workers of Worker, which do not run otherwise.
 	Load func(*policies.Proposal) (*policy.Policy, error)
-	// Enforceable tells why this plane cannot enforce a policy. The default asks the authorizers.
+	// Enforceable returns why this plane cannot enforce a policy. The default asks the authorizers.
 	Enforceable core.Enforceable
 
 	// Listener is where the API is served, by TLS. The plane closes it, also if New fails.
@@ -82,8 +84,7 @@ type Config struct {
 	EventTTL time.Duration
 	// AuditFile is the audit log.
 	AuditFile string
-	// WatchBytes bounds the recent changes in memory for watches; 0 for
-	// [objects.DefaultHistoryBytes].
+	// WatchBytes bounds the recent changes in memory for watches; 0 for [objects.DefaultHistoryBytes].
 	WatchBytes int
 	// Memory is how many bytes this process may use, 0 for no limit. It bounds request bodies.
 	Memory int64
@@ -125,13 +126,11 @@ type Authentication struct {
 
 // ServiceAccounts says how tokens of service accounts are signed and verified.
 type ServiceAccounts struct {
-	// SigningKeyFile has the private key that signs; "" for pki/sa.key in the plane's Dir, which
-	// is created.
+	// SigningKeyFile has the private key that signs; "" for pki/sa.key in the plane's Dir, which is created.
 	SigningKeyFile string
 	// KeyFiles have further keys that verify tokens.
 	KeyFiles []string
-	// Issuers are those whose tokens are valid; the first one issues. nil for
-	// [tokens.DefaultIssuer].
+	// Issuers are those whose tokens are valid; the first one issues. nil for [tokens.DefaultIssuer].
 	Issuers []string
 	// JWKSURI is where others get the keys; "" for this server.
 	JWKSURI string

@@ -48,8 +48,8 @@ import (
 	"stele.dev/stele/schemas/workers"
 )
 
-// Plane is a control plane. It is an http.Handler that answers the requests of its API. Its
-// methods are safe for concurrent use, except Run and Close.
+// Plane is a control plane. It is an http.Handler that answers requests to its API. Its methods are safe for
+// concurrent use, except Run and Close.
 type Plane struct {
 	*core.Pipeline
 	// Log is the log of record, and Committer writes to it.
@@ -80,13 +80,12 @@ type Plane struct {
 	publisher   *trust.Publisher   // nil without a listener
 }
 
-// New opens a control plane and reads its log. The API answers as soon as Run runs. Whoever
-// calls New closes the plane.
+// New opens a control plane and reads its log. The API answers once Run is called. The caller closes the plane.
 func New(ctx context.Context, c Config) (*Plane, error) {
 	c, err := c.withDefaults()
 	p := &Plane{config: c, prepared: make(chan struct{}), objects: objects.New(c.WatchBytes)}
-	if c.Listener != nil {
-		p.onClose(func() error { c.Listener.Close(); return nil })
+	if listener := c.Listener; listener != nil { // the closure must not keep c, whose bundle may be large
+		p.onClose(func() error { listener.Close(); return nil })
 	}
 	if err != nil {
 		return nil, errors.Join(err, p.Close())
@@ -124,7 +123,7 @@ func Run(ctx context.Context, c Config) error {
 // onClose adds a function that Close calls before those that were added earlier.
 func (p *Plane) onClose(f func() error) { p.closers = append(p.closers, f) }
 
-// Close frees what New has opened. Run must have returned.
+// Close closes what New has opened. Run must have returned.
 func (p *Plane) Close() error {
 	var errs []error
 	for _, f := range slices.Backward(p.closers) {
@@ -144,7 +143,7 @@ func (p *Plane) openLog(ctx context.Context) (err error) {
 	return err
 }
 
-// authorize makes what loads policies: workers that evaluate CUE, authorizers and plugins.
+// authorize opens what policies need: workers that evaluate CUE, authorizers and plugins.
 func (p *Plane) authorize(context.Context) (err error) {
 	c := &p.config
 	if c.Load != nil {
@@ -177,7 +176,7 @@ func (p *Plane) authorize(context.Context) (err error) {
 	return c.Metrics.Register(p.authorizers)
 }
 
-// replay takes the committer to the end of the log.
+// replay makes the committer and reads the log up to its end.
 func (p *Plane) replay(ctx context.Context) error {
 	p.Committer = commit.New(commit.Options{Log: p.Log, Objects: p.objects, Load: p.config.Load, Logger: p.config.Logger})
 	if err := p.Committer.Replay(ctx); err != nil || !p.config.AcceptClock {
@@ -186,7 +185,7 @@ func (p *Plane) replay(ctx context.Context) error {
 	return p.Committer.AcceptClock(ctx)
 }
 
-// openProjections opens what follows the log into files.
+// openProjections opens the history and the audit log, which follow the log.
 func (p *Plane) openProjections(context.Context) (err error) {
 	if file := p.config.AuditFile; file != "" {
 		if p.audit, err = audit.Open(audit.Options{File: file, Log: p.Log, Start: p.Log.Start(), Logger: p.config.Logger}); err != nil {
@@ -200,7 +199,7 @@ func (p *Plane) openProjections(context.Context) (err error) {
 	return nil
 }
 
-// openAPI makes the pipeline, and the server in front of it if there is a listener.
+// openAPI makes the pipeline, and its server if there is a listener.
 func (p *Plane) openAPI(context.Context) error {
 	c := &p.config
 	uploads, err := parts.Open(p.path("parts"))
@@ -217,7 +216,7 @@ func (p *Plane) openAPI(context.Context) error {
 	return p.openServer()
 }
 
-// checks returns the conditions of health of the parts that this plane has.
+// checks returns the health checks of the parts that this plane has.
 func (p *Plane) checks() []core.Check {
 	checks := []core.Check{{Name: "clock", Check: p.Committer.ClockHealth}}
 	if p.config.Policy != nil {
@@ -232,8 +231,7 @@ func (p *Plane) checks() []core.Check {
 	return checks
 }
 
-// bootstrapped returns an error until everything is there that clients rely on from their first
-// request on.
+// bootstrapped returns an error until the policy is in force and the first namespaces exist.
 func (p *Plane) bootstrapped() error {
 	select {
 	case <-p.prepared:
@@ -247,7 +245,7 @@ func (p *Plane) bootstrapped() error {
 // namespaces that every control plane has exist.
 func (p *Plane) Ready() <-chan struct{} { return p.prepared }
 
-// Enforceable tells why this plane cannot enforce a policy; nil if it can.
+// Enforceable returns why this plane cannot enforce a policy; nil if it can.
 func (p *Plane) Enforceable(ctx context.Context, compiled *compile.Result) schemas.Diagnostics {
 	if p.config.Enforceable == nil {
 		return nil
@@ -261,8 +259,7 @@ func (p *Plane) Client(name string, groups ...string) *rest.Config {
 	return inside.Config(p.Pipeline, &user.DefaultInfo{Name: name, Groups: groups})
 }
 
-// Address returns the host and port at which clients on this machine reach the listener; "" if
-// there is none.
+// Address returns the host and port at which clients on this machine reach the listener; "" if there is none.
 func (p *Plane) Address() string {
 	if p.config.Listener == nil {
 		return ""
@@ -278,6 +275,5 @@ func (p *Plane) Address() string {
 	return net.JoinHostPort(host, strconv.Itoa(tcp.Port))
 }
 
-// Kubeconfig returns the path of a kubeconfig for an administrator, which New writes if there is
-// a listener.
+// Kubeconfig returns the path of a kubeconfig for an administrator, which New writes if there is a listener.
 func (p *Plane) Kubeconfig() string { return p.path("admin.kubeconfig") }

@@ -1,6 +1,7 @@
 package plane
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,7 +32,12 @@ func (p *Plane) Run(ctx context.Context) error {
 	// The actors stand in the order in which they are stopped. The first one waits for ctx.
 	g := &group{ctx: context.WithoutCancel(ctx), prepared: p.prepared}
 	ended, end := context.WithCancel(ctx)
-	g.Add(func() error { <-ended.Done(); return ended.Err() }, func(error) { end() })
+	g.Add(func() error { <-ended.Done(); return ended.Err() }, func(error) {
+		end()
+		if c.Stopping != nil {
+			c.Stopping()
+		}
+	})
 	p.addReadiness(g)
 	if len(c.Controllers) > 0 {
 		g.oncePrepared("controllers", func(ctx context.Context) error {
@@ -50,7 +56,7 @@ func (p *Plane) Run(ctx context.Context) error {
 	}
 	p.addAPI(g)
 	if c.Beside != nil {
-		g.oncePrepared("beside", func(ctx context.Context) error { return c.Beside(ctx, p) })
+		g.oncePrepared(cmp.Or(c.BesideName, "beside"), func(ctx context.Context) error { return c.Beside(ctx, p) })
 	}
 	g.actor("authentication", p.Authenticator.Run)
 	g.actor("failed authentications", p.failures.Run)
@@ -122,8 +128,7 @@ func (g *group) oncePrepared(name string, run func(context.Context) error) {
 	})
 }
 
-// addReadiness adds what makes the plane report first, when it stops, that it is not ready, so
-// that load balancers send no more requests.
+// addReadiness adds the actor that stops first. It makes /readyz fail, and waits until load balancers have noticed.
 func (p *Plane) addReadiness(g *group) {
 	done := make(chan struct{})
 	g.Add(func() error { <-done; return nil }, func(error) {
@@ -133,8 +138,8 @@ func (p *Plane) addReadiness(g *group) {
 	})
 }
 
-// addAPI adds what serves the API. When it stops, watches end with a bookmark, and other requests
-// have drainTimeout to end.
+// addAPI adds the actor that serves the API. When it stops, watches end with a bookmark, and other requests have
+// drainTimeout to end.
 func (p *Plane) addAPI(g *group) {
 	if p.server == nil {
 		done := make(chan struct{})
@@ -157,7 +162,7 @@ func (p *Plane) addAPI(g *group) {
 	})
 }
 
-// addPreparation adds what makes everything that must be there before the first request.
+// addPreparation adds the actor that puts the policy in force and creates namespaces before the first request.
 func (p *Plane) addPreparation(ctx context.Context, g *group) {
 	ctx, cancel := context.WithCancel(ctx)
 	g.Add(func() error {
@@ -178,7 +183,7 @@ type PolicyError struct {
 	Diagnostics schemas.Diagnostics
 }
 
-// Error lists the errors.
+// Error lists the diagnostics.
 func (e *PolicyError) Error() string {
 	return fmt.Sprintf("the policy cannot be put in force: %v", e.Diagnostics)
 }

@@ -10,7 +10,7 @@ import (
 	"stele.dev/stele/core/trust"
 )
 
-// openServer makes the server for the listener, and what publishes whom it trusts.
+// openServer makes the server for the listener, and the publisher of the authorities that it trusts.
 func (p *Plane) openServer() error {
 	certificate, err := p.credentials()
 	if err != nil {
@@ -21,8 +21,7 @@ func (p *Plane) openServer() error {
 	return err
 }
 
-// credentials makes, where they are missing, the server's certificate and the administrator's
-// kubeconfig.
+// credentials creates the server's certificate and the administrator's kubeconfig, if they are missing.
 func (p *Plane) credentials() (*pki.ServerCertificate, error) {
 	hosts := append([]string{"localhost", "127.0.0.1", "::1", "kubernetes", "kubernetes.default", "kubernetes.default.svc"}, p.config.Hosts...)
 	if name, err := os.Hostname(); err == nil {

@@ -29,7 +29,7 @@ func kind(object any, plural string, namespaced bool, entries func(*policy.Form)
 	v := openapi.NewVersion(schemas.Kind{
 		Group: rbacv1.GroupName, Kind: name, Plural: plural, Namespaced: namespaced, StorageVersion: rbacv1.SchemeGroupVersion.Version,
 	}, content)
-	v.AllowCreateOnUpdate = true // as in kube-apiserver; a refused create tells where to change the policy
+	v.AllowCreateOnUpdate = true // as in kube-apiserver; the error of a refused create names the place in the policy
 	return &rendered.Kind{Version: v, Entries: entries, Find: find, Says: "access is", Part: part}
 }
 
@@ -58,10 +58,10 @@ func somewhere(f *policy.Form) (list []*rendered.Entry) {
 	return list
 }
 
-// grants returns the bindings that are shown: those that grant all that their role says, as bindings do in Kubernetes.
+// grants returns the bindings without a condition. Only these grant all of their role, as bindings do in Kubernetes.
 func grants(f *policy.Form) (list []*policy.Binding) {
 	for i := range f.Bindings {
-		if b := &f.Bindings[i]; b.When == nil { // a conditional binding grants less than it would seem
+		if b := &f.Bindings[i]; b.When == nil { // a binding with a condition would seem to grant more than it does
 			list = append(list, b)
 		}
 	}

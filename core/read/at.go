@@ -16,14 +16,13 @@ import (
 	"stele.dev/stele/core/status"
 )
 
-// Below /at/<moment> is the API as it was at that moment, read-only. Who asks, and what they may
-// read, is decided today, as for the same request without the prefix; what there is at its path is
-// looked up in the policy of then. A server whose log ends at that revision would answer the same.
+// Paths below /at/<moment> serve the API as it was at that moment, read-only. The present policy authenticates and
+// authorizes the request, as without the prefix. The policy of that moment says which resources are served.
 
-// revisionHeader names the revision that an answer below /at is of.
+// revisionHeader is the response header with the revision of an answer below /at.
 const revisionHeader = "Stele-Revision"
 
-// CutMoment takes the prefix off the path.
+// CutMoment removes the prefix /at/<moment> from the path and sets Past.Moment.
 func CutMoment(c *call.Call) error {
 	below, found := strings.CutPrefix(c.HTTP.URL.Path, call.AtPrefix)
 	if !found || below != "" && below[0] != '/' {
@@ -42,9 +41,8 @@ func CutMoment(c *call.Call) error {
 	return nil
 }
 
-// noMoment is the error of a request below /at/<moment> where there is nothing. Where it asks for
-// what is served, and not for a resource, its text is a warning, too: client-go keeps of an error of
-// discovery the code alone, and shows warnings.
+// noMoment returns the error of a request for a moment that does not exist. For discovery its message is also a
+// warning, because client-go keeps only the code of such errors.
 func noMoment(c *call.Call, err error) error {
 	info, asked := call.RequestInfo(c.HTTP)
 	if status := apierrors.APIStatus(nil); asked == nil && !info.IsResourceRequest && errors.As(err, &status) {
@@ -53,10 +51,10 @@ func noMoment(c *call.Call, err error) error {
 	return err
 }
 
-// enter finds out which revision the moment is, and what there was then. It is the same
-// in all rounds.
+// Enter resolves the moment of a request below /at to a revision, and sets Past.Tip to the state at that revision.
+// All rounds use the same revision.
 func (rd *Reader) Enter(ctx context.Context, c *call.Call) error {
-	if c.Past.Moment == nil || c.Past.Tip != nil || c.Requester == authn.Anonymous && call.PublicPath(c.HTTP.URL.Path) { // to whom the server's state is all there is
+	if c.Past.Moment == nil || c.Past.Tip != nil || c.Requester == authn.Anonymous && call.PublicPath(c.HTTP.URL.Path) { // who sees the present health and version only
 		return nil
 	}
 	revision, tip, err := rd.Past.Resolve(ctx, c.Tip, *c.Past.Moment)
@@ -74,20 +72,21 @@ func (rd *Reader) Enter(ctx context.Context, c *call.Call) error {
 	return nil
 }
 
-// RefusePast returns the error of a call below /at that is about the present alone (405).
+// RefusePast returns the error of a call below /at that only the present can answer (405).
 func RefusePast(c *call.Call) error {
 	return status.ReadOnlyPast(schema.GroupResource{Group: c.Info.APIGroup, Resource: c.Info.Resource}, c.Info.Name, fmt.Sprintf(
 		"this is the past, as of revision %d, and read-only: %s at the present, without %s/<moment> before the path; stele revert and stele undelete bring back what was", c.Past.Tip.Revision(), c.Info.Verb, call.AtPrefix))
 }
 
-// absent says of a resource that is not served below /at what there is in its place.
+// Absent explains why a resource is not served below /at: it names the versions that were served, or the revision
+// that introduced the kind. Other errors are returned as they are.
 func (rd *Reader) Absent(ctx context.Context, c *call.Call, err error) error {
 	if c.Past.Tip == nil || !c.Info.IsResourceRequest || !apierrors.IsNotFound(err) {
 		return err
 	}
-	gvr := schema.GroupVersionResource{Group: c.Info.APIGroup, Version: c.Info.APIVersion, Resource: c.Info.Resource}
+	gvr := c.GVR()
 	if c.VersionOfPath(gvr) != nil {
-		return err // it is its path that is wrong
+		return err // the resource is served; the rest of the path is wrong
 	}
 	text := fmt.Sprintf("%s of version %s was not served at revision %d", gvr.GroupResource(), gvr.Version, c.Past.Tip.Revision())
 	if k := c.Past.Tip.Policy.Kind(gvr.GroupResource()); k != nil {
@@ -108,7 +107,8 @@ func (rd *Reader) Absent(ctx context.Context, c *call.Call, err error) error {
 	return refused
 }
 
-// warnPast tells what a client below /at would not expect.
+// WarnPast warns of what a client below /at does not expect: a version that was not served, or a namespace that did
+// not exist.
 func (rd *Reader) WarnPast(ctx context.Context, c *call.Call) error {
 	if c.Past.Tip == nil {
 		return nil
@@ -122,8 +122,8 @@ func (rd *Reader) WarnPast(ctx context.Context, c *call.Call) error {
 	return rd.warnNamespace(ctx, c)
 }
 
-// warnExact is warnPast for a read of one revision without the prefix. It is asked in terms of
-// today, its selectors too: what was not served then is converted, what was not there is empty.
+// warnExact warns if a read of an exact revision, without /at, names a version that was not served then. Such a read
+// uses today's kinds and selectors: older objects are converted, and a missing kind has none.
 func (rd *Reader) warnExact(ctx context.Context, c *call.Call) error {
 	if c.Kind == nil || c.Past.Tip != nil || c.RevisionOfPast() == 0 {
 		return nil
@@ -132,7 +132,7 @@ func (rd *Reader) warnExact(ctx context.Context, c *call.Call) error {
 	if err != nil {
 		return err
 	}
-	gvr := schema.GroupVersionResource{Group: c.Info.APIGroup, Version: c.Info.APIVersion, Resource: c.Info.Resource}
+	gvr := c.GVR()
 	switch {
 	case law == nil || law.Kind(c.Kind.Kind.Stored().GroupResource()) == nil:
 		c.Warn(fmt.Sprintf("%s was not served at revision %d: there was none", gvr.GroupResource(), c.Past.Exactly))
@@ -142,7 +142,7 @@ func (rd *Reader) warnExact(ctx context.Context, c *call.Call) error {
 	return nil
 }
 
-// warnNamespace tells who lists in a namespace that it was not there.
+// warnNamespace warns if the namespace of a list did not exist at the requested revision.
 func (rd *Reader) warnNamespace(ctx context.Context, c *call.Call) error {
 	why, err := rd.noNamespace(ctx, c, c.RevisionOfPast())
 	if why != "" {
@@ -151,7 +151,8 @@ func (rd *Reader) warnNamespace(ctx context.Context, c *call.Call) error {
 	return err
 }
 
-// noNamespace says when the namespace of a request came or went, if it was not there at a revision.
+// noNamespace returns a message if the namespace of a request did not exist at a past revision, with the revisions
+// around it at which it was deleted or created; else "".
 func (rd *Reader) noNamespace(ctx context.Context, c *call.Call, then uint64) (string, error) {
 	if then == 0 || c.Key.Namespace == "" {
 		return "", nil

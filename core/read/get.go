@@ -18,9 +18,8 @@ import (
 	"stele.dev/stele/projections/objects"
 )
 
-// see pins the tip that a read is answered from: for no resourceVersion one that is
-// confirmed to be current, for "0" any, else one that is not older. If another policy
-// is in force there, the request goes back to be authorized by it.
+// See pins the tip that answers a read: a confirmed one without a resourceVersion, any one for "0", else one that is
+// not older than the resourceVersion. If the tip has another policy, the error sends the request back.
 func (rd *Reader) See(ctx context.Context, c *call.Call, resourceVersion string) error {
 	if c.Past.Tip != nil {
 		return rd.seePast(ctx, c, resourceVersion)
@@ -56,8 +55,8 @@ func (rd *Reader) See(ctx context.Context, c *call.Call, resourceVersion string)
 	return c.Pin(tip)
 }
 
-// getVersion is the resourceVersion that a get asks for, and whether it is to be of that very one,
-// which upstream knows of lists alone.
+// GetVersion returns the resourceVersion that a get asks for, and whether it asks for exactly that one, which
+// kube-apiserver supports for lists only.
 func GetVersion(c *call.Call) (version string, exact bool, err error) {
 	if c.HTTP.URL.RawQuery == "" {
 		return "", false, nil
@@ -77,6 +76,7 @@ func GetVersion(c *call.Call) (version string, exact bool, err error) {
 	return o.ResourceVersion, Exactly(&o), nil
 }
 
+// Get answers with one object.
 func (rd *Reader) Get(ctx context.Context, c *call.Call) error {
 	version, exact, err := GetVersion(c)
 	if err != nil {
@@ -100,7 +100,7 @@ func (rd *Reader) Get(ctx context.Context, c *call.Call) error {
 	return rd.AnswerObject(c, 200, o.JSON)
 }
 
-// answerObject answers with one object, given as its JSON in any version.
+// AnswerObject answers with an object, given as its stored JSON.
 func (rd *Reader) AnswerObject(c *call.Call, code int, object []byte) error {
 	f, err := c.Format()
 	if err != nil {

@@ -6,14 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
-	internalscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
 	internalvalidation "k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -30,12 +31,11 @@ import (
 	"stele.dev/stele/projections/objects"
 )
 
-// listOptions reads and validates the query of a list or watch, and makes the
-// selection that it asks for.
+// ListOptions reads and validates the query of a list or watch, and returns it with the selection of objects.
 func (rd *Reader) ListOptions(c *call.Call) (*internalversion.ListOptions, objects.Selection, error) {
 	o := &internalversion.ListOptions{}
-	if err := internalscheme.ParameterCodec.DecodeParameters(c.HTTP.URL.Query(), metav1.SchemeGroupVersion, o); err != nil {
-		return nil, objects.Selection{}, status.BadRequest(err.Error())
+	if err := call.DecodeQuery(c, o); err != nil {
+		return nil, objects.Selection{}, err
 	}
 	internalversion.SetListOptionsDefaults(o, true)
 	if errs := internalvalidation.ValidateListOptions(o, true); len(errs) > 0 {
@@ -44,7 +44,7 @@ func (rd *Reader) ListOptions(c *call.Call) (*internalversion.ListOptions, objec
 	if err := checkFields(c, o.FieldSelector); err != nil {
 		return nil, objects.Selection{}, err
 	}
-	if name := c.Info.Name; name != "" { // of the path of a watch, or of the selector itself
+	if name := c.Info.Name; name != "" { // from the path of a watch, or from the selector
 		if o.FieldSelector == nil || o.FieldSelector.Empty() {
 			o.FieldSelector = fields.OneTermEqualSelector("metadata.name", name)
 		} else if selected, ok := o.FieldSelector.RequiresExactMatch("metadata.name"); !ok || selected != name {
@@ -58,7 +58,7 @@ func (rd *Reader) ListOptions(c *call.Call) (*internalversion.ListOptions, objec
 	return o, objects.Select(c.Key.Namespace, o.LabelSelector, selector), nil
 }
 
-// storedFields is a selector with the fields as stored objects have them.
+// storedFields returns the selector with the field paths of stored objects.
 func storedFields(c *call.Call, selector fields.Selector) (fields.Selector, error) {
 	face := c.Kind.Kind.Face
 	if face == nil || selector == nil {
@@ -67,7 +67,7 @@ func storedFields(c *call.Call, selector fields.Selector) (fields.Selector, erro
 	return selector.Transform(func(field, value string) (string, string, error) { return face.StoredPath(field), value, nil })
 }
 
-// checkFields refuses fields that cannot be selected by.
+// checkFields returns an error if the selector has a field that cannot be selected by.
 func checkFields(c *call.Call, selector fields.Selector) error {
 	if selector == nil {
 		return nil
@@ -75,7 +75,7 @@ func checkFields(c *call.Call, selector fields.Selector) error {
 	plain := c.Kind.Kind.Builtin && len(c.Kind.SelectableFields) == 0
 	for _, q := range selector.Requirements() {
 		switch {
-		case plain: // upstream has another function for these, and another text
+		case plain: // upstream has another message for these
 			if _, _, err := runtime.DefaultMetaV1FieldSelectorConversion(q.Field, q.Value); err != nil {
 				return status.BadRequest(err.Error())
 			}
@@ -90,25 +90,20 @@ func checkFields(c *call.Call, selector fields.Selector) error {
 }
 
 func selectable(c *call.Call, field string) bool {
-	for _, f := range c.Kind.SelectableFields {
-		if strings.TrimPrefix(f, ".") == field {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.Kind.SelectableFields, func(f string) bool { return strings.TrimPrefix(f, ".") == field })
 }
 
-// page is a part of a list: what state it is of, where it begins, how much it holds.
+// Page is a part of a list: its state, its first object, and its limit.
 type Page struct {
-	state          *objects.State // nil if it has to be found, see past
-	revision       uint64         // as the answer gives it
+	state          *objects.State // nil until Found has read it, for a past revision
+	revision       uint64         // the resourceVersion of the answer
 	afterNamespace string
 	afterName      string
 	limit          int
-	OfPast         bool // it is of a revision that stays what it is
+	OfPast         bool // the list is of a fixed revision, and never changes
 }
 
-// list answers with objects at one revision.
+// List answers with the objects at one revision.
 func (rd *Reader) List(ctx context.Context, c *call.Call) error {
 	f, err := c.Format()
 	if err != nil {
@@ -139,10 +134,10 @@ func (rd *Reader) List(ctx context.Context, c *call.Call) error {
 	return rd.AnswerList(c, f, meta, found)
 }
 
-// found is what is on a page.
+// Found returns the objects of a page, and the metadata of the list.
 func (rd *Reader) Found(ctx context.Context, c *call.Call, pg *Page, sel *objects.Selection) (meta metav1.ListMeta, found []*objects.Object, err error) {
 	if pg.OfPast {
-		if pg.state, err = rd.ObjectsAt(ctx, c, c.Resource(), c.Key.Namespace, pg.revision); err != nil {
+		if pg.state, err = rd.Past.Objects(ctx, c.Tip, c.Resource(), c.Key.Namespace, pg.revision); err != nil {
 			return meta, nil, err
 		}
 		as := sel.As(commit.KindOf(c.Kind.Kind.Stored()))
@@ -172,11 +167,11 @@ func (rd *Reader) Found(ctx context.Context, c *call.Call, pg *Page, sel *object
 	return meta, found, nil
 }
 
-// keyPrefix stands before the key in a continue token.
+// KeyPrefix is the prefix of the key in a continue token.
 const KeyPrefix = "/"
 
-// key is what a continue token has of the last object of a page: the first key behind it,
-// below the path of the list. So every token means something for every list, as upstream.
+// key returns the key of a continue token: the first one after the last object of a page, relative to the path of the
+// list. As in kube-apiserver, any list accepts the token of another.
 func key(c *call.Call, last *objects.Object) string {
 	if acrossNamespaces(c) {
 		return last.Namespace + "/" + last.Name + "\x00"
@@ -184,8 +179,8 @@ func key(c *call.Call, last *objects.Object) string {
 	return last.Name + "\x00"
 }
 
-// goOnBehind is where the page begins that a token's key asks for.
-func (pg *Page) goOnBehind(c *call.Call, key string) {
+// startAfter sets where the page begins: after the key of a continue token.
+func (pg *Page) startAfter(c *call.Call, key string) {
 	key = strings.TrimPrefix(key, KeyPrefix)
 	if acrossNamespaces(c) {
 		pg.afterNamespace, pg.afterName, _ = strings.Cut(key, "/")
@@ -196,10 +191,10 @@ func (pg *Page) goOnBehind(c *call.Call, key string) {
 
 func acrossNamespaces(c *call.Call) bool { return c.Kind.Kind.Namespaced && c.Key.Namespace == "" }
 
-// page finds the state that a list is of.
+// PageOf returns the page of a list that the options ask for.
 func (rd *Reader) PageOf(ctx context.Context, c *call.Call, o *internalversion.ListOptions) (Page, error) {
-	pg := Page{limit: maxInt}
-	if o.Limit > 0 && o.ResourceVersion != "0" { // upstream answers "0" from its cache, with all
+	pg := Page{limit: math.MaxInt}
+	if o.Limit > 0 && o.ResourceVersion != "0" { // upstream ignores the limit with "0"
 		pg.limit = int(o.Limit)
 	}
 	switch {
@@ -211,8 +206,8 @@ func (rd *Reader) PageOf(ctx context.Context, c *call.Call, o *internalversion.L
 		if o.ResourceVersion != "" && o.ResourceVersion != "0" {
 			return pg, status.BadRequest("specifying resource version is not allowed when using continue")
 		}
-		pg.goOnBehind(c, key)
-		if revision < 0 { // inconsistent: from the same key on, but now
+		pg.startAfter(c, key)
+		if revision < 0 { // an inconsistent list: from the same key on, at the newest revision
 			return pg, rd.newest(ctx, c, "", &pg)
 		}
 		if err := rd.See(ctx, c, strconv.FormatInt(revision, 10)); apierrors.IsResourceExpired(err) {
@@ -221,7 +216,7 @@ func (rd *Reader) PageOf(ctx context.Context, c *call.Call, o *internalversion.L
 			return pg, err
 		}
 		if err := rd.CheckWindow(ctx, c, uint64(revision)); err != nil {
-			return pg, goOnNow(err, key)
+			return pg, withContinue(err, key)
 		}
 		pg.revision, pg.OfPast = uint64(revision), true
 		if err := rd.Past.Kept(pg.revision); err != nil {
@@ -238,7 +233,7 @@ func (rd *Reader) PageOf(ctx context.Context, c *call.Call, o *internalversion.L
 	}
 }
 
-// newest makes the page one of the newest state that there is.
+// newest makes the page one of the newest state.
 func (rd *Reader) newest(ctx context.Context, c *call.Call, resourceVersion string, pg *Page) error {
 	if err := rd.See(ctx, c, resourceVersion); err != nil {
 		return err
@@ -250,22 +245,20 @@ func (rd *Reader) newest(ctx context.Context, c *call.Call, resourceVersion stri
 	return nil
 }
 
-// exactly tells whether a list is to be of the very resourceVersion that it names.
+// Exactly reports whether a list must be of exactly its resourceVersion.
 func Exactly(o *internalversion.ListOptions) bool {
 	return o.ResourceVersionMatch == metav1.ResourceVersionMatchExact ||
 		o.ResourceVersionMatch == "" && o.Limit > 0 && o.ResourceVersion != "" && o.ResourceVersion != "0" // as upstream
 }
 
-const maxInt = int(^uint(0) >> 1)
-
-// expiredContinue is upstream's answer to a token whose revision is gone: 410, with a
-// token that goes on from the same key at whatever revision is current then.
+// expiredContinue returns kube-apiserver's error for a token whose revision has expired: 410, with a token that
+// continues from the same key at the newest revision.
 func expiredContinue(key string) error {
-	return goOnNow(status.Expired("The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list."), key)
+	return withContinue(status.Expired("The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list."), key)
 }
 
-// goOnNow adds the token to go on with to what says that a revision is Expired.
-func goOnNow(err error, key string) error {
+// withContinue adds a token to an Expired error that continues from the same key at the newest revision.
+func withContinue(err error, key string) error {
 	expired := (*status.Error)(nil)
 	if token, encodeErr := storage.EncodeContinue(key, KeyPrefix, -1); encodeErr == nil && errors.As(err, &expired) && apierrors.IsResourceExpired(err) {
 		expired.ErrStatus.ListMeta.Continue = token
@@ -273,17 +266,17 @@ func goOnNow(err error, key string) error {
 	return err
 }
 
-// writeAtOnce is about how much of a list is given to the connection at a time.
+// writeAtOnce is about how many bytes of a list are written to the connection at a time.
 const writeAtOnce = 256 << 10
 
-// listBuffers are *[]byte; a connection has copied or sent what it was given when its
-// Write returns.
+// listBuffers are *[]byte. They can be reused after each Write, because the connection has copied or sent the bytes.
 var listBuffers = sync.Pool{New: func() any {
 	b := make([]byte, 0, writeAtOnce+4096)
 	return &b
 }}
 
-// answerList joins the objects' bytes; nothing is encoded but the list's own header.
+// AnswerList answers with a list. It joins the stored JSON of the objects, so that only the header of the list is
+// encoded.
 func (rd *Reader) AnswerList(c *call.Call, f negotiate.Format, meta metav1.ListMeta, found []*objects.Object) error {
 	in := shown.Items{Version: c.ShownVersion(), Untyped: c.Kind.Kind.Builtin && f.As == negotiate.Whole && f.MediaType != negotiate.Protobuf}
 	if f.As == negotiate.Table {
@@ -351,7 +344,7 @@ func (rd *Reader) AnswerList(c *call.Call, f negotiate.Format, meta metav1.ListM
 				to = c.Open(f.MediaType, http.StatusOK, -1)
 			}
 			if _, err := to.Write(buffer); err != nil {
-				break // the client is gone
+				break // the client has disconnected
 			}
 			buffer = buffer[:0]
 		}
@@ -367,7 +360,7 @@ func (rd *Reader) AnswerList(c *call.Call, f negotiate.Format, meta metav1.ListM
 
 const listEnd = "]}\n"
 
-// answerConverted answers with a list in another form than JSON, made of its items one after the other.
+// answerConverted answers with a list in a format other than JSON. It converts one item after the other.
 func (rd *Reader) answerConverted(c *call.Call, f negotiate.Format, kind, version string, meta metav1.ListMeta, found []*objects.Object, item func([]byte, *objects.Object) []byte) error {
 	l, err := wire.NewList(f.MediaType, kind, version, meta)
 	if err != nil {
@@ -385,7 +378,7 @@ func (rd *Reader) answerConverted(c *call.Call, f negotiate.Format, kind, versio
 		return err
 	}
 	to := c.Open(f.MediaType, http.StatusOK, length)
-	_ = write(to) // who is gone needs no answer
+	_ = write(to) // on an error, the client has disconnected
 	_ = to.Close()
 	return nil
 }

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/negotiate"
@@ -18,8 +17,8 @@ import (
 	"stele.dev/stele/projections/objects"
 )
 
-// seePast is see for a request whose world has ended: nothing becomes newer but the policy that
-// says who may read it.
+// seePast is See for a read below /at. Its revision is fixed; only the tip, whose policy authorizes the read, can
+// become newer.
 func (rd *Reader) seePast(ctx context.Context, c *call.Call, resourceVersion string) error {
 	if resourceVersion == "" && !c.Confirmed {
 		tip, err := rd.Committer.Confirm(ctx)
@@ -28,7 +27,7 @@ func (rd *Reader) seePast(ctx context.Context, c *call.Call, resourceVersion str
 		}
 		return c.Pin(tip)
 	}
-	if err := rd.heard(ctx, c); err != nil || resourceVersion == "" || resourceVersion == "0" {
+	if err := rd.confirmFresh(ctx, c); err != nil || resourceVersion == "" || resourceVersion == "0" {
 		return err
 	}
 	revision, err := call.QueryRevision(resourceVersion)
@@ -41,9 +40,9 @@ func (rd *Reader) seePast(ctx context.Context, c *call.Call, resourceVersion str
 	return rd.checkLost(ctx, c.Tip, revision)
 }
 
-// heard makes sure that what was is not read for long by whom a policy lets do so that is not in
-// force any more: a replica that has not heard from the log asks it.
-func (rd *Reader) heard(ctx context.Context, c *call.Call) error {
+// confirmFresh confirms the tip if it has been unconfirmed for too long, so that a revoked permission does not go on
+// granting reads of the past.
+func (rd *Reader) confirmFresh(ctx context.Context, c *call.Call) error {
 	if rd.Committer.Unconfirmed() <= commit.MaxUnconfirmed {
 		return nil
 	}
@@ -54,12 +53,21 @@ func (rd *Reader) heard(ctx context.Context, c *call.Call) error {
 	return c.Pin(tip)
 }
 
-// exact is the very revision that a read asks for, if it can have that.
+// checkLost returns an error if a revision was lost in a restore: it was issued before, and is not part of the
+// history any more. The tip is not older than the revision.
+func (rd *Reader) checkLost(ctx context.Context, tip *commit.Tip, revision uint64) error {
+	if revision >= tip.EpochStart {
+		return nil
+	}
+	return rd.Past.NotLost(ctx, revision)
+}
+
+// Exact returns the revision of a read that asks for exactly one, if the user may read it and the log still has it.
 func (rd *Reader) Exact(ctx context.Context, c *call.Call, resourceVersion string) (uint64, error) {
 	if err := rd.See(ctx, c, resourceVersion); err != nil {
 		return 0, err
 	}
-	if err := rd.heard(ctx, c); err != nil {
+	if err := rd.confirmFresh(ctx, c); err != nil {
 		return 0, err
 	}
 	revision, err := call.QueryRevision(resourceVersion)
@@ -76,13 +84,8 @@ func (rd *Reader) Exact(ctx context.Context, c *call.Call, resourceVersion strin
 	return revision, rd.warnExact(ctx, c)
 }
 
-// objectsAt is what there was of a resource at a revision, which is at most the world's; of what
-// was in a namespace, if that is not "".
-func (rd *Reader) ObjectsAt(ctx context.Context, c *call.Call, resource schema.GroupResource, namespace string, revision uint64) (*objects.State, error) {
-	return rd.Past.Objects(ctx, c.Tip, resource, namespace, revision)
-}
-
-// objectAt is the object that a get asks for, nil if it was not there.
+// objectAt returns the object at the revision that a get asks for; nil if it did not exist, or if the client was told
+// that its copy is fresh.
 func (rd *Reader) objectAt(ctx context.Context, c *call.Call, resourceVersion string, exact bool) (*objects.Object, error) {
 	revision := c.World().Revision()
 	var err error
@@ -100,7 +103,7 @@ func (rd *Reader) objectAt(ctx context.Context, c *call.Call, resourceVersion st
 	return rd.Past.Object(ctx, c.Tip, c.Resource(), c.Key.Namespace, c.Key.Name, revision)
 }
 
-// notFound is the answer to a get of an object that is not there, or was not.
+// notFound returns the error of a get of an object that does not exist at the requested revision.
 func (rd *Reader) notFound(ctx context.Context, c *call.Call) error {
 	err := status.NotFound(c.Resource(), c.Key.Name)
 	why, failed := rd.noNamespace(ctx, c, c.RevisionOfPast())
@@ -113,8 +116,8 @@ func (rd *Reader) notFound(ctx context.Context, c *call.Call) error {
 	return err
 }
 
-// fix is for an answer that is of one revision for ever: ages are relative to that, and it has an
-// ETag. fresh: that is the one which the client has already, and it has been told so.
+// Fix prepares the answer of a fixed revision: ages are relative to that revision, and the answer has an ETag. fresh
+// reports that the client has this answer already, and was told so (304).
 func (rd *Reader) Fix(ctx context.Context, c *call.Call, revision uint64) (fresh bool, err error) {
 	f, err := c.Format()
 	if err != nil {
@@ -127,9 +130,9 @@ func (rd *Reader) Fix(ctx context.Context, c *call.Call, revision uint64) (fresh
 	}
 	law := ""
 	if c.Past.Tip == nil || c.Past.Converted {
-		law = c.Tip.Policy.DigestString() // it decides how what was is shown
+		law = c.Tip.Policy.DigestString() // today's policy decides how past objects are shown
 	}
-	// All that the answer depends on.
+	// The ETag is a hash of all that the answer depends on.
 	sum := sha256.Sum256(fmt.Appendf(nil, "%x %d %q %q %+v %t %q %q", c.Tip.Head.Log, revision, c.HTTP.URL.Path, c.HTTP.URL.RawQuery, f, negotiate.Gzip(c.HTTP), rd.Version, law))
 	tag := `"` + hex.EncodeToString(sum[:]) + `"`
 	h := c.W.Header()
@@ -145,8 +148,8 @@ func (rd *Reader) Fix(ctx context.Context, c *call.Call, revision uint64) (fresh
 	return true, nil
 }
 
-// worldAt is what a read of what the policy says is answered from: with the namespaces, and no other
-// objects if it is of the past. Nothing, if the client has been told that it has the answer.
+// WorldAt returns the state from which a read of the policy is answered. A past state has no objects but namespaces.
+// The state is nil if the client was told that its copy is fresh.
 func (rd *Reader) WorldAt(ctx context.Context, c *call.Call, resourceVersion string, exact bool) (world *commit.Tip, revision uint64, err error) {
 	if !exact {
 		if err := rd.See(ctx, c, resourceVersion); err != nil || c.Past.Tip == nil {
@@ -159,9 +162,6 @@ func (rd *Reader) WorldAt(ctx context.Context, c *call.Call, resourceVersion str
 	if fresh, err := rd.Fix(ctx, c, revision); fresh || err != nil {
 		return nil, 0, err
 	}
-	if world, err = rd.Past.Tip(ctx, c.Tip, revision); err != nil {
-		return nil, 0, err
-	}
-	world.Objects, err = rd.ObjectsAt(ctx, c, commit.Namespaces, "", revision)
+	world, err = rd.policyAt(ctx, c.Tip, revision)
 	return world, revision, err
 }

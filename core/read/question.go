@@ -13,8 +13,8 @@ import (
 	"stele.dev/stele/policy"
 )
 
-// askedMoment is the revision that a question is about: one, or the last up to a time; the world's if
-// it says neither.
+// AskedMoment returns the revision that a question is about: the given one, or the last one up to a time, or else the
+// newest one of the state that the request reads.
 func (rd *Reader) AskedMoment(ctx context.Context, c *call.Call, revision uint64, at string) (uint64, error) {
 	end := c.World().Revision()
 	switch {
@@ -27,7 +27,7 @@ func (rd *Reader) AskedMoment(ctx context.Context, c *call.Call, revision uint64
 		if err != nil {
 			return 0, err
 		}
-		// The tip stays: what is newer does not change what was.
+		// The tip stays: newer events do not change the past.
 		if revision, _, err = rd.Past.Resolve(ctx, c.Tip, m); err != nil {
 			return 0, err
 		}
@@ -35,14 +35,13 @@ func (rd *Reader) AskedMoment(ctx context.Context, c *call.Call, revision uint64
 	default:
 		revision = end
 	}
-	if revision > end { // of a world that has ended
+	if revision > end { // below /at, or not yet in the log
 		return 0, past.NotYet(revision, end)
 	}
 	return revision, rd.Past.Check(ctx, c.Tip, revision)
 }
 
-// decodePayload decodes an object as it was written, but for its managedFields; nil if there is
-// none.
+// DecodePayload decodes an object as it was written, without its managedFields; nil if payload is nil.
 func DecodePayload(payload []byte) (content map[string]any, err error) {
 	if payload == nil {
 		return nil, nil
@@ -51,8 +50,7 @@ func DecodePayload(payload []byte) (content map[string]any, err error) {
 	return content, kjson.UnmarshalCaseSensitivePreserveInts(text, &content)
 }
 
-// readReview decodes the body, which is to be of a kind that is created and not stored, and
-// sees to it that what is asked is asked of the present.
+// DecodeBody decodes the body of a virtual resource of the given kind, and pins a confirmed tip.
 func (rd *Reader) DecodeBody(ctx context.Context, c *call.Call, kind schema.GroupVersionKind, into interface{ GetObjectKind() schema.ObjectKind }) error {
 	if err := c.ReadOptionalBody(kind); err != nil {
 		return err
@@ -74,7 +72,8 @@ func (rd *Reader) DecodeBody(ctx context.Context, c *call.Call, kind schema.Grou
 	return c.Heed(strict, func(err error) error { return call.Unfit(kind, err) })
 }
 
-// decided is the answer to a decision that is none.
+// Undecided returns an error if no decision could be made, for example because an external authorizer did not answer;
+// else nil.
 func Undecided(p *policy.Policy, access *policy.Request, d *policy.Decision) error {
 	if !p.Undecided(access, d) {
 		return nil

@@ -1,6 +1,6 @@
-// Package read answers reads of stored objects, of the present and of the past: get, list and watch. A [Reader]
-// pins the tip that an answer is made from, decides how far back a user may look, and lets those that read the history
-// take turns; virtual resources use it, too.
+// Package read answers get, list and watch of stored objects, at present and at past revisions. A [Reader] pins the
+// tip that answers a request, checks how far back the user may read, and bounds the work of reading history. Virtual
+// resources use it, too.
 package read
 
 import (
@@ -20,9 +20,9 @@ type Options struct {
 	History   *history.Store
 	Past      *past.Past
 	Surface   *surface.Service
-	// Version is the program's, on which the form of answers may depend.
+	// Version is the program's version. It is part of ETags, because a new version may render answers differently.
 	Version string
-	// Watching counts a watch that begins; the result ends it.
+	// Watching counts a running watch until done is called.
 	Watching func(*call.Call) (done func())
 	Logger   *slog.Logger
 }
@@ -31,8 +31,8 @@ type Options struct {
 type Reader struct {
 	Options
 	Replays  *Replays
-	asking   chan struct{} // full while asksAtOnce streams ask a new policy whether they may go on
-	draining chan struct{} // closed once streams are to end
+	asking   chan struct{} // has a value for each stream that is being authorized again; full at asksAtOnce
+	draining chan struct{} // closed by Drain
 	drained  atomic.Bool
 }
 
@@ -41,12 +41,12 @@ func New(o Options) *Reader {
 	return &Reader{Options: o, Replays: newReplays(), asking: make(chan struct{}, asksAtOnce), draining: make(chan struct{})}
 }
 
-// Drain ends all watches, each with a bookmark if its client takes any. Other reads go on as before.
+// Drain ends all watches, each with a bookmark if its client accepts bookmarks. Other reads are served as before.
 func (rd *Reader) Drain() {
 	if !rd.drained.Swap(true) {
 		close(rd.draining)
 	}
 }
 
-// Draining is closed once streams are to end.
+// Draining returns a channel that Drain closes.
 func (rd *Reader) Draining() <-chan struct{} { return rd.draining }

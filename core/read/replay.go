@@ -17,16 +17,15 @@ import (
 )
 
 const (
-	// replayBytes bounds what all watches together hold of history that is being sent, as far
-	// as each of them needs no more than leastChunk.
+	// replayBytes bounds the history in memory that all watches are sending. Each watch may exceed it by leastChunk.
 	replayBytes = 32 << 20
-	// leastChunk is what a watch may read at once however many others do.
+	// leastChunk is the number of bytes that a watch may always read at once.
 	leastChunk = 32 << 10
 )
 
-// replays is what watches share that read history. It is safe for concurrent use.
+// Replays bounds the work and the memory of all requests that read history. It is safe for concurrent use.
 type Replays struct {
-	turns *semaphore.Weighted // at reading a chunk, in the order in which they were asked for
+	turns *semaphore.Weighted // turns at reading history, in order of request
 	held  atomic.Int64        // bytes of chunks that are being sent
 }
 
@@ -34,33 +33,33 @@ func newReplays() *Replays {
 	return &Replays{turns: semaphore.NewWeighted(int64(runtime.GOMAXPROCS(0)))}
 }
 
-// Hold counts n bytes of history that are being sent, or, if n is negative, that have been.
+// Hold counts n more bytes of history in memory that are being sent. A negative n counts bytes that have been sent.
 func (s *Replays) Hold(n int) { s.held.Add(int64(n)) }
 
 // Held returns how many bytes of history are being sent.
 func (s *Replays) Held() int64 { return s.held.Load() }
 
-// share is how large a chunk may be: the fuller it is, the less. A client that does not read
-// holds its chunk for long, and must not keep others from theirs.
+// Share returns how many bytes a watch may read at once: less, the more are being sent. So a client that reads
+// slowly, and holds its chunk for long, does not keep others from reading.
 func (s *Replays) Share() int { return max(leastChunk, int(replayBytes-s.held.Load())/8) }
 
-// atOnce is how long a turn lasts that is not over by itself.
+// atOnce is how long a request that reads more history keeps its turn.
 const atOnce = 10 * time.Millisecond
 
-// inTurns yields what is read of history, and leaves what is done with it to who has a turn: with
-// others who do the same, and watches, for a while each. Nothing may be sent meanwhile: clients are
-// slow.
+// InTurns yields changes from the history. The loop over them runs in turns with other readers of history, for a
+// while each. The loop must not write to a client, because clients may be slow.
 func (s *Replays) InTurns(ctx context.Context, changes iter.Seq2[*history.Change, error]) iter.Seq2[*history.Change, error] {
 	return s.Begin().Through(ctx, changes)
 }
 
-// replay is what one request reads of history, and its turn at that. It belongs to one goroutine.
+// Replay is the reading of history by one request, with its turn. It belongs to one goroutine.
 type Replay struct {
 	turns *semaphore.Weighted
 	since time.Time
 	held  bool
 }
 
+// Begin returns a replay without a turn.
 func (s *Replays) Begin() *Replay { return &Replay{turns: s.turns} }
 
 func (t *Replay) take(ctx context.Context) error {
@@ -76,7 +75,7 @@ func (t *Replay) end() {
 	}
 }
 
-// through is inTurns, of this request.
+// Through is InTurns for this replay.
 func (t *Replay) Through(ctx context.Context, changes iter.Seq2[*history.Change, error]) iter.Seq2[*history.Change, error] {
 	return func(yield func(*history.Change, error) bool) {
 		if err := t.take(ctx); err != nil {
@@ -104,7 +103,7 @@ func (t *Replay) Through(ctx context.Context, changes iter.Seq2[*history.Change,
 	}
 }
 
-// aside does what may take long and reads no history: others have the turn meanwhile. Without a replay, there is no turn.
+// Aside gives up the turn while do runs, which may take long and reads no history. A nil replay has no turn.
 func (t *Replay) Aside(ctx context.Context, do func()) {
 	if t == nil || !t.held {
 		do()
@@ -112,33 +111,32 @@ func (t *Replay) Aside(ctx context.Context, do func()) {
 	}
 	t.end()
 	do()
-	_ = t.take(ctx) // without one, the next change is not read
+	_ = t.take(ctx) // on an error, Through reads no further change
 }
 
-// joined is the source of a watch of stored objects. It reads history as long as the recent
-// changes in memory do not go back far enough, and then goes on with those; if that loses its
-// place, because the client is slow, with history again, from where it was.
+// joined is the source of events for a watch of stored objects. It reads history until the recent changes in memory
+// go back far enough, and then follows memory. If the client is so slow that memory no longer has its place, it reads
+// history again, from that place.
 //
-// Invariant: everything up to place has been taken, and nothing behind it.
+// Invariant: all events up to place have been taken, and none after it.
 type joined struct {
 	ctx      context.Context // of the watch
 	rd       *Reader
 	resource schema.GroupResource
 	sel      objects.Selection
-	place    objects.Place    // while live is nil
-	live     *objects.Watcher // nil as long as history is read
+	place    objects.Place    // valid while live is nil
+	live     *objects.Watcher // nil while history is read
 	held     int              // bytes of the chunk that was taken last
 }
 
-// join begins a watch of what follows a revision of this history, which is not above the tip.
+// join starts a watch of the events after a revision, which must not be newer than the tip.
 func (rd *Reader) join(ctx context.Context, r schema.GroupResource, sel objects.Selection, after uint64) (*joined, error) {
 	j := &joined{ctx: ctx, rd: rd, resource: r, sel: sel, place: objects.Place{Revision: after}}
 	_, err := j.goLive()
 	return j, err
 }
 
-// goLive goes over to memory, if that goes back far enough; else it returns from which revision
-// on it does.
+// goLive follows memory if that goes back far enough. Otherwise it returns the first revision from which memory does.
 func (j *joined) goLive() (from uint64, err error) {
 	live, err := j.rd.Committer.Objects().Watch(j.resource, j.sel, j.place.Revision)
 	var expired *objects.ExpiredError
@@ -158,13 +156,13 @@ func (j *joined) Stop() {
 // Ready is sent a value when Take may have something to return.
 func (j *joined) Ready() <-chan struct{} {
 	if j.live == nil {
-		return nil // the context has ended, or Take says that there is more
+		return nil // the context has ended, or Take has reported more
 	}
 	return j.live.Ready()
 }
 
-// Take implements source. Once the context of the watch has ended it only returns what is in
-// memory. [objects.ErrExpired], or a Status, if what comes next is not in the log any more.
+// Take implements Source. Once the watch's context has ended, it returns only events in memory. The error is
+// [objects.ErrExpired], or a Status, if the log no longer has the next events.
 func (j *joined) Take() (events []objects.Event, bookmark uint64, more bool, err error) {
 	j.release()
 	if j.live != nil {
@@ -182,9 +180,9 @@ func (j *joined) Take() (events []objects.Event, bookmark uint64, more bool, err
 	return events, j.place.Revision, true, err
 }
 
-// read reads a chunk of history, unless it can do with memory.
+// read reads a chunk of history, unless memory goes back far enough.
 func (j *joined) read() ([]objects.Event, error) {
-	upto := j.place.Revision + 1 // the rest of it
+	upto := j.place.Revision + 1 // the rest of a revision that was read in part
 	if !j.place.Partly {
 		var err error
 		if upto, err = j.goLive(); err != nil || j.live != nil {
@@ -195,7 +193,7 @@ func (j *joined) read() ([]objects.Event, error) {
 		return nil, &objects.ExpiredError{Oldest: oldest}
 	}
 	tip := j.rd.Committer.Tip()
-	if tip.Revision() < upto { // it is about to be published
+	if tip.Revision() < upto { // the revision is about to be published
 		var err error
 		if tip, err = j.rd.Committer.Settle(j.ctx); err != nil {
 			return nil, err
@@ -217,13 +215,13 @@ func (j *joined) read() ([]objects.Event, error) {
 	return chunk.Events, nil
 }
 
-// release: the chunk that was taken last has been sent.
+// release frees the chunk that was taken last, because it has been sent.
 func (j *joined) release() {
 	j.rd.Replays.Hold(-j.held)
 	j.held = 0
 }
 
-// leave ends the watch of memory.
+// leave stops following memory.
 func (j *joined) leave() {
 	if j.live != nil {
 		j.live.Stop()
@@ -231,21 +229,17 @@ func (j *joined) leave() {
 	}
 }
 
-// lawAt is what a tip was at a revision that is not above it, with no objects but namespaces:
-// all that is needed to render what the policy said.
-func (rd *Reader) lawAt(ctx context.Context, tip *commit.Tip, revision uint64) (*commit.Tip, error) {
+// tipAt returns the tip as it was at a revision, which must not be newer. It has no objects but namespaces, which is
+// all that rendered objects follow from.
+func (rd *Reader) tipAt(ctx context.Context, tip *commit.Tip, revision uint64) (*commit.Tip, error) {
 	if revision == tip.Revision() {
 		return tip, nil
 	}
-	then := *tip // as long as the policy is the same, nothing is asked of history
-	then.Head.Revision = revision
 	if revision < tip.PolicyRevision() {
-		was, err := rd.Past.Tip(ctx, tip, revision)
-		if err != nil {
-			return nil, err
-		}
-		then = *was
+		return rd.policyAt(ctx, tip, revision)
 	}
+	then := *tip // with the same policy, only namespaces are read from history
+	then.Head.Revision = revision
 	var err error
 	then.Objects, err = rd.Past.Objects(ctx, tip, commit.Namespaces, "", revision)
 	return &then, err

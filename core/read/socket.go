@@ -13,28 +13,28 @@ import (
 	"stele.dev/stele/core/call"
 )
 
-// socket is a watch over WebSocket (RFC 6455), for clients that have no other way to read a stream:
-// each event is a message, of text if its encoding is. What the client sends is read and dropped.
+// socket is a watch over WebSocket (RFC 6455), for clients that cannot read a stream in another way. Each event is a
+// message: text if its encoding is text, else binary. Messages from the client are dropped.
 type socket struct {
 	text bool
-	over chan struct{} // closed once nothing of it is left
+	over chan struct{} // closed when the connection has ended
 
 	mu   sync.Mutex      // one message or ping at a time, each with its own deadline
 	conn *websocket.Conn // nil if the client's handshake was refused
 }
 
-// pingEvery is how often a socket is written to at least: what stands between may cut off what is
-// quiet, and a client that is gone without a word is only noticed by writing.
+// pingEvery is how often a socket gets a ping. Pings keep proxies from closing a quiet connection, and reveal a
+// client that has vanished.
 const pingEvery = 30 * time.Second
 
-// asksForSocket tells whether the request is a WebSocket's handshake. With HTTP/2 there is none.
+// asksForSocket reports whether the request is a WebSocket handshake. HTTP/2 has none.
 func asksForSocket(q *http.Request) bool {
 	return q.ProtoMajor == 1 && strings.EqualFold(q.Header.Get("Upgrade"), "websocket") &&
 		strings.Contains(strings.ToLower(q.Header.Get("Connection")), "upgrade")
 }
 
-// newSocket answers the handshake by upstream's rules: with an Origin, and one subprotocol at most. gone
-// is called when the client is. It returns nil if the connection cannot be taken over.
+// newSocket answers the handshake by kube-apiserver's rules: with an Origin, and at most one subprotocol. It calls
+// gone when the client disconnects. It returns nil if the connection cannot be taken over.
 func newSocket(w http.ResponseWriter, q *http.Request, text bool, gone func()) *socket {
 	conn, buffered, err := http.NewResponseController(w).Hijack()
 	if err != nil {
@@ -58,7 +58,7 @@ func newSocket(w http.ResponseWriter, q *http.Request, text bool, gone func()) *
 	return s
 }
 
-// hijacked is a response whose connection has been taken over.
+// hijacked is a ResponseWriter whose connection has been taken over.
 type hijacked struct {
 	http.ResponseWriter
 	conn     net.Conn
@@ -67,7 +67,7 @@ type hijacked struct {
 
 func (h hijacked) Hijack() (net.Conn, *bufio.ReadWriter, error) { return h.conn, h.buffered, nil }
 
-// send sends a message. errGone if nobody takes it.
+// send sends a message. The error is ErrGone if the client has disconnected.
 func (s *socket) send(message []byte) error {
 	kind := byte(websocket.BinaryFrame)
 	if s.text {
@@ -107,7 +107,7 @@ func (s *socket) keepAlive() {
 	}
 }
 
-// close says goodbye, and waits until nothing is left of the socket.
+// close closes the connection and waits until it has ended.
 func (s *socket) close() {
 	if s.conn != nil {
 		_ = s.conn.SetDeadline(time.Now().Add(time.Second))

@@ -16,21 +16,20 @@ import (
 	"stele.dev/stele/projections/objects"
 )
 
-// stream writes watch events to one client. What waits is coalesced: it is given to
-// the connection when nothing more is at hand, or when it has become large.
+// Stream writes watch events to one client. It buffers events while more are available, up to a size.
 type Stream struct {
 	rd      *Reader
 	c       *call.Call
-	version shown.Version                                        // in which objects are shown
-	encode  func(object []byte, revision uint64) ([]byte, error) // nil: objects as they are
+	version shown.Version                                        // converts objects to the client's version
+	encode  func(object []byte, revision uint64) ([]byte, error) // nil if objects are sent as they are
 	flusher *http.ResponseController
 	buffer  []byte
 	Format  negotiate.Format
-	socket  *socket // nil: the answer's body
+	socket  *socket // nil if events are the answer's body
 	ended   context.CancelFunc
 }
 
-// newStream negotiates how events are sent. The context that it returns ends with the client.
+// NewStream negotiates the format of events. The returned context ends when the client disconnects.
 func (rd *Reader) NewStream(ctx context.Context, c *call.Call) (*Stream, context.Context, error) {
 	f, err := c.Format()
 	if err != nil {
@@ -44,14 +43,14 @@ func (rd *Reader) NewStream(ctx context.Context, c *call.Call) (*Stream, context
 		s.version = c.ShownVersion()
 	}
 	if c.Cancel != nil {
-		c.Cancel() // of the round before this one
+		c.Cancel() // ends the stream of an earlier round
 	}
 	ctx, s.ended = context.WithCancel(ctx)
 	c.Cancel = s.end
 	return s, ctx, nil
 }
 
-// end is what is left to do when the request is done.
+// end frees the stream when the request is done.
 func (s *Stream) end() {
 	s.ended()
 	if s.socket != nil {
@@ -59,11 +58,12 @@ func (s *Stream) end() {
 	}
 }
 
+// Jitter returns a random duration between three quarters of d and d.
 func Jitter(d time.Duration) time.Duration {
 	return d - d/4 + time.Duration(rand.Int64N(int64(d/4)))
 }
 
-// begin sends the header at once: clients wait for it. Or it makes a socket of the connection.
+// Begin sends the header at once, because clients wait for it, or takes over the connection for a WebSocket.
 func (s *Stream) Begin() {
 	if asksForSocket(s.c.HTTP) {
 		text := s.Format.MediaType == negotiate.JSON
@@ -78,10 +78,10 @@ func (s *Stream) Begin() {
 	_ = s.flusher.Flush()
 }
 
-// bufferAtOnce is how much waits before it is given to the connection.
+// bufferAtOnce is the size at which the buffer is written to the connection.
 const bufferAtOnce = 64 << 10
 
-// frame adds an event to what waits. A message of a socket does not wait for others.
+// Frame adds an event to the buffer. On a WebSocket it is sent at once, as a message of its own.
 func (s *Stream) Frame(kind string, object []byte) error {
 	framed, err := wire.AppendEvent(s.buffer, s.Format.MediaType, s.socket == nil, kind, object)
 	if err != nil {
@@ -93,9 +93,10 @@ func (s *Stream) Frame(kind string, object []byte) error {
 	return s.write()
 }
 
-// errGone says that nobody reads any more.
+// ErrGone reports that a stream has ended: its client has disconnected, or the server stops.
 var ErrGone = errors.New("read: the client disconnected")
 
+// write writes the buffer to the connection.
 func (s *Stream) write() error {
 	if len(s.buffer) == 0 {
 		return nil
@@ -118,6 +119,7 @@ func (s *Stream) write() error {
 	return nil
 }
 
+// Flush sends the buffer to the client.
 func (s *Stream) Flush() error {
 	if len(s.buffer) == 0 {
 		return nil
@@ -131,7 +133,7 @@ func (s *Stream) Flush() error {
 	return nil
 }
 
-// fail ends the stream with an ERROR event.
+// Fail ends the stream with an ERROR event.
 func (s *Stream) Fail(err error, position uint64) error {
 	if errors.Is(err, ErrGone) {
 		return nil

@@ -23,13 +23,13 @@ import (
 )
 
 const (
-	// minWatch is how long a watch lasts that names no timeout; up to twice as long.
+	// minWatch is the least duration of a watch without a timeout; the most is twice as long.
 	minWatch = 30 * time.Minute
-	// bookmarkEvery is how often a quiet watch is told that it misses nothing.
+	// BookmarkEvery is how often a watch without events gets a bookmark.
 	BookmarkEvery = time.Minute
 )
 
-// watch streams the changes since a revision, or, if none is given, first what is there.
+// Watch streams the changes after a revision, or first the existing objects if none is given.
 func (rd *Reader) Watch(ctx context.Context, c *call.Call) error { return rd.watch(ctx, c, nil) }
 
 // WatchRendered is Watch for a kind whose objects follow from the policy.
@@ -57,26 +57,26 @@ func (rd *Reader) watch(ctx context.Context, c *call.Call, kind Rendered) error 
 		s.Begin() // as upstream
 		return s.Fail(err, 0)
 	} else if apierrors.IsResourceExpired(err) {
-		s.Begin() // as any other revision that is gone
+		s.Begin() // an expired revision is an event, not an answer
 		return s.Fail(err, 0)
 	} else if err != nil {
-		return err // upstream would wait in silence until the future is there, or for ever
+		return err // upstream would wait for a future revision, perhaps for ever
 	}
 	from, resumed := c.World().Revision(), false
 	if !initial && o.ResourceVersion != "" && o.ResourceVersion != "0" {
 		if from, err = call.QueryRevision(o.ResourceVersion); err != nil {
 			return err
 		}
-		resumed = o.AllowWatchBookmarks // as those do who go on where they were cut off
+		resumed = o.AllowWatchBookmarks // clients that resume a watch set it
 	}
 	ctx, cancel := context.WithTimeout(ctx, WatchTimeout(o))
 	defer cancel()
 
 	if err := rd.CheckWindow(ctx, c, from); err != nil {
-		s.Begin() // as of a revision that is gone
+		s.Begin() // as for an expired revision
 		return s.Fail(err, from)
 	}
-	// Registered first: what happens while the state is sent is not missed.
+	// The source is opened first, so that it has the changes made while the objects are sent.
 	w, err := rd.source(ctx, c, kind, sel, from, resumed)
 	s.Begin()
 	if err != nil {
@@ -103,31 +103,32 @@ func (rd *Reader) watch(ctx context.Context, c *call.Call, kind Rendered) error 
 	return s.follow(ctx, w, from, o)
 }
 
-// Rendered is a kind whose objects follow from the policy, and are not stored. A tip that is given to it has the
-// namespaces among its objects.
+// Rendered is a kind whose objects follow from the policy and are not stored. The tips that it is given have
+// namespaces among their objects.
 type Rendered interface {
+	// List returns the objects at a tip.
 	List(tip *commit.Tip, sel *objects.Selection) iter.Seq[*objects.Object]
-	// Watch returns the events behind a tip. resumed: the client may have been cut off within the revision.
+	// Watch returns the events after a tip. If resumed is true, the client may have received a part of the tip's revision.
 	Watch(ctx context.Context, c *commit.Committer, tip *commit.Tip, sel objects.Selection, resumed bool) (Source, error)
 	// Changes returns the events between two tips.
 	Changes(before, after *commit.Tip, sel *objects.Selection, from uint64) []objects.Event
 }
 
-// Source is where a watch takes its events from, see [objects.Watcher].
+// Source is where a watch takes its events from. Its methods are those of [objects.Watcher].
 type Source interface {
 	Take() (events []objects.Event, bookmark uint64, more bool, err error)
 	Ready() <-chan struct{}
 	Stop()
 }
 
-// source registers for what follows a revision. resumed: the client may have been cut off
-// within what the revision brought.
+// source opens the source of events after a revision. If resumed is true, the client may have received a part of that
+// revision.
 func (rd *Reader) source(ctx context.Context, c *call.Call, kind Rendered, sel objects.Selection, from uint64, resumed bool) (Source, error) {
 	if c.Past.Tip != nil {
 		return rd.sourceOfPast(ctx, c, kind, sel, from)
 	}
 	if kind != nil {
-		then, err := rd.lawAt(ctx, c.Tip, from)
+		then, err := rd.tipAt(ctx, c.Tip, from)
 		if err != nil {
 			return nil, err
 		}
@@ -136,7 +137,7 @@ func (rd *Reader) source(ctx context.Context, c *call.Call, kind Rendered, sel o
 	return rd.join(ctx, c.Resource(), sel.As(commit.KindOf(c.Kind.Kind.Stored())), from)
 }
 
-// present are the objects that there are in the request's world.
+// present returns the objects that exist in the state that the request reads.
 func (rd *Reader) present(ctx context.Context, c *call.Call, kind Rendered, sel *objects.Selection) (iter.Seq[*objects.Object], error) {
 	if c.Past.Tip != nil {
 		return rd.presentOfPast(ctx, c, kind, sel)
@@ -147,13 +148,13 @@ func (rd *Reader) present(ctx context.Context, c *call.Call, kind Rendered, sel 
 	return c.Tip.Objects.List(c.Resource(), sel, "", ""), nil
 }
 
-// asksAtOnce is the number of streams that may ask authorizers outside of the policy at once when another policy comes
-// in force, so that there is room for requests. What the policy decides by itself does not wait.
+// asksAtOnce is the number of streams that may ask external authorizers at a time after a change of policy, so that
+// these have room for requests. Decisions of the policy itself do not wait.
 const asksAtOnce = 32
 
-// StillAllowed authorizes a stream again if another policy came in force, and reports whether one did. A stream sends
-// nothing before it has returned, which may take a while. The error is [ErrGone] if the stream ended meanwhile, without
-// a decision.
+// StillAllowed authorizes a stream again if another policy came into force, and reports whether one did. The stream
+// must send nothing until it returns, which may take a while. The error is [ErrGone] if the stream ended before the
+// decision.
 func (rd *Reader) StillAllowed(ctx context.Context, c *call.Call) (other bool, err error) {
 	if rd.Committer.Tip().PolicyRevision() == c.Tip.PolicyRevision() {
 		return false, nil
@@ -170,13 +171,13 @@ func (rd *Reader) StillAllowed(ctx context.Context, c *call.Call) (other bool, e
 			return nil, ErrGone
 		}
 	})
-	if stops || ctx.Err() != nil {
+	if stops {
 		return true, ErrGone
 	}
 	return true, err
 }
 
-// watchTimeout is how long a watch lasts: as the client wants it, if it says so.
+// WatchTimeout returns how long a watch lasts: as the client asks, or else a random time from minWatch to twice that.
 func WatchTimeout(o *internalversion.ListOptions) time.Duration {
 	if o.TimeoutSeconds == nil || *o.TimeoutSeconds == 0 {
 		return minWatch + time.Duration(rand.Int64N(int64(minWatch)))
@@ -185,12 +186,12 @@ func WatchTimeout(o *internalversion.ListOptions) time.Duration {
 	return time.Duration(max(0, min(*o.TimeoutSeconds, int64(longest/time.Second)))) * time.Second
 }
 
-// follow streams what comes behind a revision until the watch ends: by its timeout, by its client, or because the
-// server is about to stop. A watch that ends in peace says how far it came.
+// follow streams the events after a revision until the watch ends: by its timeout, by a disconnect, or because the
+// server stops. After a timeout or a stop, a bookmark tells the client how far the watch came.
 func (s *Stream) follow(ctx context.Context, w Source, from uint64, o *internalversion.ListOptions) error {
 	timer := time.NewTimer(Jitter(BookmarkEvery))
 	defer timer.Stop()
-	bookmark, last := s.c.Past.Tip != nil, false // nothing comes that would tell how far it is
+	bookmark, last := s.c.Past.Tip != nil, false // a watch below /at may have no events
 	position := from
 	for {
 		changed := s.rd.Committer.PolicyChanged()
@@ -198,7 +199,7 @@ func (s *Stream) follow(ctx context.Context, w Source, from uint64, o *internalv
 		if err != nil {
 			return s.Fail(err, position)
 		}
-		// What was taken from behind an activation is from behind its publication.
+		// Events after an activation are taken only after the new policy is published, so this check sees it.
 		kind := s.c.Kind
 		other, err := s.rd.StillAllowed(ctx, s.c)
 		if other && err == nil && kind != nil {
@@ -207,8 +208,8 @@ func (s *Stream) follow(ctx context.Context, w Source, from uint64, o *internalv
 		if err != nil {
 			return s.Fail(err, position)
 		} else if other && (checkFields(s.c, o.FieldSelector) != nil || s.otherForm(kind)) {
-			return s.Fail(objects.ErrExpired, position) // a list says what is the matter
-		} else if j, ok := w.(*joined); other && ok && j.live == nil { // its window may be another one
+			return s.Fail(objects.ErrExpired, position) // the client lists again, and gets the reason
+		} else if j, ok := w.(*joined); other && ok && j.live == nil { // the new policy may have another window
 			if err := s.rd.CheckWindow(ctx, s.c, position); err != nil {
 				return s.Fail(err, position)
 			}
@@ -218,7 +219,7 @@ func (s *Stream) follow(ctx context.Context, w Source, from uint64, o *internalv
 			if err := s.event(e); err != nil {
 				return s.Fail(err, position)
 			}
-			// The client would take the object's own, older revision for how far it is.
+			// A rendered object may have an older revision than the watch, so a bookmark follows.
 			bookmark = bookmark || e.Rendered
 		}
 		if more {
@@ -248,13 +249,13 @@ func (s *Stream) follow(ctx context.Context, w Source, from uint64, o *internalv
 			last = true
 		case <-ctx.Done():
 			if last = errors.Is(ctx.Err(), context.DeadlineExceeded); !last {
-				return nil // the client is gone
+				return nil // the client has disconnected
 			}
 		}
 	}
 }
 
-// setEncoder decides what becomes of objects on their way out.
+// setEncoder sets how objects are encoded for the negotiated format.
 func (s *Stream) setEncoder() error {
 	switch s.Format.As {
 	case negotiate.Table:
@@ -274,9 +275,8 @@ func (s *Stream) setEncoder() error {
 	return nil
 }
 
-// otherForm reports whether a policy that came in force gives the version that is watched
-// another form than before, where objects are converted to that: these are not rendered anew,
-// so that a watch would not tell of them.
+// otherForm reports whether a new policy changes the schema of the watched version of a converted kind. The watch
+// then ends, because changed schemas of converted objects cause no events.
 func (s *Stream) otherForm(before *policy.Version) bool {
 	if before == nil || !before.Kind.Converts() && !s.c.Kind.Kind.Converts() {
 		return false
@@ -287,11 +287,12 @@ func (s *Stream) otherForm(before *policy.Version) bool {
 
 var eventKinds = map[objects.EventType]string{objects.Added: "ADDED", objects.Modified: "MODIFIED", objects.Deleted: "DELETED"}
 
+// event sends an event of an object.
 func (s *Stream) event(e objects.Event) error {
 	return s.send(eventKinds[e.Type], s.version.Of(e.Object.JSON), e.Object.Revision)
 }
 
-// send adds an event with an object, in the form that is wanted.
+// send adds an event to the buffer, with the object in the negotiated format.
 func (s *Stream) send(kind string, object []byte, revision uint64) (err error) {
 	if s.encode != nil {
 		if object, err = s.encode(object, revision); err != nil {
@@ -301,9 +302,8 @@ func (s *Stream) send(kind string, object []byte, revision uint64) (err error) {
 	return s.Frame(kind, object)
 }
 
-// bookmark tells that everything up to a revision has been sent (KEP-956); the one that
-// ends the initial events says so (KEP-3157). Its object is as that of another event, with
-// nothing in it.
+// bookmark tells the client that all events up to a revision have been sent (KEP-956). The bookmark that ends the
+// initial events has an annotation (KEP-3157). Its object has no other content.
 func (s *Stream) bookmark(revision uint64, endOfInitial bool) error {
 	var annotations map[string]string
 	if endOfInitial {

@@ -10,29 +10,28 @@ import (
 	"stele.dev/stele/projections/objects"
 )
 
-// ended is the source of a watch below /at: what there was up to the world's end, and silence
-// from then on.
+// ended is the source of events for a watch below /at: the events up to the requested moment, and none after.
 type ended struct {
 	ctx     context.Context // of the watch
 	rd      *Reader
-	tip     *commit.Tip // knows the policies of then
+	tip     *commit.Tip // the present tip
 	replay  past.Replay
-	changed []objects.Event // of what the policy says
+	changed []objects.Event // events of rendered objects
 	held    int             // bytes of the chunk that was taken last
 }
 
-// sourceThen is source below /at.
+// sourceOfPast is source for a watch below /at.
 func (rd *Reader) sourceOfPast(ctx context.Context, c *call.Call, kind Rendered, sel objects.Selection, from uint64) (Source, error) {
 	if kind == nil {
 		sel = sel.As(commit.KindOf(c.Kind.Kind.Stored()))
 	}
 	e := &ended{ctx: ctx, rd: rd, tip: c.Tip, replay: past.Replay{Resource: c.Resource(), Selection: sel, From: objects.Place{Revision: from}, UpTo: c.Past.Tip.Revision()}}
 	if kind != nil && from < c.Past.Tip.Revision() {
-		before, err := rd.policyAt(ctx, c, from)
+		before, err := rd.policyAt(ctx, c.Tip, from)
 		if err != nil {
 			return nil, err
 		}
-		after, err := rd.policyAt(ctx, c, c.Past.Tip.Revision())
+		after, err := rd.policyAt(ctx, c.Tip, c.Past.Tip.Revision())
 		if err != nil {
 			return nil, err
 		}
@@ -42,26 +41,27 @@ func (rd *Reader) sourceOfPast(ctx context.Context, c *call.Call, kind Rendered,
 	return e, nil
 }
 
-// policyAt returns the tip of a revision, with the namespaces as its only objects: all that rendering needs.
-func (rd *Reader) policyAt(ctx context.Context, c *call.Call, revision uint64) (*commit.Tip, error) {
-	tip, err := rd.Past.Tip(ctx, c.Tip, revision)
+// policyAt returns the state at a past revision. It has no objects but namespaces, which is all that rendered objects
+// follow from.
+func (rd *Reader) policyAt(ctx context.Context, tip *commit.Tip, revision uint64) (*commit.Tip, error) {
+	past, err := rd.Past.Tip(ctx, tip, revision)
 	if err != nil {
 		return nil, err
 	}
-	tip.Objects, err = rd.ObjectsAt(ctx, c, commit.Namespaces, "", revision)
-	return tip, err
+	past.Objects, err = rd.Past.Objects(ctx, tip, commit.Namespaces, "", revision)
+	return past, err
 }
 
-// presentThen is present below /at.
+// presentOfPast is present for a watch below /at.
 func (rd *Reader) presentOfPast(ctx context.Context, c *call.Call, kind Rendered, sel *objects.Selection) (iter.Seq[*objects.Object], error) {
 	if kind != nil {
-		tip, err := rd.policyAt(ctx, c, c.Past.Tip.Revision())
+		tip, err := rd.policyAt(ctx, c.Tip, c.Past.Tip.Revision())
 		if err != nil {
 			return nil, err
 		}
 		return kind.List(tip, sel), nil
 	}
-	s, err := rd.ObjectsAt(ctx, c, c.Resource(), c.Key.Namespace, c.Past.Tip.Revision())
+	s, err := rd.Past.Objects(ctx, c.Tip, c.Resource(), c.Key.Namespace, c.Past.Tip.Revision())
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +69,7 @@ func (rd *Reader) presentOfPast(ctx context.Context, c *call.Call, kind Rendered
 	return s.List(c.Resource(), &as, "", ""), nil
 }
 
-// Take implements source.
+// Take implements Source.
 func (e *ended) Take() (events []objects.Event, bookmark uint64, more bool, err error) {
 	e.Stop()
 	if e.replay.From.Revision == e.replay.UpTo || e.ctx.Err() != nil {
@@ -90,10 +90,10 @@ func (e *ended) Take() (events []objects.Event, bookmark uint64, more bool, err 
 	return chunk.Events, chunk.Place.Revision, chunk.Place.Revision < e.replay.UpTo, nil
 }
 
-// Ready is never sent anything.
+// Ready returns nil: no events come later.
 func (e *ended) Ready() <-chan struct{} { return nil }
 
-// Stop implements source: what was taken last has been sent.
+// Stop frees the chunk that was taken last, because it has been sent.
 func (e *ended) Stop() {
 	e.rd.Replays.Hold(-e.held)
 	e.held = 0

@@ -16,38 +16,35 @@ import (
 	"stele.dev/stele/projections/history"
 )
 
-// A request for the past is answered as today's policy has it: to all who may read the
-// object now as far back as the kind's window reaches, and further to those who may
-// `history` it as well. A revision is within a window if it was still the newest one at some
-// moment less than that long ago, so the newest always is, however long nothing happens.
+// Today's policy decides who may read the past. Users who may read an object may read its past within the history window
+// of its kind. Beyond the window they also need the verb history. A revision is within a window of, say, a day if it was
+// the newest revision at some moment of the last day. So the newest revision is always within the window.
 
-// reaches tells whether a request may look at a revision: nil, or that it is Expired, with
-// what is missing. It belongs before anything is read of that revision. Current reads, and
-// kinds whose window is not bounded, ask nothing of the history.
+// CheckWindow returns an Expired error if the request's user may not read a revision. It must be called before
+// anything of that revision is read. Reads of the present, and of kinds without a window, do not query the history.
 func (rd *Reader) CheckWindow(ctx context.Context, c *call.Call, revision uint64) error {
 	if c.Kind == nil {
-		return nil // what the policy or the server says by itself
+		return nil // answers from the policy or the server have no window
 	}
 	return rd.Windows(c).Reach(ctx, c.Kind.Kind, c.Access, revision)
 }
 
-// windows answers for one request, which may be about many objects, how far back it may look
-// at each. What the windows come to is found once for each length. It belongs to one
-// goroutine.
+// Windows checks for one request, which may read many objects, how far back the user may read each of them. It finds
+// the first revision of a window once. It belongs to one goroutine.
 type Windows struct {
 	history *history.Store
 	tip     *commit.Tip
 	now     time.Time
-	oldest  map[time.Duration]uint64 // the first revision within
-	Replay  *Replay                  // that is going on, if one is
+	oldest  map[time.Duration]uint64 // the first revision within a window, by its length
+	Replay  *Replay                  // the replay of the request; nil if there is none
 }
 
-// windows of a request, under the policy of its tip.
+// Windows returns the windows of a request, under the policy of its tip.
 func (rd *Reader) Windows(c *call.Call) *Windows {
 	return &Windows{history: rd.History, tip: c.Tip, now: rd.Committer.Now(), oldest: map[time.Duration]uint64{}}
 }
 
-// kind is what a kind is today. One that is no more keeps the window that it had.
+// kind returns the kind as in today's policy. A kind that was removed is returned as it was, and keeps its window.
 func (w *Windows) kind(then *policy.Kind) *policy.Kind {
 	if today := w.tip.Policy.Kind(then.GroupResource()); today != nil {
 		return today
@@ -55,7 +52,7 @@ func (w *Windows) kind(then *policy.Kind) *policy.Kind {
 	return then
 }
 
-// within tells whether a revision is within the window of a kind.
+// within reports whether a revision is within the window of a kind.
 func (w *Windows) within(ctx context.Context, kind *policy.Kind, revision uint64) (bool, error) {
 	window, bounded := w.kind(kind).Window()
 	if !bounded || revision >= w.tip.Revision() {
@@ -63,7 +60,7 @@ func (w *Windows) within(ctx context.Context, kind *policy.Kind, revision uint64
 	}
 	oldest, known := w.oldest[window]
 	if !known {
-		// As long as the store is behind, moments seem to be of earlier revisions than they were.
+		// A store that is behind the log would return too early a revision for a time.
 		if err := w.history.Reach(ctx, w.tip.Revision()); err != nil {
 			return false, err
 		}
@@ -76,8 +73,8 @@ func (w *Windows) within(ctx context.Context, kind *policy.Kind, revision uint64
 	return revision >= oldest, nil
 }
 
-// allowed tells whether somebody may look at an object of a kind as it was at a revision,
-// beyond the window too: access is that of a request to read it, or a collection of such.
+// Allowed reports whether the user may read an object of a kind at a revision, within the window or beyond it. access
+// is that of a read of the object or of its collection.
 func (w *Windows) Allowed(ctx context.Context, kind *policy.Kind, access policy.Request, revision uint64) (bool, error) {
 	within, err := w.within(ctx, kind, revision)
 	if within || err != nil {
@@ -86,22 +83,21 @@ func (w *Windows) Allowed(ctx context.Context, kind *policy.Kind, access policy.
 	return w.Authorized(ctx, access)
 }
 
-// authorized tells whether they may look beyond windows.
+// Authorized reports whether the user may read beyond windows.
 func (w *Windows) Authorized(ctx context.Context, access policy.Request) (bool, error) {
 	d := w.authorize(ctx, access)
 	access.Verb = policy.HistoryVerb
 	return d.Allowed, Undecided(w.tip.Policy, &access, d)
 }
 
-// authorize asks for the verb. What depends on the object is not granted: that the object is
-// fine today says nothing of what it was. Authorizers outside of the policy are asked for each object, within
-// the request's deadline.
+// authorize decides about the verb history. A grant that depends on the object is not enough, because today's object
+// says nothing about the past one. External authorizers are asked for each object, within the request's deadline.
 func (w *Windows) authorize(ctx context.Context, access policy.Request) *policy.Decision {
 	access.Verb = policy.HistoryVerb
 	return w.Ask(ctx, &access)
 }
 
-// ask asks the policy. Nobody who reads history waits for whom that asks.
+// Ask asks the policy. While an external authorizer is asked, the request gives up its turn at reading history.
 func (w *Windows) Ask(ctx context.Context, access *policy.Request) (d *policy.Decision) {
 	if !w.tip.Policy.AsksOutside(access) {
 		return w.tip.Policy.Authorize(ctx, access)
@@ -110,7 +106,7 @@ func (w *Windows) Ask(ctx context.Context, access *policy.Request) (d *policy.De
 	return d
 }
 
-// reach is nil if allowed says so, else the answer to the client.
+// Reach returns nil if the user may read a revision of the kind, else the error for the client.
 func (w *Windows) Reach(ctx context.Context, kind *policy.Kind, access policy.Request, revision uint64) error {
 	within, err := w.within(ctx, kind, revision)
 	if within || err != nil {
@@ -133,9 +129,10 @@ type BeyondError struct {
 	Decision *policy.Decision
 }
 
+// Unwrap returns the Status.
 func (e *BeyondError) Unwrap() error { return e.StatusError }
 
-// beyond is the answer to who asks for more than a window shows and may not.
+// beyond returns the error for a read beyond the window without permission. It names the window and the missing verb.
 func beyond(w *policy.Window, access *policy.Request, d *policy.Decision, revision uint64, at time.Time) error {
 	what := access.Resource
 	if access.Subresource != "" {
@@ -164,6 +161,7 @@ func beyond(w *policy.Window, access *policy.Request, d *policy.Decision, revisi
 	return &BeyondError{err, decision}
 }
 
+// position returns the suffix of a message that names a line of the policy.
 func position(source string) string {
 	if source == "" {
 		return ""

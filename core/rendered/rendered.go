@@ -39,8 +39,8 @@ type Kind struct {
 	Entries func(*policy.Form) []*Entry
 	// Find returns the rule with the name of an object, even if the object is hidden, or nil.
 	Find func(f *policy.Form, name string) *Entry
-	// Says names what these objects define, such as "access is". Part is the part of a bundle that defines it. Both
-	// are for error messages that refuse writes.
+	// Says and Part are for the errors of refused writes. Says is the subject and verb of the sentence, such as
+	// "access is"; Part is the part of a bundle that defines it.
 	Says, Part string
 }
 

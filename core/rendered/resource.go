@@ -28,14 +28,14 @@ type service struct {
 	kind *Kind
 }
 
-// New returns the row of a kind. Its objects are read as stored ones are; every write is refused with the
-// place in the policy that is to be changed.
+// New returns the virtual resource of a kind. Its objects are read like stored objects. Every write is refused; the
+// error names the place in the policy to change.
 func New(rd *read.Reader, k *Kind) *virtual.Resource {
 	v := &service{rd, k}
 	return &virtual.Resource{Resource: k.Resource(), Described: k.Version, Route: v.route, Serve: v.serve, Write: func(c *call.Call) virtual.Write { return &refusedWrite{c, k} }}
 }
 
-// route checks the path and the verb. Writes go on, to be refused with a reason.
+// route checks the path and the verb. It lets writes pass, which [refusedWrite] refuses with a reason.
 func (v *service) route(c *call.Call) error {
 	i := c.Info
 	if !call.Serves(i, v.kind.Version) {
@@ -79,7 +79,7 @@ func (v *service) get(ctx context.Context, c *call.Call) error {
 	return v.AnswerObject(c, http.StatusOK, o.JSON)
 }
 
-// list answers with all objects, whatever the limit, so that no client has a token to continue with.
+// list answers with all objects and ignores the limit, so that there are no continue tokens.
 func (v *service) list(ctx context.Context, c *call.Call) error {
 	f, err := c.Format()
 	if err != nil {
@@ -160,7 +160,7 @@ func (w *refusedWrite) Decode(context.Context) error {
 	return status.Refused(c.Resource(), name, errors.New(w.kind.Says+" defined by the policy: change "+where+" and push it"))
 }
 
-// Validate and Commit are not reached.
+// Validate and Commit are never called, because Decode fails.
 func (w *refusedWrite) Validate(context.Context) error { return w.Decode(context.Background()) }
 func (w *refusedWrite) Commit(context.Context) error   { return w.Decode(context.Background()) }
 

@@ -39,7 +39,7 @@ func (p *place) created() metav1.Time {
 	return at
 }
 
-// At returns the state of a kind for the policy of a tip and the namespaces of a state of objects.
+// At returns the state of a kind under the policy of a tip, with the namespaces that o has.
 func At(k *Kind, tip *commit.Tip, o *objects.State) *State {
 	activated := tip.PolicyRevision()
 	s := &State{kind: k, entries: k.Entries(tip.Policy.Form())}

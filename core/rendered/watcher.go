@@ -29,9 +29,8 @@ type Watcher struct {
 	again uint64
 }
 
-// Watch registers a watcher for changes after a moment. then is the tip at that moment. resumed tells that the client
-// may have received only a part of that revision. The caller must call [Watcher.Stop]. The context limits how long
-// Take waits.
+// Watch registers a watcher for changes after the tip then. resumed means that the client may have received only a part
+// of the revision of that tip. The caller must call [Watcher.Stop]. The context limits how long Take waits.
 func Watch(ctx context.Context, c *commit.Committer, then *commit.Tip, k *Kind, sel objects.Selection, resumed bool) (*Watcher, error) {
 	w := &Watcher{ctx: ctx, committer: c, sel: sel, last: At(k, then, then.Objects), seen: then.Revision()}
 	if resumed {

@@ -15,19 +15,19 @@ import (
 	"stele.dev/stele/core/virtual"
 )
 
-// Options for [New].
+// Options are the options of [New].
 type Options struct {
 	Reader        *read.Reader
 	Authenticator *authn.Authenticator
 	Tokens        *tokens.ServiceAccounts // nil if none are issued
-	// Turns are taken by large reviews. They have turns of their own, because an authorizer outside of the policy may
-	// answer them, slowly.
+	// Turns limits the large reviews that are answered at once. Reviews have their own turns, because a slow authorizer
+	// outside of the policy may answer them.
 	Turns turns.Turns
 }
 
 type service struct{ Options }
 
-// New returns the rows of all kinds of reviews.
+// New returns the virtual resources of all kinds of reviews.
 func New(o Options) (rows []*virtual.Resource) {
 	v := &service{o}
 	for i, r := range Resources() {
@@ -52,10 +52,10 @@ func (v *service) serve(ctx context.Context, c *call.Call, kind *Kind) error {
 	return c.WriteBody(f, http.StatusCreated, text)
 }
 
-// largeReview is the number of bytes of a body from which a review takes a turn: it takes ten times as much memory.
+// largeReview is the size of a body from which a review takes a turn. A review needs ten times as much memory.
 const largeReview = 256 << 10
 
-// answer returns a review with its answer.
+// answer returns the review in the body, with its status.
 func (v *service) answer(ctx context.Context, c *call.Call, kind *Kind) ([]byte, error) {
 	if err := c.ReadOptionalBody(kind.GroupVersionKind); err != nil {
 		return nil, err

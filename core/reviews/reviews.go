@@ -1,6 +1,6 @@
-// Package reviews answers what clients ask about access: may I, may a user, what may I do, who am I, who does this
-// token belong to. The kinds are those of authorization.k8s.io/v1 and authentication.k8s.io/v1. Nothing is stored. The
-// same code answers reviews and authorizes requests.
+// Package reviews answers questions about access: may I, may a user, what may I do, who am I, whose token is this. The
+// kinds are those of authorization.k8s.io/v1 and authentication.k8s.io/v1. Nothing is stored. The same code answers
+// reviews and authorizes requests.
 package reviews
 
 import (
@@ -60,7 +60,7 @@ var kinds = []*Kind{
 	{authentication.WithKind("SelfSubjectReview"), "selfsubjectreviews", false,
 		func() runtime.Object { return &authenticationv1.SelfSubjectReview{} }, whoami},
 	{authentication.WithKind("TokenReview"), "tokenreviews", false,
-		func() runtime.Object { return &authenticationv1.TokenReview{} }, whose},
+		func() runtime.Object { return &authenticationv1.TokenReview{} }, reviewToken},
 }
 
 // Find returns the kind of review that is served as a resource, or nil.
@@ -173,9 +173,9 @@ func infoOf(u user.Info) authenticationv1.UserInfo {
 // can be thousands.
 const maxAudiences = 1024
 
-// whose answers a TokenReview. If a token is not valid, the answer does not say why, because that would help an
-// attacker.
-func whose(q *question, o runtime.Object) error {
+// reviewToken fills in the status of a TokenReview. If a token is not valid, the answer does not say why, because that
+// would help an attacker.
+func reviewToken(q *question, o runtime.Object) error {
 	review := o.(*authenticationv1.TokenReview)
 	if review.Spec.Token == "" {
 		return status.BadRequest("token is required for TokenReview in authentication")

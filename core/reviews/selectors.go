@@ -78,7 +78,7 @@ func labelRequirements(list []metav1.LabelSelectorRequirement) (out labels.Requi
 	return out, err
 }
 
-// unread describes the requirements that were left out.
+// unread returns a text that lists the requirements that were left out.
 func unread(s *policy.Selectors) string {
 	if s == nil {
 		return ""

@@ -15,14 +15,14 @@ func As(v *policy.Version) Version {
 	shown := VersionOf(v.GroupVersionKind().GroupVersion())
 	shown.face, shown.null = v.Kind.Face, nullsIn(v.Kind)
 	if v.Kind.Converts() {
-		shown.of = v
+		shown.form = v
 	}
 	return shown
 }
 
 // Converts reports whether this version has another form than the version of the object, which is canonical JSON.
 func (v Version) Converts(json []byte) bool {
-	return v.of != nil && !v.has(json) && v.of.From(versionOf(json))
+	return v.form != nil && !v.has(json) && v.form.From(versionOf(json))
 }
 
 // versionOf returns the version of an object in canonical JSON.
@@ -59,7 +59,7 @@ func (v Version) convert(to, json []byte) []byte {
 		return !failed
 	})
 	if !failed {
-		changed = v.of.Program.Prune(content)
+		changed = v.form.Program.Prune(content)
 	}
 	if changed {
 		if all, err := canonical.Append(to, content); err == nil {

@@ -66,11 +66,11 @@ func writtenIn(k *policy.Kind, payload []byte) *policy.Version {
 
 // Version shows objects in one version of their kind. If all versions have the same form, they only differ in the
 // first field, apiVersion. Otherwise, fields that the version does not have are left out. For a face, field names
-// differ, too.
+// differ, too (see [builtin.Face]).
 type Version struct {
 	head []byte          // canonical JSON up to the end of apiVersion
-	face *builtin.Face   // if objects of another kind are shown; else nil
-	of   *policy.Version // if versions have different forms; else nil
+	face *builtin.Face   // set if the kind shows objects of another kind under other names
+	form *policy.Version // set if versions have different forms
 	null nulls           // fields to show as null
 }
 

@@ -18,7 +18,7 @@ func (unavailable) Evaluate(string, []byte) schemas.Verdict {
 	return schemas.Verdict{Failed: "no worker could be started"}
 }
 
-// What only CUE could complete is not half completed while CUE cannot be asked.
+// An object that only CUE can complete is an error while CUE is unavailable, and is not completed in part.
 func TestAnObjectThatCUECannotBeAskedAboutIsAnError(t *testing.T) {
 	memory := &schemas.Node{Kinds: schemas.StructKind, Struct: &schemas.Struct{Open: true},
 		Fallback: &schemas.Fallback{CUE: "#expression: v: {cpus: int, memory: *(cpus * 2) | int}"}}

@@ -82,7 +82,7 @@ func (s *Service) Answer(c *call.Call) error {
 		if c.Past.Tip != nil {
 			w = redirectsBelow{c.W, call.AtPrefix + "/" + strconv.FormatUint(c.Past.Tip.Revision(), 10)}
 		}
-		s.of(c).openapi.ServeHTTP(w, c.HTTP)
+		s.documentsOf(c).openapi.ServeHTTP(w, c.HTTP)
 		return nil
 	case path == "/" || path == "":
 		return c.WriteRaw(http.StatusOK, map[string][]string{"paths": s.paths(c)})
@@ -95,7 +95,7 @@ func (s *Service) Answer(c *call.Call) error {
 
 // paths returns all served paths that are not resources.
 func (s *Service) paths(c *call.Call) []string {
-	paths := append(s.of(c).discovery.Paths(), "/openapi/v2", "/openapi/v3", "/version")
+	paths := append(s.documentsOf(c).discovery.Paths(), "/openapi/v2", "/openapi/v3", "/version")
 	for _, kind := range []string{"/healthz", "/livez", "/readyz"} {
 		paths = append(paths, kind)
 		for _, check := range s.checks() {
@@ -122,7 +122,6 @@ func localAddress(c *call.Call) string {
 	return ""
 }
 
-// answerDiscovery answers with a discovery document, or with 304 if the client has it.
 func (s *Service) answerDiscovery(c *call.Call) error {
 	path := c.HTTP.URL.Path
 	f, aggregated, err := negotiate.Discovery(c.HTTP, discovery.Aggregates(path))
@@ -133,7 +132,7 @@ func (s *Service) answerDiscovery(c *call.Call) error {
 	if strings.Trim(path, "/") == "api" && !aggregated {
 		doc = discovery.Core(localAddress(c))
 	} else {
-		doc = s.of(c).discovery.Find(path, aggregated)
+		doc = s.documentsOf(c).discovery.Find(path, aggregated)
 	}
 	if doc == nil {
 		return status.NotServed(c.Info.Verb, c.Resource())
@@ -168,8 +167,8 @@ type documents struct {
 	printers  sync.Map // *policy.Version -> *table.Printer
 }
 
-// of returns the documents of the policy that the call reads.
-func (s *Service) of(c *call.Call) *documents {
+// documentsOf returns the documents of the policy that the call reads.
+func (s *Service) documentsOf(c *call.Call) *documents {
 	p := c.World().Policy
 	if d := s.current.Load(); d != nil && d.policy == p {
 		return d
@@ -220,7 +219,7 @@ func (s *Service) ofPast(p *policy.Policy, current *documents) *documents {
 
 // Printer returns the printer of tables for the version that the call's client sees. It is safe for concurrent use.
 func (s *Service) Printer(c *call.Call) *table.Printer {
-	d, seen := s.of(c), c.Seen()
+	d, seen := s.documentsOf(c), c.Seen()
 	if printer, ok := d.printers.Load(seen); ok {
 		return printer.(*table.Printer)
 	}

@@ -1,5 +1,5 @@
-// Package tokenrequest answers requests for tokens of service accounts: the subresource token. A token is not stored: an
-// event with it would be a credential. Its id is in the program's log, and in all events that are written with it.
+// Package tokenrequest issues tokens of service accounts: the subresource serviceaccounts/token. A token is not stored,
+// because an event with it would be a credential. Its ID is in the program's log, and in all events written with it.
 package tokenrequest
 
 import (
@@ -25,7 +25,7 @@ type service struct {
 	logger *slog.Logger
 }
 
-// New returns the row of token requests.
+// New returns the virtual resource of token requests.
 func New(rd *read.Reader, t *tokens.ServiceAccounts, logger *slog.Logger) *virtual.Resource {
 	v := &service{rd, t, logger}
 	return &virtual.Resource{
@@ -36,7 +36,7 @@ func New(rd *read.Reader, t *tokens.ServiceAccounts, logger *slog.Logger) *virtu
 	}
 }
 
-// route checks the path and the verb: a token is created, for an account.
+// route checks the path and the verb: the only verb is create, for a named account.
 func route(c *call.Call) error {
 	i := c.Info
 	if i.Namespace == "" || i.Name == "" || len(i.Parts) > 3 {

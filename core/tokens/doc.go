@@ -1,5 +1,5 @@
-// Package tokens is about the credentials that the control plane issues itself. It signs and verifies the tokens of
-// service accounts (KEP-1205, KEP-2907, KEP-4193), and lets others verify them (OpenID Connect Discovery 1.0, RFC
+// Package tokens issues and verifies the control plane's own credentials. It signs and verifies the tokens of service
+// accounts (KEP-1205, KEP-2907, KEP-4193), and lets others verify them (OpenID Connect Discovery 1.0, RFC
 // 7517). This includes tokens without expiry, which are stored in Secrets. It also verifies bootstrap tokens, which
 // are Secrets.
 //

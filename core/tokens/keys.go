@@ -224,14 +224,14 @@ func algorithmOf(public crypto.PublicKey) (jose.SignatureAlgorithm, error) {
 }
 
 // Follow returns a reload.File that reads all files together when one changes, so that a key that moves between files
-// stays in use. said returns the function to call for a flag and path when that file has changed or cannot be used.
-func (k *Keys) Follow(said func(flag, path string) func(error)) *reload.File {
-	hear := make([]func(error), len(k.files))
+// stays in use. report returns the function to call when the file of a flag and path has changed or cannot be used.
+func (k *Keys) Follow(report func(flag, path string) func(error)) *reload.File {
+	reports := make([]func(error), len(k.files))
 	for i, path := range k.files {
-		hear[i] = said(flagOf(i), path)
+		reports[i] = report(flagOf(i), path)
 	}
-	told := k.ring.Load().content // that was last reported
-	var texts [][]byte            // the last read, to load
+	told := k.ring.Load().content // the digests that were last reported
+	var texts [][]byte            // the files as they were last read
 	return &reload.File{
 		Content: told,
 		Read: func() (content []byte, err error) {
@@ -243,13 +243,13 @@ func (k *Keys) Follow(said func(flag, path string) func(error)) *reload.File {
 			if wrong := (*fileError)(nil); errors.As(err, &wrong) {
 				told = bytes.Clone(told)
 				clear(digestOf(told, wrong.file)) // report the next good content
-				hear[wrong.file](err)
+				reports[wrong.file](err)
 				return
 			}
 			now := k.ring.Load().content
 			for i := range k.files {
 				if !bytes.Equal(digestOf(told, i), digestOf(now, i)) {
-					hear[i](nil)
+					reports[i](nil)
 				}
 			}
 			told = now
@@ -271,9 +271,9 @@ func (r *ring) public() jose.JSONWebKeySet {
 	return set
 }
 
-// of returns the keys that may have made a signature: the key that the header names, or every key of its algorithm if
+// candidates returns the keys that may have made a signature: the key that the header names, or every key of its algorithm if
 // it names none.
-func (r *ring) of(h jose.Header) []*key {
+func (r *ring) candidates(h jose.Header) []*key {
 	if h.KeyID != "" {
 		if k := r.byID[h.KeyID]; k != nil && h.Algorithm == string(k.algorithm) {
 			return []*key{k}

@@ -30,7 +30,7 @@ import (
 	"stele.dev/stele/core/tokens"
 )
 
-// published is the keys that verify tokens, as others read them: algorithm by id.
+// published returns the algorithms of the published keys, by key ID.
 func published(t *testing.T, k *tokens.Keys) map[string]string {
 	t.Helper()
 	accounts, err := tokens.New(tokens.Options{Keys: k, Issuers: []string{"https://issuer.example"}})
@@ -105,7 +105,7 @@ func public(t *testing.T, k any) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))
 }
 
-// A key has the id that Kubernetes gives it: others remember keys by that.
+// A key has the ID that Kubernetes computes, because verifiers find keys by it.
 func TestIDsOfKeysAreKubernetes(t *testing.T) {
 	const known = `-----BEGIN PUBLIC KEY-----
 MIIBIjANBgkqhkiG9w0BAQEFAAOCAQ8AMIIBCgKCAQEA249XwEo9k4tM8fMxV7zx
@@ -287,7 +287,7 @@ func TestIssuersAreChecked(t *testing.T) {
 	}
 }
 
-// A key that goes from one file to another is never gone, and of each file it is told what came of it.
+// A key that moves from one file to another stays in use, and the outcome of each file is reported.
 func TestEachFileOfKeysIsToldOf(t *testing.T) {
 	old, next := ecdsaKey(t, elliptic.P256()), ecdsaKey(t, elliptic.P384())
 	signing, other := write(t, "sa.key", old), write(t, "other.key", old)

@@ -46,7 +46,7 @@ func (s *ServiceAccounts) InSecret(namespace, account, uid, secret string) (stri
 	return s.keys.ring.Load().sign(text)
 }
 
-// verified checks what depends on the claims alone. Claims without an audience are for the API.
+// verified checks the claims, without stored objects. Claims without an audience are for the API.
 func (c *legacyClaims) verified(key string, api authenticator.Audiences) (*verified, error) {
 	if c.Namespace == "" || c.Secret == "" || c.Account == "" || c.UID == "" || c.Subject != serviceaccount.MakeUsername(c.Namespace, c.Account) {
 		return nil, errClaims
@@ -56,27 +56,27 @@ func (c *legacyClaims) verified(key string, api authenticator.Audiences) (*verif
 		v.audiences = authenticator.Audiences(c.Audience)
 	}
 	v.needs = []*needed{
-		{GroupResource: secrets, namespace: c.Namespace, named: named{Name: c.Secret}, whichever: true, also: holds},
-		{GroupResource: serviceAccounts, namespace: c.Namespace, named: named{c.Account, c.UID}, also: stays},
+		{GroupResource: secrets, namespace: c.Namespace, named: named{Name: c.Secret}, whichever: true, also: holdsToken},
+		{GroupResource: serviceAccounts, namespace: c.Namespace, named: named{c.Account, c.UID}, also: notDeleting},
 	}
 	is := serviceaccount.ServiceAccountInfo{Namespace: c.Namespace, Name: c.Account, UID: c.UID}
 	v.user = is.UserInfo()
 	return v, nil
 }
 
-// stays rejects an object that is being deleted. As in kube-apiserver, a token without expiry ends at once, without a
+// notDeleting rejects an object that is being deleted. As in kube-apiserver, a token without expiry ends at once, without a
 // grace period.
-func stays(o *objects.Object, _ string) error {
+func notDeleting(o *objects.Object, _ string) error {
 	if gjson.GetBytes(o.JSON, "metadata.deletionTimestamp").Exists() {
 		return reject(authn.Revoked, "what it depends on is being deleted: %s/%s", o.Namespace, o.Name)
 	}
 	return nil
 }
 
-// holds rejects a Secret that does not contain the token, or that is labeled as invalid. As in kube-apiserver, the
+// holdsToken rejects a Secret that does not contain the token, or that is labeled as invalid. As in kube-apiserver, the
 // type of the Secret does not matter.
-func holds(o *objects.Object, token string) error {
-	if err := stays(o, token); err != nil {
+func holdsToken(o *objects.Object, token string) error {
+	if err := notDeleting(o, token); err != nil {
 		return err
 	}
 	held, err := base64.StdEncoding.DecodeString(gjson.GetBytes(o.JSON, "data."+corev1.ServiceAccountTokenKey).String())

@@ -67,7 +67,7 @@ type needed struct {
 	schema.GroupResource
 	namespace string
 	named
-	whichever bool                                        // any object of the name will do; the token has no UID
+	whichever bool                                        // an object with any UID is accepted; the token has no UID
 	also      func(o *objects.Object, token string) error // a further check; nil if there is none
 	seen      atomic.Pointer[sighting]
 }
@@ -149,7 +149,7 @@ func (s *ServiceAccounts) verify(token string) (*verified, error) {
 		return nil, s.unreadable(token, errTooLong)
 	}
 	r := s.keys.ring.Load()
-	hash := s.hashes.of(token)
+	hash := s.hashes.sum(token)
 	if v, ok := s.verified.Get(hash); ok {
 		if r.byID[v.key] != nil {
 			return v, nil
@@ -171,12 +171,12 @@ func (s *ServiceAccounts) verify(token string) (*verified, error) {
 	if !bound && says.Issuer != LegacyIssuer {
 		return nil, nil
 	}
-	for _, k := range r.of(parsed.Headers[0]) {
+	for _, k := range r.candidates(parsed.Headers[0]) {
 		says = claims{}
 		if err := parsed.Claims(k.public, &says); err != nil {
 			continue
 		}
-		v, err := s.said(parsed, &says, bound, k.id)
+		v, err := s.checkClaims(parsed, &says, bound, k.id)
 		if err != nil {
 			return nil, err
 		}
@@ -197,9 +197,9 @@ func (s *ServiceAccounts) unreadable(token string, wrong error) error {
 	return nil
 }
 
-// said checks what depends on the token alone. The token is one that a client requested, or one in a Secret. Both may
-// name the issuer of the latter.
-func (s *ServiceAccounts) said(token *jwt.JSONWebToken, says *claims, bound bool, key string) (*verified, error) {
+// checkClaims checks what depends on the token alone, not on stored objects. A client requested the token, or it is from a
+// Secret. Both may have LegacyIssuer as their issuer.
+func (s *ServiceAccounts) checkClaims(token *jwt.JSONWebToken, says *claims, bound bool, key string) (*verified, error) {
 	if bound && (says.Issuer != LegacyIssuer || says.Kubernetes.Namespace != "") {
 		return says.verified(key)
 	}
@@ -210,7 +210,7 @@ func (s *ServiceAccounts) said(token *jwt.JSONWebToken, says *claims, bound bool
 	return legacy.verified(key, s.audiences)
 }
 
-// verified checks what depends on the claims alone.
+// verified checks the claims, without stored objects, and returns them as a verified token.
 func (c *claims) verified(key string) (*verified, error) {
 	k := &c.Kubernetes
 	if len(c.Audience) == 0 || c.Expiry == nil || c.NotBefore == nil || c.IssuedAt == nil || k.Namespace == "" || k.ServiceAccount.Name == "" || k.ServiceAccount.UID == "" {
@@ -260,7 +260,7 @@ func newHashes() *hashes {
 	return &hashes{pool: sync.Pool{New: func() any { return &hasher{mac: hmac.New(sha256.New, secret)} }}}
 }
 
-func (h *hashes) of(token string) tokenHash {
+func (h *hashes) sum(token string) tokenHash {
 	w := h.pool.Get().(*hasher)
 	defer h.pool.Put(w)
 	w.mac.Reset()

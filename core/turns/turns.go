@@ -30,8 +30,8 @@ func (t Turns) Take(ctx context.Context) (done func(), err error) {
 // Without turns, many clients that change one object would all decide again after each commit, and some might never
 // succeed. It is safe for concurrent use; the zero value is ready.
 type ByObject struct {
-	mu sync.Mutex
-	of map[commit.Key]*turn
+	mu    sync.Mutex
+	turns map[commit.Key]*turn
 }
 
 // turn is the turn at one object.
@@ -43,13 +43,13 @@ type turn struct {
 // Take waits for the turn at an object, which lasts until done is called. It fails if the context ends first.
 func (t *ByObject) Take(ctx context.Context, k commit.Key) (done func(), err error) {
 	t.mu.Lock()
-	if t.of == nil {
-		t.of = map[commit.Key]*turn{}
+	if t.turns == nil {
+		t.turns = map[commit.Key]*turn{}
 	}
-	at := t.of[k]
+	at := t.turns[k]
 	if at == nil {
 		at = &turn{held: make(chan struct{}, 1)}
-		t.of[k] = at
+		t.turns[k] = at
 	}
 	at.wanted++
 	t.mu.Unlock()
@@ -57,7 +57,7 @@ func (t *ByObject) Take(ctx context.Context, k commit.Key) (done func(), err err
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		if at.wanted--; at.wanted == 0 {
-			delete(t.of, k)
+			delete(t.turns, k)
 		}
 	}
 	select {
@@ -73,5 +73,5 @@ func (t *ByObject) Take(ctx context.Context, k commit.Key) (done func(), err err
 func (t *ByObject) Wanted(k commit.Key) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.of[k] != nil
+	return t.turns[k] != nil
 }

@@ -86,8 +86,7 @@ func (d *Dir) acquire() (err error) {
 	return nil
 }
 
-// Path returns the absolute path of a file or folder in the data directory, or of the directory
-// itself.
+// Path returns the absolute path of a file or folder in the data directory, or of the directory itself.
 func (d *Dir) Path(elem ...string) string {
 	return filepath.Join(append([]string{d.root}, elem...)...)
 }

@@ -15,10 +15,9 @@ type lostKeys struct {
 	signingKey string   // path of the key that signs tokens of service accounts
 }
 
-// CheckKeys returns an error if the folder has been in use and a key file is missing, because a
-// start would create another key. With replaceLost it makes room for new keys instead, and logs
-// what that means. ownSigningKey reports that the key for the tokens of service accounts is in
-// this folder.
+// CheckKeys returns an error if the folder has been in use and a key file is missing, because a start would create
+// another key. With replaceLost it makes room for new keys instead, and logs what that means. ownSigningKey reports
+// that the key for the tokens of service accounts is in this folder.
 func (d *Dir) CheckKeys(ownSigningKey, replaceLost bool) error {
 	inUse, err := d.inUse()
 	if err != nil || !inUse {
@@ -34,8 +33,7 @@ func (d *Dir) CheckKeys(ownSigningKey, replaceLost bool) error {
 	return lost.refused()
 }
 
-// inUse reports whether an earlier start got as far as etcd, which it starts after it has created
-// all keys.
+// inUse reports whether an earlier start got as far as etcd, which it starts after it has created all keys.
 func (d *Dir) inUse() (bool, error) {
 	if used, err := exists(d.Path(logIDFile)); used || err != nil {
 		return used, err
@@ -60,7 +58,7 @@ func (d *Dir) findLostKeys(ownSigningKey bool) (lost lostKeys, err error) {
 	return lost, err
 }
 
-// refused returns the error that says what the loss means and what to do; nil if no key is lost.
+// refused returns an error that says what the loss means and what to do; nil if no key is lost.
 func (l *lostKeys) refused() error {
 	var errs []error
 	if len(l.authority) > 0 {
@@ -74,7 +72,7 @@ func (l *lostKeys) refused() error {
 	return errors.Join(errs...)
 }
 
-// replaceLost moves what is left of a lost authority out of the way, and logs what new keys mean.
+// replaceLost moves the remaining files of a lost authority away, and logs what new keys mean.
 func (d *Dir) replaceLost(l lostKeys) error {
 	if len(l.authority) > 0 {
 		for _, name := range []string{"ca.crt", "ca.key"} {

@@ -79,8 +79,8 @@ func Start(t testing.TB, o Options) *Plane {
 	return p
 }
 
-// Open starts a plane without a bundle, which Stop stops. It is for tests of starts that fail, and
-// for tests that stop planes in synctest's bubbles.
+// Open starts a plane without a bundle; Stop stops it. It is for tests of starts that fail, and for tests that stop
+// planes in synctest's bubbles.
 func Open(ctx context.Context, o Options) (*Plane, error) {
 	dir, err := os.MkdirTemp(inMemory, "plane")
 	if err != nil {
