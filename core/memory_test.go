@@ -3,8 +3,6 @@ package core_test
 import (
 	"context"
 	"fmt"
-	"stele.dev/stele/policy/bundles"
-	"stele.dev/stele/policy/compile"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,6 +13,8 @@ import (
 	"stele.dev/stele/core/plane"
 	"stele.dev/stele/core/plane/planetest"
 	"stele.dev/stele/eventlog/memlog"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/compile"
 	"stele.dev/stele/schemas"
 )
 

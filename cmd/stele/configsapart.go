@@ -5,12 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"stele.dev/stele/policy/bundles"
-	"stele.dev/stele/policy/pluginconfig"
 	"time"
 
 	"github.com/spf13/cobra"
 	"stele.dev/stele/core/apart"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/pluginconfig"
 	"stele.dev/stele/schemas"
 )
 

@@ -9,8 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"stele.dev/stele/policy/bundles"
-	"stele.dev/stele/policy/compile"
 	"strings"
 	"time"
 
@@ -21,6 +19,8 @@ import (
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/plane"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/compile"
 )
 
 const (

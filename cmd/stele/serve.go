@@ -11,8 +11,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"stele.dev/stele/policy/bundles"
-	"stele.dev/stele/policy/compile"
 	"strconv"
 	"strings"
 	"syscall"
@@ -30,6 +28,8 @@ import (
 	"stele.dev/stele/core/server"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/examples"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/compile"
 	"stele.dev/stele/projections/audit"
 	"stele.dev/stele/projections/policies"
 )

@@ -6,8 +6,6 @@ import (
 	"log/slog"
 	"net"
 	"os/exec"
-	"stele.dev/stele/policy/bundles"
-	"stele.dev/stele/policy/compile"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -22,6 +20,8 @@ import (
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/plugins/host"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/compile"
 	"stele.dev/stele/projections/policies"
 	"stele.dev/stele/schemas"
 )
@@ -32,7 +32,8 @@ type Config struct {
 	// Dir is the folder for keys, the history and other files that do not belong to the log. It
 	// is created, and MUST belong to one plane at a time.
 	Dir string
-	// OpenLog opens the log. It is called once, after keys and certificates have been read. Its author closes the log's backend after the plane has been closed.
+	// OpenLog opens the log. It is called once, after keys and certificates have been read. The
+	// caller of New closes the log's backend after the plane.
 	OpenLog func(context.Context) (*eventlog.Log, error)
 	// AcceptClock sets the log's time back to the clock, if the newest events have times in the future.
 	AcceptClock bool

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log"
 	"os"
-	"stele.dev/stele/policy/bundles"
 	"testing/fstest"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,6 +13,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"stele.dev/stele/core/plane"
 	"stele.dev/stele/core/plane/datadir"
+	"stele.dev/stele/policy/bundles"
 )
 
 // A program runs a control plane in its own process, and uses it through client-go.

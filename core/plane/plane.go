@@ -22,7 +22,6 @@ import (
 	"net/http"
 	"path/filepath"
 	"slices"
-	"stele.dev/stele/policy/compile"
 	"strconv"
 
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -39,6 +38,7 @@ import (
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/plugins/host"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/compile"
 	"stele.dev/stele/projections/audit"
 	"stele.dev/stele/projections/history"
 	"stele.dev/stele/projections/objects"

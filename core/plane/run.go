@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"stele.dev/stele/policy/bundles"
-	"stele.dev/stele/policy/compile"
 	"sync"
 	"time"
 
@@ -16,6 +14,8 @@ import (
 	"stele.dev/stele/core/controllers"
 	"stele.dev/stele/core/controllers/clients"
 	"stele.dev/stele/core/expiry"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/compile"
 	"stele.dev/stele/schemas"
 )
 

@@ -6,6 +6,7 @@ package virtual
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -64,12 +65,8 @@ type Write interface {
 
 // subresource splits the name of a row into resource and subresource.
 func (r *Resource) subresource() (resource, subresource string) {
-	for i := range r.Name {
-		if r.Name[i] == '/' {
-			return r.Name[:i], r.Name[i+1:]
-		}
-	}
-	return r.Name, ""
+	resource, subresource, _ = strings.Cut(r.Name, "/")
+	return resource, subresource
 }
 
 // verbs returns all verbs that the resource supports, also those that discovery does not list.
@@ -95,8 +92,9 @@ func (r *Resource) Find(c *call.Call) error {
 
 // Table is the immutable table of virtual resources. It does not depend on the policy.
 type Table struct {
-	rows []*Resource
-	by   map[place]*Resource
+	rows    []*Resource
+	by      map[place]*Resource
+	openAPI []openapi.Resource // made once: every policy has the same
 }
 
 type place struct{ group, version, resource, subresource string }
@@ -107,6 +105,7 @@ func NewTable(rows ...*Resource) *Table {
 	for _, r := range rows {
 		resource, subresource := r.subresource()
 		t.by[place{r.Group, r.Version, resource, subresource}] = r
+		t.openAPI = append(t.openAPI, r.describe())
 	}
 	return t
 }
@@ -149,16 +148,11 @@ func (t *Table) Discovery(stored []discovery.Resource) []discovery.Resource {
 	return all
 }
 
-// OpenAPI returns what OpenAPI describes of the table.
-func (t *Table) OpenAPI() (all []openapi.Resource) {
-	for _, r := range t.rows {
-		all = append(all, r.openAPI())
-	}
-	return all
-}
+// OpenAPI returns what OpenAPI describes of the table. The caller must not change it.
+func (t *Table) OpenAPI() []openapi.Resource { return t.openAPI }
 
-// openAPI returns what OpenAPI describes of a row.
-func (r *Resource) openAPI() openapi.Resource {
+// describe returns what OpenAPI describes of a row.
+func (r *Resource) describe() openapi.Resource {
 	o := openapi.Resource{Version: r.Described, Verbs: r.verbs()}
 	if o.Version != nil {
 		return o

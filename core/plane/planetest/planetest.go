@@ -13,8 +13,6 @@ import (
 	"crypto/rand"
 	"os"
 	"path/filepath"
-	"stele.dev/stele/policy/bundles"
-	"stele.dev/stele/policy/compile"
 	"sync"
 	"testing"
 	"testing/fstest"
@@ -28,6 +26,8 @@ import (
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/memlog"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/compile"
 	"stele.dev/stele/projections/policies"
 )
 
