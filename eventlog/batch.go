@@ -1,7 +1,6 @@
 package eventlog
 
 import (
-	"crypto/sha256"
 	"fmt"
 	"time"
 
@@ -32,8 +31,17 @@ type Batch struct {
 	// Size is the number of encoded bytes in the log.
 	Size int
 
-	plain int // bytes before compression: about what the events take in memory
+	plain   int // bytes before compression: about what the events take in memory
+	header  []byte
+	entries []*logpb.Entry
 }
+
+// Header returns the encoded logpb.Header as it was written, which is what the hash covers.
+func (b *Batch) Header() []byte { return b.header }
+
+// Entries returns the events as they were written: the metadata that the hashes cover, salts, and the hashes of
+// contents that are gone.
+func (b *Batch) Entries() []*logpb.Entry { return b.entries }
 
 // Last returns the last revision of the batch.
 func (b *Batch) Last() uint64 { return b.First + b.Revisions - 1 }
@@ -66,7 +74,7 @@ func NewDraft(entries []*Entry) *Draft {
 	for _, e := range entries {
 		plain = protowire.AppendTag(plain, 1, protowire.BytesType) // Events.entries
 		plain = protowire.AppendBytes(plain, e.bytes)
-		must(leaves.Append(e.leaf, nil))
+		must(leaves.Append(e.leaf[:], nil))
 	}
 	d.size, d.root = len(plain), rootOf(leaves)
 	d.events = encoder.EncodeAll(plain, make([]byte, 0, len(plain)/2))
@@ -86,21 +94,23 @@ func (d *Draft) place(after Head, writer, nonce ID, logTime, clock time.Time) (*
 		TimeUnixNano: logTime.UnixNano(), ClockUnixNano: clock.UnixNano(),
 	})
 	must(err)
-	b.Hash = hashBatch(b.Previous, header, d.root)
+	b.Hash = BatchHash(b.Previous, header, d.root)
 	value, err := proto.Marshal(&logpb.Batch{
 		Format: Format, Header: header,
 		Compression: logpb.Compression_COMPRESSION_ZSTD, EventsSize: uint64(d.size), Events: d.events,
 	})
 	must(err)
-	b.Size, b.plain = len(value), d.size
+	b.Size, b.plain, b.header = len(value), d.size, header
 	return b, value
 }
 
 // won completes a batch that was appended: it sets the revisions and the time of its events.
 func (d *Draft) won(b *Batch) *Batch {
 	b.Events = make([]*Event, len(d.entries))
+	b.entries = make([]*logpb.Entry, len(d.entries))
 	revision := b.First
 	for i, e := range d.entries {
+		b.entries[i] = e.written
 		e.event.Revision, e.event.Time = revision, b.Time
 		revision += e.event.Span()
 		b.Events[i] = e.event
@@ -153,7 +163,7 @@ func DecodeBatch(first uint64, value []byte) (*Batch, error) {
 		Time:  time.Unix(0, h.GetTimeUnixNano()).UTC(),
 		Clock: time.Unix(0, h.GetClockUnixNano()).UTC(),
 		Size:  len(value),
-		plain: len(plain),
+		plain: len(plain), header: pb.GetHeader(), entries: events.GetEntries(),
 	}
 	b.Events = make([]*Event, len(events.GetEntries()))
 	leaves := merkle.NewEmptyRange(0)
@@ -166,7 +176,7 @@ func DecodeBatch(first uint64, value []byte) (*Batch, error) {
 		if _, known := logpb.Type_name[int32(e.Meta.GetType())]; !known && !e.Meta.GetSkippable() {
 			return nil, &UnsupportedError{Revision: revision, What: fmt.Sprintf("event type %d", e.Meta.GetType())}
 		}
-		must(leaves.Append(leaf, nil))
+		must(leaves.Append(leaf[:], nil))
 		e.Revision, e.Time = revision, b.Time
 		revision += e.Span()
 		b.Events[i] = e
@@ -174,7 +184,7 @@ func DecodeBatch(first uint64, value []byte) (*Batch, error) {
 	if revision-first != b.Revisions {
 		return corrupt("events take %d revisions, its header says %d", revision-first, b.Revisions)
 	}
-	b.Hash = hashBatch(b.Previous, pb.GetHeader(), rootOf(leaves))
+	b.Hash = BatchHash(b.Previous, pb.GetHeader(), rootOf(leaves))
 	return b, nil
 }
 
@@ -234,16 +244,6 @@ func rootOf(leaves *compact.Range) Hash {
 	root, err := leaves.GetRootHash(nil)
 	must(err)
 	return Hash(root)
-}
-
-func hashBatch(previous Hash, header []byte, root Hash) (sum Hash) {
-	h := sha256.New()
-	h.Write([]byte{batchPrefix})
-	h.Write(previous[:])
-	h.Write(header)
-	h.Write(root[:])
-	h.Sum(sum[:0])
-	return sum
 }
 
 // must panics on errors that only a bug in this package can cause.
