@@ -31,17 +31,8 @@ type Batch struct {
 	// Size is the number of encoded bytes in the log.
 	Size int
 
-	plain   int // bytes before compression: about what the events take in memory
-	header  []byte
-	entries []*logpb.Entry
+	plain int // bytes before compression: about what the events take in memory
 }
-
-// Header returns the encoded logpb.Header as it was written, which is what the hash covers.
-func (b *Batch) Header() []byte { return b.header }
-
-// Entries returns the events as they were written: the metadata that the hashes cover, salts, and the hashes of
-// contents that are gone.
-func (b *Batch) Entries() []*logpb.Entry { return b.entries }
 
 // Last returns the last revision of the batch.
 func (b *Batch) Last() uint64 { return b.First + b.Revisions - 1 }
@@ -100,17 +91,15 @@ func (d *Draft) place(after Head, writer, nonce ID, logTime, clock time.Time) (*
 		Compression: logpb.Compression_COMPRESSION_ZSTD, EventsSize: uint64(d.size), Events: d.events,
 	})
 	must(err)
-	b.Size, b.plain, b.header = len(value), d.size, header
+	b.Size, b.plain = len(value), d.size
 	return b, value
 }
 
 // won completes a batch that was appended: it sets the revisions and the time of its events.
 func (d *Draft) won(b *Batch) *Batch {
 	b.Events = make([]*Event, len(d.entries))
-	b.entries = make([]*logpb.Entry, len(d.entries))
 	revision := b.First
 	for i, e := range d.entries {
-		b.entries[i] = e.written
 		e.event.Revision, e.event.Time = revision, b.Time
 		revision += e.event.Span()
 		b.Events[i] = e.event
@@ -163,7 +152,7 @@ func DecodeBatch(first uint64, value []byte) (*Batch, error) {
 		Time:  time.Unix(0, h.GetTimeUnixNano()).UTC(),
 		Clock: time.Unix(0, h.GetClockUnixNano()).UTC(),
 		Size:  len(value),
-		plain: len(plain), header: pb.GetHeader(), entries: events.GetEntries(),
+		plain: len(plain),
 	}
 	b.Events = make([]*Event, len(events.GetEntries()))
 	leaves := merkle.NewEmptyRange(0)

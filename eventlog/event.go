@@ -48,10 +48,9 @@ func (e *Event) Last() uint64 { return e.Revision + e.Span() - 1 }
 
 // Entry is an encoded event. It does not depend on the revision that the event will get.
 type Entry struct {
-	event   *Event
-	written *logpb.Entry
-	bytes   []byte // written, encoded
-	leaf    Hash
+	event *Event
+	bytes []byte // encoded logpb.Entry
+	leaf  Hash
 }
 
 // Event returns the event that was encoded.
@@ -83,7 +82,7 @@ func Encode(e *Event) (*Entry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("eventlog: encode event: %w", err)
 	}
-	return &Entry{event: e, written: pb, bytes: encoded, leaf: LeafHash(metadata, hashes)}, nil
+	return &Entry{event: e, bytes: encoded, leaf: LeafHash(metadata, hashes)}, nil
 }
 
 // draftOf makes a draft of one event without payloads.
