@@ -1,0 +1,250 @@
+package retention
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"stele.dev/stele/core/commit"
+	"stele.dev/stele/eventlog"
+	"stele.dev/stele/eventlog/logpb"
+	"stele.dev/stele/eventlog/segment"
+	"stele.dev/stele/policy"
+)
+
+// Segments are the segments of the log. [stele.dev/stele/eventlog/archive.Archive] implements it.
+type Segments interface {
+	// Segments returns what the segments hold, the oldest first.
+	Segments() []*segment.Info
+	// Rewrite writes the segment that begins at a revision again, without what decide does not keep.
+	Rewrite(ctx context.Context, first uint64, decide func(*eventlog.Batch, *eventlog.Event) segment.Keep) (freed int64, err error)
+}
+
+// Versions knows which version of an object replaced which. [stele.dev/stele/projections/history.Store] implements it.
+type Versions interface {
+	// Reach waits until a revision of the log is known.
+	Reach(ctx context.Context, revision uint64) error
+	// Next returns the revision at which the version of an object that was written at a revision was replaced, or
+	// deleted; 0 if it is the newest one.
+	Next(ctx context.Context, r schema.GroupResource, namespace, name string, revision uint64) (uint64, error)
+	// OldestOf returns the oldest revision of a kind that can be read.
+	OldestOf(r schema.GroupResource) uint64
+	// Time returns the log time of a revision.
+	Time(ctx context.Context, revision uint64) (time.Time, error)
+	// Raise makes floor the oldest revision of a kind that can be read. What only earlier revisions need may be
+	// forgotten.
+	Raise(ctx context.Context, r schema.GroupResource, floor uint64) error
+}
+
+// Options for [New]. Committer, Log, Segments, Versions, Covered and Dir are required.
+type Options struct {
+	Committer *commit.Committer
+	Log       eventlog.Reader
+	Segments  Segments
+	Versions  Versions
+	// Covered returns a revision of which a checkpoint is kept: nothing after it is erased.
+	Covered func() uint64
+	// Dir is the folder for the horizon's file.
+	Dir string
+	// Longest limits how long anything is kept; 0 for no limit.
+	Longest time.Duration
+	// MaxBytes limits the size of all segments; 0 for no limit. What is needed for the present stays beyond it.
+	MaxBytes int64
+	// Now is the machine's time; the default is the committer's clock. Elapsed is a clock that nobody can set; the
+	// default is that of the process.
+	Now     func() time.Time
+	Elapsed func() time.Duration
+	Logger  *slog.Logger
+	Metrics prometheus.Registerer // nil for none
+}
+
+// Eraser erases what need not be kept. Run and Pass are for one goroutine; Report is safe for concurrent use.
+type Eraser struct {
+	Options
+	horizon *Horizon
+	// erased are the floors at which a segment was written last, by its first revision and kind. It is only in
+	// memory: after a start some segments are written again in vain.
+	erased map[uint64]map[schema.GroupResource]floor
+	report atomic.Pointer[Report]
+	freed  prometheus.Counter
+	told   bool // that the horizon is behind
+}
+
+// New opens the horizon's file and returns an Eraser.
+func New(o Options) (*Eraser, error) {
+	if o.Now == nil {
+		o.Now = o.Committer.Now
+	}
+	if o.Elapsed == nil {
+		begun := time.Now()
+		o.Elapsed = func() time.Duration { return time.Since(begun) }
+	}
+	o.Longest = cmp.Or(o.Longest, policy.Forever)
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	horizon, err := OpenHorizon(filepath.Join(o.Dir, "horizon.json"), o.Elapsed)
+	if err != nil {
+		return nil, err
+	}
+	e := &Eraser{Options: o, horizon: horizon, erased: map[uint64]map[schema.GroupResource]floor{},
+		freed: prometheus.NewCounter(prometheus.CounterOpts{Name: "stele_retention_freed_bytes_total", Help: "Bytes of segments that retention has erased."})}
+	if o.Metrics != nil {
+		return e, o.Metrics.Register(e.freed)
+	}
+	return e, nil
+}
+
+// every is the time between two passes.
+const every = 10 * time.Minute
+
+// Run makes a pass every ten minutes until the context ends.
+func (e *Eraser) Run(ctx context.Context) error {
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for {
+		if err := e.Pass(ctx); err != nil && ctx.Err() == nil {
+			e.Logger.Error("the past could not be erased as far as retention says; it is tried again", "error", err)
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Pass moves the floors, and erases what is below them.
+func (e *Eraser) Pass(ctx context.Context) error {
+	tip := e.Committer.Tip()
+	horizon, behind, err := e.horizon.Step(e.Now(), tip.Revision(), tip.Time)
+	if err != nil {
+		return err
+	}
+	if behind != e.told {
+		if e.told = behind; behind {
+			e.Logger.Warn("the clock is far ahead of the time to which the past was erased: it is followed by an hour in each step; set the clock if it is wrong",
+				"clock", e.Now().UTC().Format(time.RFC3339), "at", horizon.UTC().Format(time.RFC3339))
+		}
+	}
+	segments := e.Segments.Segments()
+	if len(segments) == 0 {
+		return nil
+	}
+	limit := min(e.Covered(), segments[len(segments)-1].Last)
+	if err := e.Versions.Reach(ctx, limit); err != nil {
+		return err
+	}
+	floors, err := e.floors(ctx, tip, segments, horizon, limit)
+	if err != nil {
+		return err
+	}
+	for r, f := range floors {
+		if f.history > e.Versions.OldestOf(r) {
+			if err := e.Versions.Raise(ctx, r, f.history); err != nil {
+				return err
+			}
+		}
+	}
+	var errs []error
+	for _, s := range segments {
+		if e.due(s, floors) {
+			if err := e.erase(ctx, s, floors); err != nil {
+				errs = append(errs, err)
+			}
+		}
+	}
+	e.publish(ctx, tip, horizon, floors)
+	return errors.Join(errs...)
+}
+
+// due reports whether a segment is to be written again: a floor has passed it for the first time, or is twice as far
+// beyond it as when it was written last.
+func (e *Eraser) due(s *segment.Info, floors map[schema.GroupResource]floor) bool {
+	done := e.erased[s.First]
+	passed := func(now, before uint64) bool {
+		if now < s.Last || now == before {
+			return false
+		}
+		return before < s.Last || now-s.Last >= 2*(before-s.Last)+(s.Last-s.First)
+	}
+	return slices.ContainsFunc(s.Groups, func(g segment.Group) bool {
+		r := groupResource(&g)
+		now, before := floors[r], done[r]
+		return g.Payloads > 0 && passed(now.history, before.history) || g.Events > 0 && passed(now.records, before.records)
+	})
+}
+
+// erase writes a segment again without what is below the floors.
+func (e *Eraser) erase(ctx context.Context, s *segment.Info, floors map[schema.GroupResource]floor) error {
+	var failed error
+	changes := false
+	decide := func(_ *eventlog.Batch, event *eventlog.Event) segment.Keep {
+		if failed != nil {
+			return segment.All
+		}
+		keep, err := e.keep(ctx, event, floors)
+		if failed = err; err != nil {
+			return segment.All
+		}
+		changes = changes || keep != segment.All
+		return keep
+	}
+	freed, err := e.Segments.Rewrite(ctx, s.First, decide)
+	if err = errors.Join(failed, err); err != nil {
+		return fmt.Errorf("segment of revisions %d-%d: %w", s.First, s.Last, err)
+	}
+	e.freed.Add(float64(max(freed, 0)))
+	done := map[schema.GroupResource]floor{}
+	for _, g := range s.Groups {
+		done[groupResource(&g)] = floors[groupResource(&g)]
+	}
+	e.erased[s.First] = done
+	if changes {
+		e.Logger.Info("erased what retention does not keep", "revisions", fmt.Sprintf("%d-%d", s.First, s.Last), "bytes", freed)
+	}
+	return nil
+}
+
+// keep decides about one event.
+func (e *Eraser) keep(ctx context.Context, event *eventlog.Event, floors map[schema.GroupResource]floor) (segment.Keep, error) {
+	if bulk := event.Meta.GetBulk(); bulk != nil { // it has no payloads
+		for _, o := range bulk.GetObjects() {
+			if event.Last() > floors[resourceOf(o.GetObject())].records {
+				return segment.All, nil
+			}
+		}
+		return segment.Nothing, nil
+	}
+	object := event.Meta.GetObject()
+	if object == nil {
+		return segment.All, nil
+	}
+	replaced := event.Revision // of a deletion
+	if event.Meta.GetType() != logpb.Type_TYPE_DELETED {
+		var err error
+		replaced, err = e.Versions.Next(ctx, resourceOf(object), object.GetNamespace(), object.GetName(), event.Revision)
+		if err != nil || replaced == 0 {
+			return segment.All, err
+		}
+	}
+	switch f := floors[resourceOf(object)]; {
+	case replaced <= f.records:
+		return segment.Nothing, nil
+	case replaced <= f.history:
+		return segment.Metadata, nil
+	}
+	return segment.All, nil
+}
+
+func resourceOf(o *logpb.Object) schema.GroupResource {
+	return schema.GroupResource{Group: o.GetGroup(), Resource: o.GetResource()}
+}
