@@ -240,7 +240,7 @@ func writeGolden(t *testing.T, dir string) {
 func redact(t testing.TB, value []byte, event int) []byte {
 	return rewrite(t, value, func(events *logpb.Events) {
 		blob := events.Entries[event].Blobs[0]
-		sum := hashPayload(blob.Salt, blob.Content)
+		sum := PayloadHash(blob.Salt, blob.Content)
 		blob.Salt, blob.Content, blob.Hash, blob.Gone = nil, nil, sum[:], true
 	}, true)
 }
@@ -313,7 +313,7 @@ func TestHashesOutliveContents(t *testing.T) {
 
 func TestEqualContentsHaveDifferentHashes(t *testing.T) {
 	a, b := entry(t, &logpb.Metadata{}, "same"), entry(t, &logpb.Metadata{}, "same")
-	if bytes.Equal(a.leaf, b.leaf) {
+	if a.leaf == b.leaf {
 		t.Error("two events with the same bytes have the same leaf: their salts are equal")
 	}
 }
