@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"path/filepath"
 	"slices"
@@ -44,23 +43,24 @@ type Versions interface {
 	Raise(ctx context.Context, r schema.GroupResource, floor uint64) error
 }
 
-// Options for [New]. Committer, Log, Segments, Versions, Covered and Dir are required.
+// Options for [New]. All are required but those with a default.
 type Options struct {
-	Committer *commit.Committer
-	Log       eventlog.Reader
-	Segments  Segments
-	Versions  Versions
+	// Tip returns the newest state.
+	Tip      func() *commit.Tip
+	Log      eventlog.Reader
+	Segments Segments
+	Versions Versions
 	// Covered returns a revision of which a checkpoint is kept: nothing after it is erased.
 	Covered func() uint64
-	// Dir is the folder for the horizon's file.
+	// Dir is the folder for the files of the horizon and of the floors.
 	Dir string
 	// Longest limits how long anything is kept; 0 for no limit.
 	Longest time.Duration
 	// MaxBytes limits the size of all segments; 0 for no limit. What is needed for the present stays beyond it.
 	MaxBytes int64
-	// Now is the machine's time; the default is the committer's clock. Elapsed is a clock that nobody can set; the
-	// default is that of the process.
-	Now     func() time.Time
+	// Now is the machine's time.
+	Now func() time.Time
+	// Elapsed is a clock that nobody can set. The default is that of the process.
 	Elapsed func() time.Duration
 	Logger  *slog.Logger
 	Metrics prometheus.Registerer // nil for none
@@ -80,9 +80,6 @@ type Eraser struct {
 
 // New opens the horizon's file and returns an Eraser.
 func New(o Options) (*Eraser, error) {
-	if o.Now == nil {
-		o.Now = o.Committer.Now
-	}
 	if o.Elapsed == nil {
 		begun := time.Now()
 		o.Elapsed = func() time.Duration { return time.Since(begun) }
@@ -95,7 +92,7 @@ func New(o Options) (*Eraser, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Eraser{Options: o, horizon: horizon, erased: map[uint64]map[schema.GroupResource]floor{},
+	e := &Eraser{Options: o, horizon: horizon, erased: map[uint64]map[schema.GroupResource]floor{}, again: map[uint64]bool{}, reached: map[schema.GroupResource]uint64{},
 		freed: prometheus.NewCounter(prometheus.CounterOpts{Name: "stele_retention_freed_bytes_total", Help: "Bytes of segments that retention has erased."})}
 	if o.Metrics != nil {
 		return e, o.Metrics.Register(e.freed)
@@ -124,7 +121,7 @@ func (e *Eraser) Run(ctx context.Context) error {
 
 // Pass moves the floors, and erases what is below them.
 func (e *Eraser) Pass(ctx context.Context) error {
-	tip := e.Committer.Tip()
+	tip := e.Tip()
 	horizon, behind, err := e.horizon.Step(e.Now(), tip.Revision(), tip.Time)
 	if err != nil {
 		return err
@@ -147,16 +144,12 @@ func (e *Eraser) Pass(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for r, f := range floors {
-		if f.history > e.Versions.OldestOf(r) {
-			if err := e.Versions.Raise(ctx, r, f.history); err != nil {
-				return err
-			}
-		}
+	if err := e.raise(ctx, floors); err != nil {
+		return err
 	}
 	var errs []error
 	for _, s := range segments {
-		if e.due(s, floors) {
+		if e.again[s.First] || e.due(s, floors) {
 			if err := e.erase(ctx, s, floors); err != nil {
 				errs = append(errs, err)
 			}
@@ -181,68 +174,6 @@ func (e *Eraser) due(s *segment.Info, floors map[schema.GroupResource]floor) boo
 		now, before := floors[r], done[r]
 		return g.Payloads > 0 && passed(now.history, before.history) || g.Events > 0 && passed(now.records, before.records)
 	})
-}
-
-// erase writes a segment again without what is below the floors.
-func (e *Eraser) erase(ctx context.Context, s *segment.Info, floors map[schema.GroupResource]floor) error {
-	var failed error
-	changes := false
-	decide := func(_ *eventlog.Batch, event *eventlog.Event) segment.Keep {
-		if failed != nil {
-			return segment.All
-		}
-		keep, err := e.keep(ctx, event, floors)
-		if failed = err; err != nil {
-			return segment.All
-		}
-		changes = changes || keep != segment.All
-		return keep
-	}
-	freed, err := e.Segments.Rewrite(ctx, s.First, decide)
-	if err = errors.Join(failed, err); err != nil {
-		return fmt.Errorf("segment of revisions %d-%d: %w", s.First, s.Last, err)
-	}
-	e.freed.Add(float64(max(freed, 0)))
-	done := map[schema.GroupResource]floor{}
-	for _, g := range s.Groups {
-		done[groupResource(&g)] = floors[groupResource(&g)]
-	}
-	e.erased[s.First] = done
-	if changes {
-		e.Logger.Info("erased what retention does not keep", "revisions", fmt.Sprintf("%d-%d", s.First, s.Last), "bytes", freed)
-	}
-	return nil
-}
-
-// keep decides about one event.
-func (e *Eraser) keep(ctx context.Context, event *eventlog.Event, floors map[schema.GroupResource]floor) (segment.Keep, error) {
-	if bulk := event.Meta.GetBulk(); bulk != nil { // it has no payloads
-		for _, o := range bulk.GetObjects() {
-			if event.Last() > floors[resourceOf(o.GetObject())].records {
-				return segment.All, nil
-			}
-		}
-		return segment.Nothing, nil
-	}
-	object := event.Meta.GetObject()
-	if object == nil {
-		return segment.All, nil
-	}
-	replaced := event.Revision // of a deletion
-	if event.Meta.GetType() != logpb.Type_TYPE_DELETED {
-		var err error
-		replaced, err = e.Versions.Next(ctx, resourceOf(object), object.GetNamespace(), object.GetName(), event.Revision)
-		if err != nil || replaced == 0 {
-			return segment.All, err
-		}
-	}
-	switch f := floors[resourceOf(object)]; {
-	case replaced <= f.records:
-		return segment.Nothing, nil
-	case replaced <= f.history:
-		return segment.Metadata, nil
-	}
-	return segment.All, nil
 }
 
 func resourceOf(o *logpb.Object) schema.GroupResource {

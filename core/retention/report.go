@@ -2,12 +2,16 @@ package retention
 
 import (
 	"context"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/status"
+	"stele.dev/stele/core/surface"
 	"stele.dev/stele/policy"
 )
 
@@ -81,4 +85,18 @@ func text(d time.Duration) string {
 		return "all"
 	}
 	return d.String()
+}
+
+// Path is the path of the [Report] in the API.
+const Path = "/log/retention"
+
+// Route serves the report.
+func (e *Eraser) Route() surface.Route {
+	return surface.Route{Path: Path, Serve: func(c *call.Call) error {
+		r := e.Report()
+		if r == nil {
+			return status.Unavailable("retention has not been applied since the start; try again in a minute")
+		}
+		return c.WriteRaw(http.StatusOK, r)
+	}}
 }
