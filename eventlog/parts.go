@@ -104,7 +104,8 @@ func Split(first uint64, value []byte) (*Parts, error) {
 	return p, nil
 }
 
-// Join makes the Parts of a batch from its header and its entries, of which only Metadata and Blobs are used. It makes
+// Join makes the Parts of a batch from its header and its entries, of which only Metadata and Blobs are used. The
+// entries belong to the Parts afterwards. It makes
 // the same checks as [Split].
 func Join(first uint64, header []byte, entries []Part) (*Parts, error) {
 	h, err := decodeHeader(first, header)
@@ -136,7 +137,7 @@ func join(h *logpb.Header, header []byte, entries []Part) (*Parts, error) {
 	var hashes []Hash
 	for i := range entries {
 		e := &entries[i]
-		if err := e.scan(); err != nil {
+		if err := e.Scan(e.Metadata); err != nil {
 			return corrupt("event %d: %v", i, err)
 		}
 		var err error
@@ -410,9 +411,12 @@ func (b *Blob) split(blob []byte) error {
 	})
 }
 
-// scan reads from the metadata what can be known without decoding it in full.
-func (e *Part) scan() error {
-	e.Span, e.Group, e.Resource, e.sizes, e.started = 1, "", "", nil, false
+// Scan sets the metadata, and what can be known of it without decoding it in full: Span, Group and Resource.
+func (e *Part) Scan(metadata []byte) error {
+	if e.Span > 0 && len(e.Metadata) == len(metadata) && (len(metadata) == 0 || &e.Metadata[0] == &metadata[0]) {
+		return nil // it is done
+	}
+	e.Metadata, e.Span, e.Group, e.Resource, e.sizes, e.started = metadata, 1, "", "", nil, false
 	return fields(e.Metadata, func(n protowire.Number, value []byte, number uint64) error {
 		switch {
 		case n == 3 && value == nil: // Metadata.span
