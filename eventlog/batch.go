@@ -1,7 +1,6 @@
 package eventlog
 
 import (
-	"crypto/sha256"
 	"fmt"
 	"time"
 
@@ -66,7 +65,7 @@ func NewDraft(entries []*Entry) *Draft {
 	for _, e := range entries {
 		plain = protowire.AppendTag(plain, 1, protowire.BytesType) // Events.entries
 		plain = protowire.AppendBytes(plain, e.bytes)
-		must(leaves.Append(e.leaf, nil))
+		must(leaves.Append(e.leaf[:], nil))
 	}
 	d.size, d.root = len(plain), rootOf(leaves)
 	d.events = encoder.EncodeAll(plain, make([]byte, 0, len(plain)/2))
@@ -86,7 +85,7 @@ func (d *Draft) place(after Head, writer, nonce ID, logTime, clock time.Time) (*
 		TimeUnixNano: logTime.UnixNano(), ClockUnixNano: clock.UnixNano(),
 	})
 	must(err)
-	b.Hash = hashBatch(b.Previous, header, d.root)
+	b.Hash = BatchHash(b.Previous, header, d.root)
 	value, err := proto.Marshal(&logpb.Batch{
 		Format: Format, Header: header,
 		Compression: logpb.Compression_COMPRESSION_ZSTD, EventsSize: uint64(d.size), Events: d.events,
@@ -180,16 +179,6 @@ func rootOf(leaves *compact.Range) Hash {
 	root, err := leaves.GetRootHash(nil)
 	must(err)
 	return Hash(root)
-}
-
-func hashBatch(previous Hash, header []byte, root Hash) (sum Hash) {
-	h := sha256.New()
-	h.Write([]byte{batchPrefix})
-	h.Write(previous[:])
-	h.Write(header)
-	h.Write(root[:])
-	h.Sum(sum[:0])
-	return sum
 }
 
 // must panics on errors that only a bug in this package can cause.

@@ -2,8 +2,6 @@ package eventlog
 
 import (
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/binary"
 	"fmt"
 	"time"
 
@@ -52,7 +50,7 @@ func (e *Event) Last() uint64 { return e.Revision + e.Span() - 1 }
 type Entry struct {
 	event *Event
 	bytes []byte // encoded logpb.Entry
-	leaf  []byte
+	leaf  Hash
 }
 
 // Event returns the event that was encoded.
@@ -78,13 +76,13 @@ func Encode(e *Event) (*Entry, error) {
 	for i, content := range e.Contents {
 		salt := salts[i*saltSize : (i+1)*saltSize]
 		pb.Blobs[i] = &logpb.Blob{Salt: salt, Content: content}
-		hashes[i] = hashPayload(salt, content)
+		hashes[i] = PayloadHash(salt, content)
 	}
 	encoded, err := proto.Marshal(pb)
 	if err != nil {
 		return nil, fmt.Errorf("eventlog: encode event: %w", err)
 	}
-	return &Entry{event: e, bytes: encoded, leaf: hashLeaf(metadata, hashes)}, nil
+	return &Entry{event: e, bytes: encoded, leaf: LeafHash(metadata, hashes)}, nil
 }
 
 // draftOf makes a draft of one event without payloads.
@@ -94,33 +92,4 @@ func draftOf(m *logpb.Metadata) (*Draft, error) {
 		return nil, err
 	}
 	return NewDraft([]*Entry{entry}), nil
-}
-
-// First bytes of each kind of hashed input; RFC 6962 has 0x00 for leaves and 0x01 for nodes.
-const (
-	leafPrefix    = 0x00
-	payloadPrefix = 0x02
-	batchPrefix   = 0x03
-)
-
-func hashPayload(salt, content []byte) (sum Hash) {
-	h := sha256.New()
-	h.Write([]byte{payloadPrefix})
-	h.Write(salt)
-	h.Write(content)
-	h.Sum(sum[:0])
-	return sum
-}
-
-func hashLeaf(metadata []byte, payloads []Hash) []byte {
-	h := sha256.New()
-	var prefix [9]byte
-	prefix[0] = leafPrefix
-	binary.BigEndian.PutUint64(prefix[1:], uint64(len(metadata)))
-	h.Write(prefix[:])
-	h.Write(metadata)
-	for i := range payloads {
-		h.Write(payloads[i][:])
-	}
-	return h.Sum(nil)
 }

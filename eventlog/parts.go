@@ -59,7 +59,7 @@ func (b *Blob) PayloadHash() (Hash, error) {
 	if len(b.Salt) != saltSize {
 		return Hash{}, fmt.Errorf("a salt of %d bytes", len(b.Salt))
 	}
-	return hashPayload(b.Salt, b.Content), nil
+	return PayloadHash(b.Salt, b.Content), nil
 }
 
 // Erased returns the blob without its content: only the hash is left.
@@ -144,14 +144,15 @@ func join(h *logpb.Header, header []byte, entries []Part) (*Parts, error) {
 		if hashes, err = e.hashes(hashes[:0]); err != nil {
 			return corrupt("event %d: %v", i, err)
 		}
-		must(leaves.Append(hashLeaf(e.Metadata, hashes), nil))
+		leaf := LeafHash(e.Metadata, hashes)
+		must(leaves.Append(leaf[:], nil))
 		e.Revision = revision
 		revision += e.Span
 	}
 	if revision-p.First != p.Revisions {
 		return corrupt("events take %d revisions, its header says %d", revision-p.First, p.Revisions)
 	}
-	p.Hash = hashBatch(p.Previous, header, rootOf(leaves))
+	p.Hash = BatchHash(p.Previous, header, rootOf(leaves))
 	return p, nil
 }
 
@@ -287,12 +288,12 @@ func (p *Parts) Follows(after Head) error {
 		}
 		started = e.Meta.GetEpochStarted()
 	}
-	return continues(after, &p.Batch, started)
+	return followsAs(after, &p.Batch, started)
 }
 
 // Verbatim returns batches that follow position `after`, as they are stored in the backend, without waiting. If it
-// returns none, `after` was the tip. Errors are those of [Log.CatchUp]. It is for those who copy the log, and does
-// not read from an archive.
+// returns none, `after` was the tip. It is for those who copy the log, and does not read from an archive: the error is
+// a [*MissingError] if what follows has been removed from the backend. Other errors are those of [Log.CatchUp].
 func (l *Log) Verbatim(ctx context.Context, after Head) ([]*Parts, error) {
 	answer, err := l.backend.Read(ctx, after.Revision+1)
 	if err != nil {
@@ -303,6 +304,9 @@ func (l *Log) Verbatim(ctx context.Context, after Head) ([]*Parts, error) {
 		p, err := Split(s.First, s.Value)
 		if err != nil {
 			return nil, err
+		}
+		if p.First > after.Revision+1 && p.Previous != after.Hash {
+			return nil, &MissingError{From: after.Revision + 1, To: p.First - 1}
 		}
 		if err := p.Follows(after); err != nil {
 			return nil, err
