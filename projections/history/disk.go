@@ -65,10 +65,15 @@ func (d *disk) fails(n int, err error) {
 	switch d.failing += n; {
 	case before == 0:
 		d.works = make(chan struct{})
-		d.changed(err)
 	case d.failing == 0:
 		close(d.works)
-		d.changed(nil)
+	default:
+		return
+	}
+	select {
+	case <-d.ended:
+	default:
+		d.changed(err)
 	}
 }
 
@@ -96,7 +101,9 @@ func (d *disk) OpenDir(name string) (vfs.File, error) { // to sync it
 	return d.file(func() (vfs.File, error) { return d.FS.OpenDir(name) })
 }
 
-func (d *disk) Link(from, to string) error { return d.again(func() error { return d.FS.Link(from, to) }) }
+func (d *disk) Link(from, to string) error {
+	return d.again(func() error { return d.FS.Link(from, to) })
+}
 
 func (d *disk) Rename(from, to string) error {
 	return d.again(func() error { return d.FS.Rename(from, to) })

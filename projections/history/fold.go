@@ -3,8 +3,6 @@ package history
 import (
 	"encoding/binary"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"iter"
 	"slices"
 
@@ -33,13 +31,14 @@ type fold struct {
 	sampled uint64 // the newest revision in the time index
 
 	// What is not in the index yet.
-	batch  *pebble.Batch
-	head   eventlog.Head
-	epochs []Epoch
-	clocks eventlog.ClockSets
-	added  map[schema.GroupResource]resource
-	key    []byte // a buffer
-	value  []byte
+	batch   *pebble.Batch
+	head    eventlog.Head
+	epochs  []Epoch
+	clocks  eventlog.ClockSets
+	added   map[schema.GroupResource]resource
+	touched []*scope
+	key     []byte // a buffer
+	value   []byte
 }
 
 // scope has the counts of a scope, and the changes in it that are not in the index yet.
@@ -68,7 +67,7 @@ func newFold(x *index) (*fold, error) {
 // reset forgets what is not in the index yet.
 func (f *fold) reset() {
 	v := f.view.Load()
-	f.head, f.epochs, f.clocks, f.added = v.head, v.epochs, v.clocks, nil
+	f.head, f.epochs, f.clocks, f.added, f.touched = v.head, v.epochs, v.clocks, nil, f.touched[:0]
 	f.batch = f.db.NewBatch()
 }
 
@@ -173,6 +172,9 @@ func (f *fold) change(in []byte, revision, previous uint64, deleted bool) error 
 	if due {
 		s.since = 0
 	}
+	if len(s.pending) == 0 {
+		f.touched = append(f.touched, s)
+	}
 	s.pending = append(s.pending, entry{revision, s.change})
 	f.value = s.append(f.value[:0], revision)
 	if err := f.batch.Set(with(changeKey, in, revision), f.value, nil); err != nil || !due {
@@ -242,8 +244,8 @@ func (f *fold) commit() error {
 	if len(f.scopes) > scopesKept {
 		clear(f.scopes)
 	}
-	for _, s := range f.scopes {
-		s.pending = s.pending[:0]
+	for _, s := range f.touched {
+		s.pending = nil
 	}
 	f.reset()
 	return nil

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/sstable/block"
@@ -47,6 +48,7 @@ type index struct {
 
 	using  sync.RWMutex // held for reading while an iterator is open
 	closed bool
+	ending sync.Once
 
 	view     atomic.Pointer[view] // the newest state that is in the index
 	updating sync.Mutex           // held while view is replaced
@@ -265,6 +267,11 @@ func (v *view) set(r schema.GroupResource, info resource) {
 
 // flush makes durable what has been written so far. It waits for a full disk.
 func (x *index) flush(ctx context.Context) error {
+	x.using.RLock()
+	defer x.using.RUnlock()
+	if x.closed {
+		return errGone
+	}
 	flushed, err := x.db.AsyncFlush()
 	if err != nil {
 		return x.bad(err)
@@ -272,20 +279,62 @@ func (x *index) flush(ctx context.Context) error {
 	select {
 	case <-flushed:
 		return nil
+	case <-x.damaged.Done():
+		return errGone
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
+// save begins to make durable what has been written, unless writes are failing.
+func (x *index) save() {
+	x.using.RLock()
+	defer x.using.RUnlock()
+	select {
+	case <-x.disk.working():
+		if !x.closed {
+			_, _ = x.db.AsyncFlush() // if it fails, BackgroundError is told
+		}
+	default:
+	}
+}
+
+// settle makes durable what has been written, unless writes are failing.
+func (x *index) settle() error {
+	x.using.RLock()
+	defer x.using.RUnlock()
+	if x.closed {
+		return nil
+	}
+	flushed, err := x.db.AsyncFlush()
+	if err != nil {
+		return err
+	}
+	for {
+		select {
+		case <-flushed:
+			return nil
+		case <-x.damaged.Done():
+			return context.Cause(x.damaged)
+		case <-time.After(pause):
+		}
+		select {
+		case <-x.disk.working():
+		default:
+			return errors.New("the disk cannot be written to")
+		}
+	}
+}
+
 // close closes the index when no reader uses it. What has not been flushed is lost.
 func (x *index) close() (err error) {
+	x.ending.Do(x.disk.end)
 	x.using.Lock()
 	defer x.using.Unlock()
 	if x.closed {
 		return nil
 	}
 	x.closed = true
-	x.disk.end()
 	if x.db != nil {
 		err = x.db.Close()
 	}

@@ -46,7 +46,9 @@ func appendString(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-func appendRevision(b []byte, revision uint64) []byte { return binary.BigEndian.AppendUint64(b, revision) }
+func appendRevision(b []byte, revision uint64) []byte {
+	return binary.BigEndian.AppendUint64(b, revision)
+}
 
 func keyOfResource(r schema.GroupResource) []byte {
 	return appendString(appendString([]byte{resourceKey}, r.Group), r.Resource)
