@@ -175,6 +175,7 @@ func (c *Committer) Restore(ctx context.Context, r *checkpoint.Reader) error {
 	case err != nil:
 		return fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}
+	c.log.Resume(tip.Head, tip.Time)
 	c.use(tip)
 	c.restored = tip.Head
 	return nil
