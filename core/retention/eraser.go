@@ -14,42 +14,19 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/eventlog"
-	"stele.dev/stele/eventlog/logpb"
+	"stele.dev/stele/eventlog/archive"
 	"stele.dev/stele/eventlog/segment"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/projections/history"
 )
-
-// Segments are the segments of the log. [stele.dev/stele/eventlog/archive.Archive] implements it.
-type Segments interface {
-	// Segments returns what the segments hold, the oldest first.
-	Segments() []*segment.Info
-	// Rewrite writes the segment that begins at a revision again, without what decide does not keep.
-	Rewrite(ctx context.Context, first uint64, decide func(*eventlog.Batch, *eventlog.Event) segment.Keep) (freed int64, err error)
-}
-
-// Versions knows which version of an object replaced which. [stele.dev/stele/projections/history.Store] implements it.
-type Versions interface {
-	// Reach waits until a revision of the log is known.
-	Reach(ctx context.Context, revision uint64) error
-	// Next returns the revision at which the version of an object that was written at a revision was replaced, or
-	// deleted; 0 if it is the newest one.
-	Next(ctx context.Context, r schema.GroupResource, namespace, name string, revision uint64) (uint64, error)
-	// OldestOf returns the oldest revision of a kind that can be read.
-	OldestOf(r schema.GroupResource) uint64
-	// Time returns the log time of a revision.
-	Time(ctx context.Context, revision uint64) (time.Time, error)
-	// Raise makes floor the oldest revision of a kind that can be read. What only earlier revisions need may be
-	// forgotten.
-	Raise(ctx context.Context, r schema.GroupResource, floor uint64) error
-}
 
 // Options for [New]. All are required but those with a default.
 type Options struct {
 	// Tip returns the newest state.
-	Tip      func() *commit.Tip
-	Log      eventlog.Reader
-	Segments Segments
-	Versions Versions
+	Tip     func() *commit.Tip
+	Log     eventlog.Reader
+	Archive *archive.Archive
+	History *history.Store
 	// Covered returns a revision of which a checkpoint is kept: nothing after it is erased.
 	Covered func() uint64
 	// Dir is the folder for the files of the horizon and of the floors.
@@ -73,9 +50,13 @@ type Eraser struct {
 	// erased are the floors at which a segment was written last, by its first revision and kind. It is only in
 	// memory: after a start some segments are written again in vain.
 	erased map[uint64]map[schema.GroupResource]floor
-	report atomic.Pointer[Report]
-	freed  prometheus.Counter
-	told   bool // that the horizon is behind
+	// again has the first revisions of segments that the next pass writes again, see [erasure.gone].
+	again map[uint64]bool
+	// reached are the floors of versions that were reached, as in the file.
+	reached map[schema.GroupResource]uint64
+	report  atomic.Pointer[Report]
+	freed   prometheus.Counter
+	told    bool // that the horizon is behind
 }
 
 // New opens the horizon's file and returns an Eraser.
@@ -132,12 +113,12 @@ func (e *Eraser) Pass(ctx context.Context) error {
 				"clock", e.Now().UTC().Format(time.RFC3339), "at", horizon.UTC().Format(time.RFC3339))
 		}
 	}
-	segments := e.Segments.Segments()
+	segments := e.Archive.Segments()
 	if len(segments) == 0 {
 		return nil
 	}
 	limit := min(e.Covered(), segments[len(segments)-1].Last)
-	if err := e.Versions.Reach(ctx, limit); err != nil {
+	if err := e.History.Reach(ctx, limit); err != nil {
 		return err
 	}
 	floors, err := e.floors(ctx, tip, segments, horizon, limit)
@@ -148,8 +129,8 @@ func (e *Eraser) Pass(ctx context.Context) error {
 		return err
 	}
 	var errs []error
-	for _, s := range segments {
-		if e.again[s.First] || e.due(s, floors) {
+	for i := range segments {
+		if s := &segments[i]; e.again[s.First] || e.due(s, floors) {
 			if err := e.erase(ctx, s, floors); err != nil {
 				errs = append(errs, err)
 			}
@@ -174,8 +155,4 @@ func (e *Eraser) due(s *segment.Info, floors map[schema.GroupResource]floor) boo
 		now, before := floors[r], done[r]
 		return g.Payloads > 0 && passed(now.history, before.history) || g.Events > 0 && passed(now.records, before.records)
 	})
-}
-
-func resourceOf(o *logpb.Object) schema.GroupResource {
-	return schema.GroupResource{Group: o.GetGroup(), Resource: o.GetResource()}
 }

@@ -12,9 +12,9 @@ import (
 	"stele.dev/stele/eventlog/segment"
 )
 
-// erasure decides what stays of one segment. Invariant: no event is erased while an earlier event of the same object
-// stays, as the index of the history can be made again from what stays: a version without its successor would be
-// taken for the present one.
+// erasure decides what stays of one segment. Invariant: no event is erased while an earlier version of the same object
+// has its content, as the index of the history can be made again from what stays: a version with content and without a
+// successor would be taken for the present one.
 type erasure struct {
 	*Eraser
 	ctx     context.Context
@@ -23,17 +23,14 @@ type erasure struct {
 	err     error
 	changes bool
 
-	batch   uint64          // first revision of the batch of the last event
-	nothing bool            // all its events so far are to be erased
-	within  []uint64        // their revisions
-	erased  map[uint64]bool // revisions of this segment's batches that are erased
+	kept map[uint64]bool // the revisions of the segment so far, and whether they keep their content
 }
 
 // erase writes a segment again without what is below the floors.
 func (e *Eraser) erase(ctx context.Context, s *segment.Info, floors map[schema.GroupResource]floor) error {
 	delete(e.again, s.First)
-	x := &erasure{Eraser: e, ctx: ctx, segment: s, floors: floors, erased: map[uint64]bool{}}
-	freed, err := e.Segments.Rewrite(ctx, s.First, x.decide)
+	x := &erasure{Eraser: e, ctx: ctx, segment: s, floors: floors, kept: map[uint64]bool{}}
+	freed, err := e.Archive.Rewrite(ctx, s.First, x.decide)
 	if err = errors.Join(x.err, err); err != nil {
 		return fmt.Errorf("segment of revisions %d-%d: %w", s.First, s.Last, err)
 	}
@@ -50,33 +47,20 @@ func (e *Eraser) erase(ctx context.Context, s *segment.Info, floors map[schema.G
 }
 
 // decide is called for the events of the segment in order. After an error it keeps everything.
-func (x *erasure) decide(b *eventlog.Batch, event *eventlog.Event) segment.Keep {
+func (x *erasure) decide(_ *eventlog.Batch, event *eventlog.Event) segment.Keep {
 	if x.err != nil {
 		return segment.All
-	}
-	if b.First != x.batch {
-		x.endBatch()
-		x.batch, x.nothing = b.First, true
 	}
 	keep, err := x.keep(event)
 	if err != nil {
 		x.err = err
 		return segment.All
 	}
-	x.within = append(x.within, event.Revision)
-	x.nothing = x.nothing && keep == segment.Nothing
+	for i := range event.Span() {
+		x.kept[event.Revision+i] = keep == segment.All
+	}
 	x.changes = x.changes || keep != segment.All
 	return keep
-}
-
-// endBatch notes whether the last batch is erased.
-func (x *erasure) endBatch() {
-	for _, revision := range x.within {
-		if x.nothing {
-			x.erased[revision] = true
-		}
-	}
-	x.within = x.within[:0]
 }
 
 // keep decides about one event.
@@ -97,12 +81,12 @@ func (x *erasure) keep(event *eventlog.Event) (segment.Keep, error) {
 	replaced := event.Revision
 	if event.Meta.GetType() != logpb.Type_TYPE_DELETED {
 		var err error
-		replaced, err = x.Versions.Next(x.ctx, resourceOf(object), object.GetNamespace(), object.GetName(), event.Revision)
+		replaced, err = x.History.Superseded(x.ctx, resourceOf(object), object.GetNamespace(), object.GetName(), event.Revision)
 		if err != nil || replaced == 0 {
 			return segment.All, err
 		}
 	}
-	if replaced > x.floors[resourceOf(object)].history {
+	if replaced >= x.floors[resourceOf(object)].history {
 		return segment.All, nil
 	}
 	return x.record(object, replaced, event.Meta.GetPreviousRevision())
@@ -111,7 +95,7 @@ func (x *erasure) keep(event *eventlog.Event) (segment.Keep, error) {
 // record decides about the record of a change whose version was replaced at a revision, given the revision of the
 // object's change before it: Nothing or Metadata.
 func (x *erasure) record(object *logpb.Object, replaced, previous uint64) (segment.Keep, error) {
-	if replaced > x.floors[resourceOf(object)].records {
+	if replaced >= x.floors[resourceOf(object)].records {
 		return segment.Metadata, nil
 	}
 	gone, err := x.gone(previous)
@@ -121,14 +105,14 @@ func (x *erasure) record(object *logpb.Object, replaced, previous uint64) (segme
 	return segment.Nothing, nil
 }
 
-// gone reports whether the change at a revision, which an event of the segment follows, is erased with this event
-// or was erased before. If it stays in an earlier segment, the next pass writes both segments again.
+// gone reports whether the content of the version of a revision, which an event of the segment follows, is erased
+// with this event or was erased before. If it stays in an earlier segment, the next pass writes both segments again.
 func (x *erasure) gone(revision uint64) (bool, error) {
-	switch {
-	case revision == 0 || x.erased[revision] || revision >= x.batch:
+	if revision == 0 {
 		return true, nil
-	case revision >= x.segment.First:
-		return false, nil
+	}
+	if kept, known := x.kept[revision]; known {
+		return !kept, nil
 	}
 	batches, err := x.Log.Back(x.ctx, revision, 1)
 	if forgotten := (*eventlog.ForgottenError)(nil); errors.As(err, &forgotten) {
@@ -137,12 +121,26 @@ func (x *erasure) gone(revision uint64) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if len(batches) == 0 || batches[0].Last() < revision {
+	if len(batches) == 0 || batches[0].Last() < revision || !hasContent(batches[0], revision) {
 		return true, nil
 	}
-	all := x.Segments.Segments()
-	if i := sort.Search(len(all), func(i int) bool { return all[i].Last >= revision }); i < len(all) {
+	all := x.Archive.Segments()
+	if i := sort.Search(len(all), func(i int) bool { return all[i].Last >= revision }); i < len(all) && all[i].First < x.segment.First {
 		x.again[all[i].First], x.again[x.segment.First] = true, true
 	}
 	return false, nil
+}
+
+func resourceOf(o *logpb.Object) schema.GroupResource {
+	return schema.GroupResource{Group: o.GetGroup(), Resource: o.GetResource()}
+}
+
+// hasContent reports whether the event of a revision has the content of an object.
+func hasContent(b *eventlog.Batch, revision uint64) bool {
+	for _, e := range b.Events {
+		if e.Revision <= revision && revision <= e.Last() {
+			return e.Content(logpb.Role_ROLE_OBJECT) != nil
+		}
+	}
+	return false
 }

@@ -17,7 +17,7 @@ type floor struct{ history, records uint64 }
 
 // floors returns the floor of each kind that segments have. They are never above limit, nor below those that were
 // reached before.
-func (e *Eraser) floors(ctx context.Context, tip *commit.Tip, segments []*segment.Info, horizon time.Time, limit uint64) (map[schema.GroupResource]floor, error) {
+func (e *Eraser) floors(ctx context.Context, tip *commit.Tip, segments []segment.Info, horizon time.Time, limit uint64) (map[schema.GroupResource]floor, error) {
 	moments := map[time.Duration]uint64{policy.Forever: 0}
 	before := func(age time.Duration) (uint64, error) {
 		if revision, known := moments[age]; known {
@@ -44,7 +44,7 @@ func (e *Eraser) floors(ctx context.Context, tip *commit.Tip, segments []*segmen
 			f.history = max(f.history, beyondOf(segments, r, stored-kept.Bytes))
 		}
 		f.history, f.records = max(f.history, beyond), max(f.records, beyond)
-		f.history = max(min(f.history, limit), e.Versions.OldestOf(r))
+		f.history = max(min(f.history, limit), e.History.OldestOf(r))
 		f.records = min(f.records, f.history)
 		all[r] = f
 	}
@@ -62,7 +62,7 @@ func (e *Eraser) kept(p *policy.Policy, r schema.GroupResource) policy.Kept {
 }
 
 // kinds returns the kinds that segments have, with the bytes of their payloads in files.
-func kinds(segments []*segment.Info) map[schema.GroupResource]int64 {
+func kinds(segments []segment.Info) map[schema.GroupResource]int64 {
 	stored := map[schema.GroupResource]int64{}
 	for _, s := range segments {
 		for _, g := range s.Groups {
@@ -80,7 +80,7 @@ func groupResource(g *segment.Group) schema.GroupResource {
 
 // beyondOf returns the last revision of the oldest segments that together have at least excess bytes of a kind's
 // payloads; 0 if excess is not positive.
-func beyondOf(segments []*segment.Info, r schema.GroupResource, excess int64) (revision uint64) {
+func beyondOf(segments []segment.Info, r schema.GroupResource, excess int64) (revision uint64) {
 	for _, s := range segments {
 		if excess <= 0 {
 			break
@@ -97,7 +97,7 @@ func beyondOf(segments []*segment.Info, r schema.GroupResource, excess int64) (r
 
 // beyondBytes returns the last revision of the oldest segments whose files do not fit into MaxBytes any more; 0 if
 // all fit.
-func (e *Eraser) beyondBytes(segments []*segment.Info) (revision uint64) {
+func (e *Eraser) beyondBytes(segments []segment.Info) (revision uint64) {
 	if e.MaxBytes <= 0 {
 		return 0
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/renameio/v2"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"stele.dev/stele/projections/history"
 )
 
 // floorsFile has the floors of all kinds, by plural.group. It is written before anything is erased, so that an index
@@ -26,7 +27,7 @@ func (e *Eraser) Restore(ctx context.Context) error {
 	saved := map[string]uint64{}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		for _, s := range e.Segments.Segments() {
+		for _, s := range e.Archive.Segments() {
 			for _, g := range s.Groups {
 				if r := groupResource(&g); s.Generation > 0 && !r.Empty() {
 					saved[r.String()] = s.Last
@@ -40,12 +41,11 @@ func (e *Eraser) Restore(ctx context.Context) error {
 			return fmt.Errorf("%s is damaged: %w; delete it: all that was erased of in part is then treated as erased", file, err)
 		}
 	}
-	for name, history := range saved {
+	for name, contents := range saved {
 		r := schema.ParseGroupResource(name)
-		if e.reached[r] = history; history > e.Versions.OldestOf(r) {
-			if err := e.Versions.Raise(ctx, r, history); err != nil {
-				return err
-			}
+		e.reached[r] = contents
+		if err := e.forget(ctx, r, floor{history: contents}); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -61,8 +61,8 @@ func (e *Eraser) raise(ctx context.Context, floors map[schema.GroupResource]floo
 	}
 	if moved {
 		saved := make(map[string]uint64, len(e.reached))
-		for r, history := range e.reached {
-			saved[r.String()] = history
+		for r, contents := range e.reached {
+			saved[r.String()] = contents
 		}
 		text, err := json.MarshalIndent(saved, "", "  ")
 		if err != nil {
@@ -73,11 +73,14 @@ func (e *Eraser) raise(ctx context.Context, floors map[schema.GroupResource]floo
 		}
 	}
 	for r, f := range floors {
-		if f.history > e.Versions.OldestOf(r) {
-			if err := e.Versions.Raise(ctx, r, f.history); err != nil {
-				return err
-			}
+		if err := e.forget(ctx, r, f); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// forget tells the history the floor of a kind. Afterwards its index does not need what is below the floor.
+func (e *Eraser) forget(ctx context.Context, r schema.GroupResource, f floor) error {
+	return e.History.Forget(ctx, r, history.Floors{Contents: f.history, Changes: f.records})
 }

@@ -54,7 +54,7 @@ func (e *Eraser) Report() *Report { return e.report.Load() }
 func (e *Eraser) publish(ctx context.Context, tip *commit.Tip, horizon time.Time, floors map[schema.GroupResource]floor) {
 	report := &Report{Horizon: horizon, MaxBytes: e.MaxBytes}
 	byKind := map[schema.GroupResource]*Kind{}
-	for _, s := range e.Segments.Segments() {
+	for _, s := range e.Archive.Segments() {
 		report.Bytes += s.Size()
 		for _, g := range s.Groups {
 			r := groupResource(&g)
@@ -65,7 +65,7 @@ func (e *Eraser) publish(ctx context.Context, tip *commit.Tip, horizon time.Time
 			if k == nil {
 				kept := e.kept(tip.Policy, r)
 				k = &Kind{Group: r.Group, Resource: r.Resource, History: text(kept.History), Records: text(kept.Records), MaxBytes: kept.Bytes, Rule: kept.ID, Source: kept.Source.String(), Oldest: max(1, floors[r].history)}
-				if at, err := e.Versions.Time(ctx, k.Oldest); err == nil {
+				if at, err := e.History.Time(ctx, k.Oldest); err == nil {
 					k.Since = at
 				}
 				byKind[r] = k
