@@ -39,6 +39,11 @@ func (p *Pipeline) connection(_ context.Context, r *Request) error {
 	if info.Verb == "watch" {
 		return nil // a watch has its own timeout
 	}
+	if !info.IsResourceRequest {
+		if route := p.surface.Route(info.Path); route != nil && route.Long && r.Past.Moment == nil {
+			return nil
+		}
+	}
 	defer func() {
 		// A client that stops sending or reading must not keep the request alive.
 		if deadline, ok := r.HTTP.Context().Deadline(); ok && r.HTTP.ProtoMajor == 1 {

@@ -208,7 +208,7 @@ func (p *Plane) openAPI(context.Context) error {
 	}
 	p.Pipeline = core.New(core.Options{
 		Committer: p.Committer, Log: p.Log, History: p.History, Authenticator: p.Authenticator, Tokens: p.Accounts, Logger: c.Logger, Version: c.Version,
-		Compile: c.Compile, Parts: uploads, Enforceable: c.Enforceable, Evaluators: p.evaluators, Metrics: c.Metrics, Memory: c.Memory, Checks: p.checks(),
+		Compile: c.Compile, Parts: uploads, Enforceable: c.Enforceable, Evaluators: p.evaluators, Metrics: c.Metrics, Memory: c.Memory, Checks: p.checks(), Routes: p.routes(),
 	})
 	if c.Listener == nil {
 		return nil
@@ -230,6 +230,9 @@ func (p *Plane) checks() []core.Check {
 	}
 	return checks
 }
+
+// routes returns the paths that are no resources and that parts of this plane serve.
+func (p *Plane) routes() []core.Route { return p.config.Routes }
 
 // bootstrapped returns an error until the policy is in force and the first namespaces exist.
 func (p *Plane) bootstrapped() error {

@@ -39,6 +39,8 @@ type Options struct {
 	Metrics http.Handler
 	// Checks are further health checks.
 	Checks []Check
+	// Routes are further paths.
+	Routes []Route
 	Logger *slog.Logger
 }
 
@@ -90,6 +92,9 @@ func (s *Service) Answer(c *call.Call) error {
 	if found, err := s.answerIssuer(c); found {
 		return err
 	}
+	if r := s.Route(path); r != nil && c.Past.Moment == nil {
+		return r.serve(c)
+	}
 	return s.answerDiscovery(c)
 }
 
@@ -109,6 +114,9 @@ func (s *Service) paths(c *call.Call) []string {
 	}
 	if c.Past.Moment == nil {
 		paths = append(paths, "/metrics")
+		for i := range s.Routes {
+			paths = append(paths, strings.TrimSuffix(s.Routes[i].Path, "/"))
+		}
 	}
 	slices.Sort(paths)
 	return paths
