@@ -31,6 +31,7 @@ import (
 	"stele.dev/stele/core/authz"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/inside"
+	"stele.dev/stele/core/logproof"
 	"stele.dev/stele/core/parts"
 	"stele.dev/stele/core/pki"
 	"stele.dev/stele/core/tokens"
@@ -232,7 +233,9 @@ func (p *Plane) checks() []core.Check {
 }
 
 // routes returns the paths that are no resources and that parts of this plane serve.
-func (p *Plane) routes() []core.Route { return p.config.Routes }
+func (p *Plane) routes() []core.Route {
+	return append(logproof.Routes(p.Log), p.config.Routes...)
+}
 
 // bootstrapped returns an error until the policy is in force and the first namespaces exist.
 func (p *Plane) bootstrapped() error {
