@@ -450,3 +450,9 @@ func (s *Segment) damagedLog(err error) error {
 	}
 	return damaged(s.log, err)
 }
+
+// Of returns a segment that has been written: its info is as [Writer.Finish] returned it, and its files are at the given
+// paths, the .log file first. The cache may be nil.
+func Of(info Info, paths [2]string, cache *Cache) *Segment {
+	return &Segment{info: info, log: paths[0], paid: paths[1], cache: cache}
+}
