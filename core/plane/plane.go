@@ -254,7 +254,10 @@ func (p *Plane) openAPI(context.Context) error {
 
 // checks returns the health checks of the parts that this plane has.
 func (p *Plane) checks() []core.Check {
-	checks := []core.Check{{Name: "clock", Check: p.Committer.ClockHealth}}
+	checks := []core.Check{
+		{Name: "clock", Check: p.Committer.ClockHealth},
+		{Name: "room", Warns: true, Check: func() error { return p.Log.Usage().Full() }}, // reads and deletes go on
+	}
 	if p.config.Policy != nil {
 		checks = append(checks, core.Check{Name: "bootstrap", Check: p.bootstrapped})
 	}
