@@ -22,13 +22,14 @@ const module = "stele.dev/stele/"
 // import: imports point one way, and siblings never meet. A trailing /... is everything
 // below.
 var mayImport = map[string][]string{
-	"limits":      {},
-	"eventlog":    {"eventlog/...", "limits/..."},
-	"schemas":     {"schemas/...", "limits/..."},
-	"policy":      {"policy/...", "schemas/...", "eventlog"},
-	"projections": {"schemas/...", "eventlog", "eventlog/logpb", "limits/..."}, // the log, not its backends; and no other projection
-	"plugins":     {"plugins/...", "limits/..."},                               // authors of plugins import it
-	"core":        {"core/...", "limits/...", "plugins/...", "policy/...", "projections/...", "schemas/...", "eventlog", "eventlog/logpb"},
+	"limits":        {},
+	"eventlog":      {"eventlog/...", "limits/..."},
+	"schemas":       {"schemas/...", "limits/..."},
+	"policy":        {"policy/...", "schemas/...", "eventlog"},
+	"projections":   {"schemas/...", "eventlog", "eventlog/logpb", "limits/..."}, // the log, not its backends; and no other projection
+	"plugins":       {"plugins/...", "limits/..."},                               // authors of plugins import it
+	"core":          {"core/...", "limits/...", "plugins/...", "policy/...", "projections/...", "schemas/...", "eventlog", "eventlog/logpb"},
+	"core/logproof": {"core/...", "eventlog", "eventlog/proof"},
 	// The log's backends: the data directory has an etcd, and planes of tests keep their log in memory.
 	"core/plane/datadir":   {"core/pki", "eventlog", "eventlog/etcdlog"},
 	"core/plane/planetest": {"core/...", "eventlog", "eventlog/memlog", "policy/...", "projections/policies"},
@@ -44,6 +45,7 @@ var home = []struct {
 	why        string
 }{
 	{"go.etcd.io/etcd", []string{"eventlog/etcdlog"}, "the log must not depend on where it is kept"},
+	{"github.com/cockroachdb/pebble", []string{"projections/history"}, "the index of the past hides where its keys are"},
 	{"cuelang.org/go", []string{"policy/bundles", "policy/compile", "policy/evaluation", "policy/pluginconfig", "schemas/fromcue", "schemas/interpreter", "schemas/textforms", "schemas/builtin"}, "CUE never runs on the request path"},
 	{"net/http", []string{"core", "cmd"}, "projections and the log know nothing of HTTP"},
 	{"google.golang.org/grpc", []string{"eventlog/etcdlog", "plugins", "examples/authorizer-plugin"}, "it is etcd's transport, and that of plugins"},
