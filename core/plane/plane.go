@@ -83,10 +83,13 @@ type Plane struct {
 	plugins     *host.Host         // nil without authorizers
 	audit       *audit.Writer      // nil without a file
 	server      *http.Server       // nil without a listener
+	front       *front             // its handler
+	served      chan error         // gets the error with which it ends
 	publisher   *trust.Publisher   // nil without a listener
 }
 
-// New opens a control plane and reads its log. The API answers once Run is called. The caller closes the plane.
+// New opens a control plane and reads its log. The API answers once Run is called; until then the listener answers that
+// the plane starts. The caller closes the plane.
 func New(ctx context.Context, c Config) (*Plane, error) {
 	c, err := c.withDefaults()
 	p := &Plane{config: c, prepared: make(chan struct{}), objects: objects.New(c.WatchBytes)}
@@ -103,6 +106,7 @@ func New(ctx context.Context, c Config) (*Plane, error) {
 		do   func(context.Context) error
 	}{
 		{"reading keys and certificates", p.authenticate},
+		{"opening the port", p.serve},
 		{"opening the log", p.openLog},
 		{"reading the files of authorizers", p.authorize},
 		{"loading a checkpoint", p.restore},
@@ -234,7 +238,7 @@ func (p *Plane) openProjections(context.Context) (err error) {
 	return nil
 }
 
-// openAPI makes the pipeline, and its server if there is a listener.
+// openAPI makes the pipeline.
 func (p *Plane) openAPI(context.Context) error {
 	c := &p.config
 	uploads, err := parts.Open(p.path("parts"))
@@ -248,7 +252,7 @@ func (p *Plane) openAPI(context.Context) error {
 	if c.Listener == nil {
 		return nil
 	}
-	return p.openServer()
+	return p.openPublisher()
 }
 
 // checks returns the health checks of the parts that this plane has.

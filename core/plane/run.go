@@ -148,7 +148,8 @@ func (p *Plane) addAPI(g *group) {
 		return
 	}
 	g.Add(func() error {
-		if err := p.server.ServeTLS(p.config.Listener, "", ""); !errors.Is(err, http.ErrServerClosed) {
+		p.front.use(p.Pipeline)
+		if err := <-p.served; !errors.Is(err, http.ErrServerClosed) {
 			return err
 		}
 		return nil
