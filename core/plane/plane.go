@@ -37,6 +37,7 @@ import (
 	"stele.dev/stele/core/pki"
 	"stele.dev/stele/core/tokens"
 	"stele.dev/stele/core/trust"
+	"stele.dev/stele/core/verification"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/plugins/host"
 	"stele.dev/stele/policy"
@@ -72,6 +73,7 @@ type Plane struct {
 	// checkpoints has what the next start begins with, and keeper makes it.
 	checkpoints *checkpoint.Folder
 	keeper      *checkpoints.Keeper
+	verifier    *verification.Verifier
 	closers     []func() error // in the order in which the parts were opened
 
 	authority   *pki.Authority     // nil without a listener
@@ -112,6 +114,7 @@ func New(ctx context.Context, c Config) (*Plane, error) {
 		{"loading a checkpoint", p.restore},
 		{"reading the log", p.replay},
 		{"opening the history", p.openProjections},
+		{"opening the verifier", p.openVerifier},
 		{"opening the API", p.openAPI},
 	} {
 		p.startup.begin(step.name)
@@ -189,7 +192,7 @@ func (p *Plane) authorize(context.Context) (err error) {
 
 // restore makes the committer and moves it to the newest good checkpoint.
 func (p *Plane) restore(ctx context.Context) (err error) {
-	p.Committer = commit.New(commit.Options{Log: p.Log, Objects: p.objects, Load: p.config.Load, Logger: p.config.Logger})
+	p.Committer = commit.New(p.committerOptions())
 	p.startup.count("objects", p.Committer.Loaded)
 	if p.checkpoints, err = checkpoint.Open(p.path("checkpoints"), nil); err != nil {
 		return err
@@ -271,7 +274,22 @@ func (p *Plane) checks() []core.Check {
 }
 
 // routes returns the paths that are no resources and that parts of this plane serve.
-func (p *Plane) routes() []core.Route { return p.config.Routes }
+func (p *Plane) routes() []core.Route {
+	return append(slices.Clone(p.config.Routes), p.verifier.Route())
+}
+
+// openVerifier makes what compares the projections with the log. A projection that can be verified is a line here.
+func (p *Plane) openVerifier(context.Context) error {
+	p.verifier = verification.New([]verification.Projection{
+		&verification.Objects{Committer: p.Committer, Folder: p.checkpoints, Options: p.committerOptions()},
+	}, p.config.Metrics, p.config.Logger)
+	return nil
+}
+
+// committerOptions returns the options of the committer.
+func (p *Plane) committerOptions() commit.Options {
+	return commit.Options{Log: p.Log, Objects: p.objects, Load: p.config.Load, Logger: p.config.Logger}
+}
 
 // bootstrapped returns an error until the policy is in force and the first namespaces exist.
 func (p *Plane) bootstrapped() error {
