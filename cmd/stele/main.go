@@ -87,7 +87,7 @@ Every flag can also be set by the environment: --data-dir by STELE_DATA_DIR.`,
 		if cmd.Name() == "completion" {
 			cmd.AddCommand(completionForKubectl())
 		}
-		if cmd.HasSubCommands() {
+		if cmd.HasSubCommands() && !cmd.Runnable() {
 			usage.Parent(cmd)
 		}
 	}

@@ -51,6 +51,7 @@ type serveOptions struct {
 	authentication authenticationOptions
 	authorization  authorizationOptions
 	compile        compileOptions
+	storage        storageOptions
 }
 
 func serveCommand() *cobra.Command {
@@ -87,6 +88,7 @@ then on the policy is in the log; --policy is only compared with it, or with
 	o.authentication.addFlags(f)
 	o.authorization.addFlags(f)
 	o.compile.addFlags(f)
+	o.storage.addFlags(f)
 	for _, name := range []string{"data-dir", "policy", "plugin-dir", "plugin-secrets-dir"} {
 		_ = cmd.MarkFlagDirname(name)
 	}
@@ -112,7 +114,9 @@ func (o *serveOptions) serve(cmd *cobra.Command) error {
 		return err
 	}
 	defer config.Listener.Close()
-	dir, err := datadir.Open(o.dataDir, datadir.Options{Software: "stele " + build.Version, CheckDatabase: checkDatabaseApart, Logger: logger})
+	options := datadir.Options{Software: "stele " + build.Version, CheckDatabase: checkDatabaseApart, Logger: logger}
+	o.storage.limit(&options)
+	dir, err := datadir.Open(o.dataDir, options)
 	if err != nil {
 		return err
 	}
@@ -164,7 +168,7 @@ func (o *serveOptions) config(cmd *cobra.Command, logger *slog.Logger) (c plane.
 	if c.VerifyEvery < 0 {
 		return c, fmt.Errorf("--verify-projections %s: want a duration that is not negative", c.VerifyEvery)
 	}
-	if err := errors.Join(o.authentication.check(), o.authorization.check()); err != nil {
+	if err := errors.Join(o.authentication.check(), o.authorization.check(), o.storage.check()); err != nil {
 		return c, err
 	}
 	if c.Policy, err = o.source(); err != nil {

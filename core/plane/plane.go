@@ -33,6 +33,7 @@ import (
 	"stele.dev/stele/core/checkpoints"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/inside"
+	"stele.dev/stele/core/logproof"
 	"stele.dev/stele/core/parts"
 	"stele.dev/stele/core/pki"
 	"stele.dev/stele/core/tokens"
@@ -260,7 +261,10 @@ func (p *Plane) openAPI(context.Context) error {
 
 // checks returns the health checks of the parts that this plane has.
 func (p *Plane) checks() []core.Check {
-	checks := []core.Check{{Name: "clock", Check: p.Committer.ClockHealth}}
+	checks := []core.Check{
+		{Name: "clock", Check: p.Committer.ClockHealth},
+		{Name: "room", Warns: true, Check: func() error { return p.Log.Usage().Full() }}, // reads and deletes go on
+	}
 	if p.config.Policy != nil {
 		checks = append(checks, core.Check{Name: "bootstrap", Check: p.bootstrapped})
 	}
@@ -275,7 +279,7 @@ func (p *Plane) checks() []core.Check {
 
 // routes returns the paths that are no resources and that parts of this plane serve.
 func (p *Plane) routes() []core.Route {
-	return append(slices.Clone(p.config.Routes), p.verifier.Route())
+	return append(append(logproof.Routes(p.Log), p.verifier.Route()), p.config.Routes...)
 }
 
 // openVerifier makes what compares the projections with the log. A projection that can be verified is a line here.
