@@ -44,8 +44,8 @@ func (e *Eraser) Restore(ctx context.Context) error {
 	for name, contents := range saved {
 		r := schema.ParseGroupResource(name)
 		e.reached[r] = contents
-		if err := e.History.Raise(ctx, r, contents); err != nil && !errors.Is(err, history.ErrBehind) {
-			return err
+		if err := e.forget(ctx, r, floor{history: contents}); err != nil && !errors.Is(err, history.ErrBehind) {
+			return err // while the index is made again, the floor holds, too
 		}
 	}
 	return nil
@@ -73,12 +73,14 @@ func (e *Eraser) raise(ctx context.Context, floors map[schema.GroupResource]floo
 		}
 	}
 	for r, f := range floors {
-		if err := e.History.Raise(ctx, r, f.history); err != nil {
-			return err
-		}
-		if err := e.History.Forget(ctx, r, f.records); err != nil {
+		if err := e.forget(ctx, r, f); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// forget tells the history the floor of a kind. Afterwards its index does not need what is below the floor.
+func (e *Eraser) forget(ctx context.Context, r schema.GroupResource, f floor) error {
+	return e.History.Forget(ctx, r, history.Floors{Contents: f.history, Changes: f.records})
 }
