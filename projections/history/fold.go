@@ -13,8 +13,6 @@ import (
 )
 
 const (
-	// atOnceBytes is about how many bytes of keys are written to the index at once.
-	atOnceBytes = 1 << 20
 	// A base of a scope is made after as many changes as there are objects, and at least after leastBase.
 	leastBase = 64
 	// sampleEvery is how many revisions apart the time index has entries.

@@ -4,52 +4,73 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 
 	"github.com/cockroachdb/pebble/v2"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Floors say since which revision the past of a resource is kept.
-type Floors struct {
-	// Contents is the oldest revision at which objects can be read: what was superseded before may have been
-	// erased from the log. 0 means all are kept.
-	Contents uint64
-	// Changes is the oldest revision whose changes are known, with or without contents; at most Contents.
-	Changes uint64
+// floors say since which revision the past of a resource is kept; 0 means all of it.
+type floors struct {
+	contents uint64 // the oldest revision at which objects can be read
+	changes  uint64 // the oldest revision whose changes are known, with or without contents
 }
 
-// Forget raises the floors of a resource, and removes from the index what lies below them. The last version of
-// an object before a floor stays, unless that is a deletion. Floors that are lower than the present ones change
-// nothing. When Forget has returned without an error, the index does not need what is below the floors from the
-// log any more, also after a crash. An index that is made again from the log begins without floors: the caller
-// sets them again.
-//
-// The error is [ErrBehind] if the store has not reached the floors yet, else that of the context.
-func (s *Store) Forget(ctx context.Context, r schema.GroupResource, floors Floors) error {
+// Raise makes floor the oldest revision at which objects of a resource can be read: from then on, contents that
+// only earlier revisions need may be erased from the log. A floor below the present one changes nothing. It holds
+// at once, also for revisions that the store has not reached yet. An index that is made again from the log has no
+// floors, and the store may have forgotten them after a crash: the caller raises them again after a start. Errors
+// are those of the context, and [ErrBehind] while the index is being made again.
+func (s *Store) Raise(ctx context.Context, r schema.GroupResource, floor uint64) error {
+	s.forgetting.Lock()
+	defer s.forgetting.Unlock()
+	if raised := *s.raised.Load(); floor > raised[r] {
+		raised = maps.Clone(raised)
+		raised[r] = floor
+		s.raised.Store(&raised)
+	}
+	v := s.look()
+	if floor > v.head.Revision {
+		return nil
+	}
+	return v.forget(ctx, r, floors{contents: floor})
+}
+
+// Forget removes from the index the versions of a resource that were superseded before a revision, the deletions
+// before it, and the changes before it. An object's last version before the revision stays. Objects can be read
+// from that revision on ([Store.Raise]). Once Forget has returned without an error, the index does not need from
+// the log what it removed, also after a crash. The error is [ErrBehind] if the store has not reached the revision
+// yet, else as for Raise.
+func (s *Store) Forget(ctx context.Context, r schema.GroupResource, upto uint64) error {
 	s.forgetting.Lock()
 	defer s.forgetting.Unlock()
 	v := s.look()
+	if upto > v.head.Revision {
+		return fmt.Errorf("%w: it has reached revision %d, not yet %d", ErrBehind, v.head.Revision, upto)
+	}
+	return v.forget(ctx, r, floors{contents: upto, changes: upto})
+}
+
+// forget raises the floors of a resource, and removes what is below them.
+func (v *view) forget(ctx context.Context, r schema.GroupResource, to floors) error {
 	info, found := v.resources[r]
-	floors = Floors{max(floors.Contents, info.floors.Contents), max(floors.Changes, info.floors.Changes)}
-	switch {
-	case floors.Changes > floors.Contents:
-		return fmt.Errorf("history: changes of %s since revision %d need contents, which are kept since %d", r, floors.Changes, floors.Contents)
-	case floors.Contents > v.head.Revision:
-		return fmt.Errorf("%w: it has reached revision %d, not yet %d", ErrBehind, v.head.Revision, floors.Contents)
-	case !found || floors == info.floors:
+	to = floors{max(to.contents, info.floors.contents), max(to.changes, info.floors.changes)}
+	if !found || to == info.floors {
 		return nil
 	}
-	f := &forgetter{view: v, number: info.number, floors: floors, batch: v.db.NewBatch()}
-	if err := f.batch.Set(keyOfFloor(info.number), appendRevision(appendRevision(nil, floors.Contents), floors.Changes), nil); err != nil {
+	f := &forgetter{view: v, number: info.number, floors: to, batch: v.db.NewBatch()}
+	if err := f.batch.Set(keyOfFloor(info.number), appendRevision(appendRevision(nil, to.contents), to.changes), nil); err != nil {
 		return err
 	}
 	// Queries hear of the floors before anything is removed. A query checks them when it has read.
-	v.update(func(v *view) { v.set(r, resource{info.number, floors}) })
+	v.update(func(v *view) { v.set(r, resource{info.number, to}) })
 	if err := f.scopes(ctx); err != nil {
 		return err
 	}
-	if err := f.versions(ctx); err != nil {
-		return err
+	if to.changes > info.floors.changes {
+		if err := f.versions(ctx); err != nil {
+			return err
+		}
 	}
 	if err := f.commit(ctx); err != nil {
 		return err
@@ -60,17 +81,20 @@ func (s *Store) Forget(ctx context.Context, r schema.GroupResource, floors Floor
 // ForgetAll raises [Store.Oldest]: the log has forgotten, or is about to forget, everything before a revision.
 // The floors of all resources are raised to it. Errors are as for [Store.Forget].
 func (s *Store) ForgetAll(ctx context.Context, oldest uint64) error {
+	s.forgetting.Lock()
+	defer s.forgetting.Unlock()
 	v := s.look()
+	if oldest > v.head.Revision {
+		return fmt.Errorf("%w: it has reached revision %d, not yet %d", ErrBehind, v.head.Revision, oldest)
+	}
 	if oldest <= v.oldest {
 		return nil
 	}
 	for r := range v.resources {
-		if err := s.Forget(ctx, r, Floors{oldest, oldest}); err != nil {
+		if err := v.forget(ctx, r, floors{oldest, oldest}); err != nil {
 			return err
 		}
 	}
-	s.forgetting.Lock()
-	defer s.forgetting.Unlock()
 	v.update(func(v *view) { v.oldest = max(v.oldest, oldest) })
 	f := &forgetter{view: v, batch: v.db.NewBatch()}
 	if err := f.batch.Set(oldestName, appendRevision(nil, oldest), nil); err != nil {
@@ -89,7 +113,7 @@ func (s *Store) ForgetAll(ctx context.Context, oldest uint64) error {
 type forgetter struct {
 	*view
 	number uint64
-	floors Floors
+	floors floors
 	batch  *pebble.Batch
 }
 
@@ -136,8 +160,8 @@ func (f *forgetter) versions(ctx context.Context) error {
 	var newer []byte // the key before, of the next version if the name is the same
 	return f.walk(ctx, prefix, func(it *pebble.Iterator) error {
 		key := it.Key()
-		superseded := len(newer) == len(key) && bytes.Equal(newer[:len(key)-8], key[:len(key)-8]) && revisionOfVersion(newer) < f.floors.Changes
-		gone := revisionOfVersion(key) < f.floors.Changes && bytes.Equal(it.Value(), []byte{1})
+		superseded := len(newer) == len(key) && bytes.Equal(newer[:len(key)-8], key[:len(key)-8]) && revisionOfVersion(newer) < f.floors.changes
+		gone := revisionOfVersion(key) < f.floors.changes && bytes.Equal(it.Value(), []byte{1})
 		newer = append(newer[:0], key...)
 		if superseded || gone {
 			return f.batch.Delete(key, nil)
@@ -162,7 +186,7 @@ func (f *forgetter) scopes(ctx context.Context) error {
 		if err := f.batch.DeleteRange(with(baseKey, in, 0), with(baseKey, in, revision), nil); err != nil {
 			return err
 		}
-		return f.batch.DeleteRange(with(changeKey, in, 0), with(changeKey, in, min(revision, f.floors.Changes)), nil)
+		return f.batch.DeleteRange(with(changeKey, in, 0), with(changeKey, in, min(revision, f.floors.changes)), nil)
 	}
 	err := f.walk(ctx, prefix, func(it *pebble.Iterator) error {
 		key := it.Key()
@@ -171,7 +195,7 @@ func (f *forgetter) scopes(ctx context.Context) error {
 				return err
 			}
 		}
-		if revisionOf(key[:len(key)-2]) <= f.floors.Contents {
+		if revisionOf(key[:len(key)-2]) <= f.floors.contents {
 			newest = bytes.Clone(key)
 		}
 		return nil

@@ -29,7 +29,7 @@ func (s *Store) Get(ctx context.Context, r schema.GroupResource, namespace, name
 	v := s.look()
 	versions, err := v.versions(Filter{r, namespace, name}, 0, at, 1)
 	// The version before the oldest change is kept, too. It may have been forgotten while it was read.
-	if now := s.look(); err == nil && at+1 < max(now.oldest, now.resources[r].floors.Changes) {
+	if now := s.look(); err == nil && at+1 < max(now.oldest, now.resources[r].floors.changes) {
 		err = forgotten(at)
 	}
 	if err != nil || len(versions) == 0 {
@@ -39,11 +39,11 @@ func (s *Store) Get(ctx context.Context, r schema.GroupResource, namespace, name
 }
 
 // Versions yields the changes of all objects that ever had a name, from a revision on backwards, the
-// newest first. It ends with an error if there is one.
+// newest first. It ends with an error if there is one. It leaves out changes that are not kept any more.
 func (s *Store) Versions(ctx context.Context, r schema.GroupResource, namespace, name string, from uint64) iter.Seq2[*Change, error] {
 	return func(yield func(*Change, error) bool) {
 		v := s.look()
-		s.changes(ctx, v, false, func(n int) (revisions []uint64, err error) {
+		s.changes(ctx, v, true, func(n int) (revisions []uint64, err error) {
 			revisions, err = v.versions(Filter{r, namespace, name}, 0, from, n)
 			if len(revisions) > 0 {
 				from = revisions[len(revisions)-1] - 1
@@ -61,7 +61,7 @@ func (s *Store) List(ctx context.Context, r schema.GroupResource, namespace stri
 		at = min(at, v.head.Revision)
 		s.changes(ctx, v, false, func(int) ([]uint64, error) {
 			all, err := v.living(r, namespace, at)
-			if now := s.look(); err == nil && at > 0 && at < now.oldestOf(r) { // perhaps while it was read
+			if err == nil && at > 0 && at < s.OldestOf(r) { // perhaps while it was read
 				err = forgotten(at)
 			}
 			at = 0
@@ -79,7 +79,8 @@ type Filter struct {
 }
 
 // After yields the changes after a revision, up to and including upto, the oldest first. It ends with an
-// error if there is one. It leaves out changes that were forgotten.
+// error if there is one, [ErrForgotten] if a change is not kept any more. With the zero Filter, or before a
+// revision of [Store.Forget], it leaves these out.
 func (s *Store) After(ctx context.Context, f Filter, after, upto uint64) iter.Seq2[*Change, error] {
 	return func(yield func(*Change, error) bool) {
 		v := s.look()
@@ -89,13 +90,13 @@ func (s *Store) After(ctx context.Context, f Filter, after, upto uint64) iter.Se
 }
 
 // Before yields the changes up to and including a revision, the newest first. It ends with an error if
-// there is one. It leaves out changes that were forgotten.
+// there is one. It leaves out changes that are not kept any more.
 func (s *Store) Before(ctx context.Context, f Filter, from uint64) iter.Seq2[*Change, error] {
 	return func(yield func(*Change, error) bool) {
 		v := s.look()
 		after := uint64(0)
 		from = min(from, v.head.Revision)
-		s.changes(ctx, v, f == (Filter{}), v.pick(f, false, &after, &from), yield)
+		s.changes(ctx, v, true, v.pick(f, false, &after, &from), yield)
 	}
 }
 
@@ -183,10 +184,9 @@ func (v *view) around(t time.Time) (from, to uint64, err error) {
 func (s *Store) Oldest() uint64 { return s.look().oldest }
 
 // OldestOf returns the oldest revision at which objects of a resource can be read.
-func (s *Store) OldestOf(r schema.GroupResource) uint64 { return s.look().oldestOf(r) }
-
-func (v *view) oldestOf(r schema.GroupResource) uint64 {
-	return max(v.oldest, v.resources[r].floors.Contents)
+func (s *Store) OldestOf(r schema.GroupResource) uint64 {
+	v := s.look()
+	return max(v.oldest, v.resources[r].floors.contents, (*s.raised.Load())[r])
 }
 
 // Lost reports whether a revision was lost by a restore, and in which gap it lies.
@@ -318,7 +318,7 @@ func (v *view) scoped(f Filter, ascending bool, after, upto uint64, n int) (revi
 	err = v.read(nil, func(it *pebble.Iterator) error {
 		for _, info := range in {
 			scope := appendScope(nil, info.number, f.Namespace)
-			it.SetBounds(with(changeKey, scope, max(after+1, info.floors.Changes)), with(changeKey, scope, upto+1))
+			it.SetBounds(with(changeKey, scope, max(after+1, info.floors.changes)), with(changeKey, scope, upto+1))
 			next := it.Prev
 			more := false
 			if ascending {
@@ -343,7 +343,7 @@ func (v *view) scoped(f Filter, ascending bool, after, upto uint64, n int) (revi
 // named returns the revisions of all changes of objects with a name, in a namespace or in any, ascending.
 func (v *view) named(f Filter, after, upto uint64) (revisions []uint64, err error) {
 	info, found := v.resources[f.Resource]
-	if after = max(after+1, info.floors.Changes) - 1; !found || upto <= after {
+	if after = max(after+1, info.floors.changes) - 1; !found || upto <= after {
 		return nil, nil
 	}
 	if f.Namespace != "" {
