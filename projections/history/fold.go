@@ -13,8 +13,11 @@ import (
 )
 
 const (
-	// A base of a scope is made after as many changes as there are objects, and at least after leastBase.
-	leastBase = 64
+	// A base of a scope is made after baseFactor changes for each object that exists, and at least after
+	// leastBase. So a list looks at no more than baseFactor changes for each object in it, which is little
+	// beside reading the object.
+	baseFactor = 4
+	leastBase  = 256
 	// sampleEvery is how many revisions apart the time index has entries.
 	sampleEvery = 256
 	// scopesKept limits the scopes whose counts stay in memory.
@@ -166,7 +169,7 @@ func (f *fold) change(in []byte, revision, previous uint64, deleted bool) error 
 		s.live--
 	}
 	s.since++
-	due := s.since >= max(leastBase, s.live)
+	due := s.since >= max(leastBase, baseFactor*s.live)
 	if due {
 		s.since = 0
 	}

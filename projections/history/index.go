@@ -122,6 +122,7 @@ func (x *index) options(logger *slog.Logger) *pebble.Options {
 		MaxOpenFiles:                fileCacheFiles,
 		MemTableSize:                memtableBytes,
 		MemTableStopWritesThreshold: memtables,
+		L0CompactionThreshold:       8,    // a third less rewriting than with the default, for a few more files to look into
 		L0StopWritesThreshold:       1000, // the fold stops by itself when writes fail, see [disk]
 		MaxManifestFileSize:         4 << 20,
 		DisableTableStats:           true,
