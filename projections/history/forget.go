@@ -10,56 +10,52 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// floors say since which revision the past of a resource is kept; 0 means all of it.
-type floors struct {
-	contents uint64 // the oldest revision at which objects can be read
-	changes  uint64 // the oldest revision whose changes are known, with or without contents
+// Floors say since which revision the past of a resource is kept; 0 means all of it.
+type Floors struct {
+	// Contents is the oldest revision at which objects can be read. Contents that only earlier revisions need
+	// may have been erased from the log.
+	Contents uint64
+	// Changes is the oldest revision whose changes are known, with or without contents; at most Contents. What
+	// was superseded before may have been erased from the log as a whole.
+	Changes uint64
 }
 
-// Raise makes floor the oldest revision at which objects of a resource can be read: from then on, contents that
-// only earlier revisions need may be erased from the log. A floor below the present one changes nothing. It holds
-// at once, also for revisions that the store has not reached yet. An index that is made again from the log has no
-// floors, and the store may have forgotten them after a crash: the caller raises them again after a start. Errors
-// are those of the context, and [ErrBehind] while the index is being made again.
-func (s *Store) Raise(ctx context.Context, r schema.GroupResource, floor uint64) error {
+// Forget raises the floors of a resource. From then on its objects can be read since Contents only. Lower floors
+// than the present ones change nothing. What is below is removed from the index, which does not need it from the
+// log any more once Forget has returned without an error, also after a crash: the versions that were superseded
+// before Changes, the deletions and the changes before it, and lists of what existed that only revisions before
+// Contents need. An object's last version before a floor stays.
+//
+// If the store has not reached the floors yet, they hold, but nothing is removed; the caller does it again later.
+// An index that is made again from the log has no floors: the caller raises them again after a start. Errors are
+// those of the context, and [ErrBehind] while the index is being made again.
+func (s *Store) Forget(ctx context.Context, r schema.GroupResource, floors Floors) error {
+	if floors.Changes > floors.Contents {
+		return fmt.Errorf("history: changes of %s since revision %d need contents, which are kept since %d", r, floors.Changes, floors.Contents)
+	}
 	s.forgetting.Lock()
 	defer s.forgetting.Unlock()
-	if raised := *s.raised.Load(); floor > raised[r] {
+	if raised := *s.raised.Load(); floors.Contents > raised[r] {
 		raised = maps.Clone(raised)
-		raised[r] = floor
+		raised[r] = floors.Contents
 		s.raised.Store(&raised)
 	}
 	v := s.look()
-	if floor > v.head.Revision {
+	if floors.Contents > v.head.Revision {
 		return nil
 	}
-	return v.forget(ctx, r, floors{contents: floor})
-}
-
-// Forget removes from the index the versions of a resource that were superseded before a revision, the deletions
-// before it, and the changes before it. An object's last version before the revision stays. Objects can be read
-// from that revision on ([Store.Raise]). Once Forget has returned without an error, the index does not need from
-// the log what it removed, also after a crash. The error is [ErrBehind] if the store has not reached the revision
-// yet, else as for Raise.
-func (s *Store) Forget(ctx context.Context, r schema.GroupResource, upto uint64) error {
-	s.forgetting.Lock()
-	defer s.forgetting.Unlock()
-	v := s.look()
-	if upto > v.head.Revision {
-		return fmt.Errorf("%w: it has reached revision %d, not yet %d", ErrBehind, v.head.Revision, upto)
-	}
-	return v.forget(ctx, r, floors{contents: upto, changes: upto})
+	return v.forget(ctx, r, floors)
 }
 
 // forget raises the floors of a resource, and removes what is below them.
-func (v *view) forget(ctx context.Context, r schema.GroupResource, to floors) error {
+func (v *view) forget(ctx context.Context, r schema.GroupResource, to Floors) error {
 	info, found := v.resources[r]
-	to = floors{max(to.contents, info.floors.contents), max(to.changes, info.floors.changes)}
+	to = Floors{max(to.Contents, info.floors.Contents), max(to.Changes, info.floors.Changes)}
 	if !found || to == info.floors {
 		return nil
 	}
 	f := &forgetter{view: v, number: info.number, floors: to, batch: v.db.NewBatch()}
-	if err := f.batch.Set(keyOfFloor(info.number), appendRevision(appendRevision(nil, to.contents), to.changes), nil); err != nil {
+	if err := f.batch.Set(keyOfFloor(info.number), appendRevision(appendRevision(nil, to.Contents), to.Changes), nil); err != nil {
 		return err
 	}
 	// Queries hear of the floors before anything is removed. A query checks them when it has read.
@@ -67,7 +63,7 @@ func (v *view) forget(ctx context.Context, r schema.GroupResource, to floors) er
 	if err := f.scopes(ctx); err != nil {
 		return err
 	}
-	if to.changes > info.floors.changes {
+	if to.Changes > info.floors.Changes {
 		if err := f.versions(ctx); err != nil {
 			return err
 		}
@@ -91,7 +87,7 @@ func (s *Store) ForgetAll(ctx context.Context, oldest uint64) error {
 		return nil
 	}
 	for r := range v.resources {
-		if err := v.forget(ctx, r, floors{oldest, oldest}); err != nil {
+		if err := v.forget(ctx, r, Floors{oldest, oldest}); err != nil {
 			return err
 		}
 	}
@@ -113,7 +109,7 @@ func (s *Store) ForgetAll(ctx context.Context, oldest uint64) error {
 type forgetter struct {
 	*view
 	number uint64
-	floors floors
+	floors Floors
 	batch  *pebble.Batch
 }
 
@@ -160,8 +156,8 @@ func (f *forgetter) versions(ctx context.Context) error {
 	var newer []byte // the key before, of the next version if the name is the same
 	return f.walk(ctx, prefix, func(it *pebble.Iterator) error {
 		key := it.Key()
-		superseded := len(newer) == len(key) && bytes.Equal(newer[:len(key)-8], key[:len(key)-8]) && revisionOfVersion(newer) < f.floors.changes
-		gone := revisionOfVersion(key) < f.floors.changes && bytes.Equal(it.Value(), []byte{1})
+		superseded := len(newer) == len(key) && bytes.Equal(newer[:len(key)-8], key[:len(key)-8]) && revisionOfVersion(newer) < f.floors.Changes
+		gone := revisionOfVersion(key) < f.floors.Changes && bytes.Equal(it.Value(), []byte{1})
 		newer = append(newer[:0], key...)
 		if superseded || gone {
 			return f.batch.Delete(key, nil)
@@ -186,7 +182,7 @@ func (f *forgetter) scopes(ctx context.Context) error {
 		if err := f.batch.DeleteRange(with(baseKey, in, 0), with(baseKey, in, revision), nil); err != nil {
 			return err
 		}
-		return f.batch.DeleteRange(with(changeKey, in, 0), with(changeKey, in, min(revision, f.floors.changes)), nil)
+		return f.batch.DeleteRange(with(changeKey, in, 0), with(changeKey, in, min(revision, f.floors.Changes)), nil)
 	}
 	err := f.walk(ctx, prefix, func(it *pebble.Iterator) error {
 		key := it.Key()
@@ -195,7 +191,7 @@ func (f *forgetter) scopes(ctx context.Context) error {
 				return err
 			}
 		}
-		if revisionOf(key[:len(key)-2]) <= f.floors.contents {
+		if revisionOf(key[:len(key)-2]) <= f.floors.Contents {
 			newest = bytes.Clone(key)
 		}
 		return nil

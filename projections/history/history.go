@@ -77,7 +77,7 @@ type Store struct {
 	followed bool          // the log has continued that position
 
 	forgetting sync.Mutex                                      // held while something is forgotten
-	raised     atomic.Pointer[map[schema.GroupResource]uint64] // floors of contents, see [Store.Raise]
+	raised     atomic.Pointer[map[schema.GroupResource]uint64] // floors of contents, see [Store.Forget]
 
 	mu     sync.Mutex
 	grown  chan struct{} // closed and replaced when the view, or the health, changes

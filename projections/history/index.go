@@ -68,7 +68,7 @@ type view struct {
 // resource is the number of a resource in the keys, and its floors.
 type resource struct {
 	number uint64
-	floors floors
+	floors Floors
 }
 
 // errUnusable reports that the files cannot be used, and that others should be made from the log.
@@ -206,7 +206,7 @@ func (x *index) loadResources(v *view) error {
 				return errors.Join(errDamaged, err)
 			}
 			if saved != nil {
-				info.floors = floors{binary.BigEndian.Uint64(saved), binary.BigEndian.Uint64(saved[8:])}
+				info.floors = Floors{binary.BigEndian.Uint64(saved), binary.BigEndian.Uint64(saved[8:])}
 			}
 			v.resources[r] = info
 		}

@@ -29,14 +29,14 @@ func (s *Store) Get(ctx context.Context, r schema.GroupResource, namespace, name
 	v := s.look()
 	versions, err := v.versions(Filter{r, namespace, name}, 0, at, 1)
 	// The version before the oldest change is kept, too. It may have been forgotten while it was read.
-	if now := s.look(); err == nil && at+1 < max(now.oldest, now.resources[r].floors.changes) {
+	if now := s.look(); err == nil && at+1 < max(now.oldest, now.resources[r].floors.Changes) {
 		err = forgotten(at)
 	}
 	if err != nil || len(versions) == 0 {
 		return nil, err
 	}
 	c, err := s.change(ctx, v, versions[0], nil)
-	if err == nil && c.Payload == nil && !c.Deleted && at >= v.oldestOf(r) {
+	if err == nil && c.Payload == nil && !c.Deleted && at >= s.OldestOf(r) {
 		return nil, nil // what superseded this version, below the floor, is erased
 	}
 	return c, err
@@ -190,7 +190,7 @@ func (s *Store) Oldest() uint64 { return s.look().oldest }
 // OldestOf returns the oldest revision at which objects of a resource can be read.
 func (s *Store) OldestOf(r schema.GroupResource) uint64 {
 	v := s.look()
-	return max(v.oldest, v.resources[r].floors.contents, (*s.raised.Load())[r])
+	return max(v.oldest, v.resources[r].floors.Contents, (*s.raised.Load())[r])
 }
 
 // Lost reports whether a revision was lost by a restore, and in which gap it lies.
@@ -203,23 +203,6 @@ func (v *view) lost(revision uint64) (Epoch, bool) {
 		}
 	}
 	return Epoch{}, false
-}
-
-// Next returns the revision that superseded a version of an object: that of the next change of the same name;
-// 0 if there is none.
-func (s *Store) Next(_ context.Context, r schema.GroupResource, namespace, name string, revision uint64) (next uint64, err error) {
-	v := s.look()
-	info, found := v.resources[r]
-	if !found {
-		return 0, nil
-	}
-	prefix := appendVersions(nil, info.number, name, namespace)
-	return next, v.read(within(prefix), func(it *pebble.Iterator) error {
-		if it.SeekLT(appendRevision(prefix, ^revision)) {
-			next = revisionOfVersion(it.Key())
-		}
-		return nil
-	})
 }
 
 // living returns the revisions of the objects of a resource that existed at a revision.
@@ -322,7 +305,7 @@ func (v *view) scoped(f Filter, ascending bool, after, upto uint64, n int) (revi
 	err = v.read(nil, func(it *pebble.Iterator) error {
 		for _, info := range in {
 			scope := appendScope(nil, info.number, f.Namespace)
-			it.SetBounds(with(changeKey, scope, max(after+1, info.floors.changes)), with(changeKey, scope, upto+1))
+			it.SetBounds(with(changeKey, scope, max(after+1, info.floors.Changes)), with(changeKey, scope, upto+1))
 			next := it.Prev
 			more := false
 			if ascending {
@@ -347,7 +330,7 @@ func (v *view) scoped(f Filter, ascending bool, after, upto uint64, n int) (revi
 // named returns the revisions of all changes of objects with a name, in a namespace or in any, ascending.
 func (v *view) named(f Filter, after, upto uint64) (revisions []uint64, err error) {
 	info, found := v.resources[f.Resource]
-	if after = max(after+1, info.floors.changes) - 1; !found || upto <= after {
+	if after = max(after+1, info.floors.Changes) - 1; !found || upto <= after {
 		return nil, nil
 	}
 	if f.Namespace != "" {
