@@ -39,7 +39,7 @@ const (
 
 // Routes returns the routes of a log.
 func Routes(log *eventlog.Log) []surface.Route {
-	s := service{proof.NewTree(proof.LogSource{Log: log}, log.ID())}
+	s := service{proof.NewTree(proof.NewSource(log, nil), log.ID())}
 	return []surface.Route{
 		{Path: HeadPath, Serve: s.head},
 		{Path: InclusionPath, Serve: func(c *call.Call) error { return s.inclusion(c, false) }},
