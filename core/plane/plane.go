@@ -272,7 +272,7 @@ func (p *Plane) checks() []core.Check {
 
 // routes returns the paths that are no resources and that parts of this plane serve.
 func (p *Plane) routes() []core.Route {
-	return append(logproof.Routes(p.Log), p.config.Routes...)
+	return append(logproof.Routes(p.Log, nil), p.config.Routes...)
 }
 
 // bootstrapped returns an error until the policy is in force and the first namespaces exist.
