@@ -30,6 +30,7 @@ var mayImport = map[string][]string{
 	"plugins":       {"plugins/...", "limits/..."},                               // authors of plugins import it
 	"core":          {"core/...", "limits/...", "plugins/...", "policy/...", "projections/...", "schemas/...", "eventlog", "eventlog/logpb"},
 	"core/logproof": {"core/...", "eventlog", "eventlog/proof"},
+	"core/plane":    {"core/...", "limits/...", "plugins/...", "policy/...", "projections/...", "schemas/...", "eventlog", "eventlog/archive", "eventlog/proof"},
 	// The log's backends: the data directory has an etcd, and planes of tests keep their log in memory.
 	"core/plane/datadir":   {"core/pki", "eventlog", "eventlog/etcdlog"},
 	"core/plane/planetest": {"core/...", "eventlog", "eventlog/memlog", "policy/...", "projections/policies"},

@@ -1,6 +1,7 @@
 package archive
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,7 +39,7 @@ type KeeperOptions struct {
 	Trim bool
 	// Window is the age up to which batches stay in the backend, too; DefaultWindow if 0.
 	Window time.Duration
-	// WindowBytes is how much the backend may hold before younger batches are removed; 0 for any amount.
+	// WindowBytes is how much the backend may hold before younger batches are removed; half of its limit if 0.
 	WindowBytes int64
 	// Covered returns the revision up to which batches may be removed; nil for any. It bounds only the backend: the
 	// archive keeps them.
@@ -146,7 +147,9 @@ func (k *Keeper) trimmable(ctx context.Context) (upto uint64, err error) {
 		covered = k.o.Covered()
 	}
 	limit := k.o.Log.Now().Add(-k.o.Window)
-	full := k.o.WindowBytes > 0 && k.o.Log.Usage().Used > k.o.WindowBytes
+	usage := k.o.Log.Usage()
+	most := cmp.Or(k.o.WindowBytes, usage.Limit/2)
+	full := most > 0 && usage.Used > most
 	for _, s := range k.o.Archive.state.Load().slots {
 		if s.err != nil || s.last > covered {
 			return upto, nil
