@@ -90,6 +90,8 @@ type Config struct {
 	Checkpoints checkpoints.Options
 	// Segments says how the older batches of the log are kept, unless the log that OpenLog returns has an archive.
 	Segments Segments
+	// VerifyEvery is how often the projections are compared with the log in the background; 0 for never.
+	VerifyEvery time.Duration
 	// WatchBytes bounds the recent changes in memory for watches; 0 for [objects.DefaultHistoryBytes].
 	WatchBytes int
 	// Memory is how many bytes this process may use, 0 for no limit. It bounds request bodies.
