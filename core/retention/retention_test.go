@@ -52,6 +52,7 @@ type world struct {
 	policy  *policy.Policy
 	clock   time.Time
 	begun   time.Time
+	store   memlog.Store
 	log     *eventlog.Log
 	archive *archive.Archive
 	history *history.Store
@@ -64,18 +65,13 @@ type world struct {
 func newWorld(t *testing.T, segmentRevisions uint64) *world {
 	t.Helper()
 	compiled := planetest.Compile(t, bundle)
-	form, err := compiled.Form.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	form, _ := compiled.Form.Encode()
 	w := &world{t: t, dir: t.TempDir(), clock: begun, begun: begun, model: map[object][]version{}}
+	var err error
 	if w.policy, err = planetest.Load(form); err != nil {
 		t.Fatal(err)
 	}
-	now := func() time.Time { return w.clock }
-	if w.log, err = eventlog.Open(t.Context(), new(memlog.Store).Open(nil), eventlog.Options{Clock: now}); err != nil {
-		t.Fatal(err)
-	}
+	w.openLog()
 	batches, err := w.log.CatchUp(t.Context(), w.log.Start())
 	if err != nil {
 		t.Fatal(err)
@@ -89,6 +85,29 @@ func newWorld(t *testing.T, segmentRevisions uint64) *world {
 	w.eraser = w.newEraser()
 	t.Cleanup(func() { w.stop() })
 	return w
+}
+
+// openLog opens the log, without anything of it in memory.
+func (w *world) openLog() {
+	w.t.Helper()
+	var err error
+	if w.log, err = eventlog.Open(w.t.Context(), w.store.Open(nil), eventlog.Options{Clock: func() time.Time { return w.clock }}); err != nil {
+		w.t.Fatal(err)
+	}
+	if w.archive != nil {
+		w.log.SetArchive(w.archive)
+	}
+	if w.tip != nil {
+		w.log.Resume(w.tip.Head, w.tip.Time)
+	}
+}
+
+// restart starts everything again, with the index of the history in a folder.
+func (w *world) restart(folder string) {
+	w.t.Helper()
+	w.openLog()
+	w.openHistory(folder)
+	w.eraser = w.newEraser()
 }
 
 func (w *world) newEraser() *retention.Eraser {
@@ -274,9 +293,8 @@ func TestWhatIsKeptIsWhatWas(t *testing.T) {
 				w.pass()
 				switch r.IntN(8) {
 				case 0: // the index is lost
-					w.openHistory(fmt.Sprint("history-", step))
-					w.eraser = w.newEraser()
-				case 1: // the server starts again
+					w.restart(fmt.Sprint("history-", step))
+				case 1: // it forgets when it wrote which segment
 					w.eraser = w.newEraser()
 				}
 				w.check(w.tip.Revision())
@@ -315,5 +333,34 @@ func TestErasedContentsAreGoneFromTheDisk(t *testing.T) {
 	if k.Versions > 120+50 || k.Events > 360+60 || k.Versions < 50 || k.History != "2h0m0s" || k.Rule != "history/retention/kinds/leases.coordination.k8s.io" {
 		text, _ := json.Marshal(k)
 		t.Errorf("%s", text)
+	}
+}
+
+// The first segment is written again while an object is present, and not again when its deletion, in a later segment,
+// is erased. An index that is made from what is left does not bring it back.
+func TestWhatWasDeletedStaysDeletedWhenTheIndexIsLost(t *testing.T) {
+	w := newWorld(t, 20)
+	gone, other := object{pulses, "a", "gone"}, object{pulses, "a", "other"}
+	fill := func(n int) {
+		for range n {
+			w.clock = w.clock.Add(10 * time.Minute)
+			w.write(false, other)
+		}
+	}
+	w.write(false, gone)
+	fill(200) // the first segment is far below both floors, and the object is there
+	w.pass()
+	w.write(true, gone)
+	for range 12 { // until the deletion is below both floors
+		fill(5)
+		w.pass()
+	}
+	if at := w.archive.Segments()[10]; at.KeptEvents == at.Events {
+		t.Fatalf("the segment with the deletion was not erased: %+v", at)
+	}
+	w.restart("again")
+	w.check(w.tip.Revision())
+	for revision := w.history.OldestOf(pulses); revision <= w.tip.Revision(); revision++ {
+		w.check(revision)
 	}
 }
