@@ -37,6 +37,7 @@ import (
 	"stele.dev/stele/core/logproof"
 	"stele.dev/stele/core/parts"
 	"stele.dev/stele/core/pki"
+	"stele.dev/stele/core/retention"
 	"stele.dev/stele/core/tokens"
 	"stele.dev/stele/core/trust"
 	"stele.dev/stele/core/verification"
@@ -79,6 +80,7 @@ type Plane struct {
 	checkpoints *checkpoint.Folder
 	keeper      *checkpoints.Keeper
 	sealer      *archive.Keeper // nil without an archive
+	eraser      *retention.Eraser // nil without an archive
 	verifier    *verification.Verifier
 	closers     []func() error // in the order in which the parts were opened
 
@@ -120,6 +122,7 @@ func New(ctx context.Context, c Config) (*Plane, error) {
 		{"loading a checkpoint", p.restore},
 		{"reading the log", p.replay},
 		{"opening the history", p.openProjections},
+		{"reading what is erased of the past", p.openRetention},
 		{"opening the verifier", p.openVerifier},
 		{"opening the API", p.openAPI},
 	} {
@@ -312,7 +315,11 @@ func (p *Plane) checks() []core.Check {
 
 // routes returns the paths that are no resources and that parts of this plane serve.
 func (p *Plane) routes() []core.Route {
-	return append(append(logproof.Routes(p.Log, nil), p.verifier.Route()), p.config.Routes...)
+	routes := append(logproof.Routes(p.Log, nil), p.verifier.Route())
+	if p.eraser != nil {
+		routes = append(routes, p.eraser.Route())
+	}
+	return append(routes, p.config.Routes...)
 }
 
 // openVerifier makes what compares the projections with the log. A projection that can be verified is a line here.
