@@ -79,7 +79,7 @@ type Plane struct {
 	// checkpoints has what the next start begins with, and keeper makes it.
 	checkpoints *checkpoint.Folder
 	keeper      *checkpoints.Keeper
-	sealer      *archive.Keeper // nil without an archive
+	sealer      *archive.Keeper   // nil without an archive
 	eraser      *retention.Eraser // nil without an archive
 	verifier    *verification.Verifier
 	closers     []func() error // in the order in which the parts were opened
