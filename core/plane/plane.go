@@ -312,7 +312,7 @@ func (p *Plane) checks() []core.Check {
 
 // routes returns the paths that are no resources and that parts of this plane serve.
 func (p *Plane) routes() []core.Route {
-	return append(append(logproof.Routes(p.Log, nil), p.verifier.Route()), p.config.Routes...)
+	return append(append(logproof.Routes(p.Log), p.verifier.Route()), p.config.Routes...)
 }
 
 // openVerifier makes what compares the projections with the log. A projection that can be verified is a line here.
