@@ -29,6 +29,9 @@ var mayImport = map[string][]string{
 	"projections": {"schemas/...", "eventlog", "eventlog/logpb", "limits/..."}, // the log, not its backends; and no other projection
 	"plugins":     {"plugins/...", "limits/..."},                               // authors of plugins import it
 	"core":        {"core/...", "limits/...", "plugins/...", "policy/...", "projections/...", "schemas/...", "eventlog", "eventlog/logpb"},
+	// The stored log as files, of which backups are made.
+	"core/logfiles": {"core/...", "eventlog/backup"},
+	"core/plane":    {"core/...", "limits/...", "plugins/...", "policy/...", "projections/...", "schemas/...", "eventlog", "eventlog/backup"},
 	// The log's backends: the data directory has an etcd, and planes of tests keep their log in memory.
 	"core/plane/datadir":   {"core/pki", "eventlog", "eventlog/etcdlog"},
 	"core/plane/planetest": {"core/...", "eventlog", "eventlog/memlog", "policy/...", "projections/policies"},
@@ -49,6 +52,8 @@ var home = []struct {
 	{"google.golang.org/grpc", []string{"eventlog/etcdlog", "plugins", "examples/authorizer-plugin"}, "it is etcd's transport, and that of plugins"},
 	{"github.com/hashicorp/go-plugin", []string{"plugins"}, "the host and the SDK hide it"},
 	{"github.com/spf13/cobra", []string{"cmd"}, "only the program has flags"},
+	{"gocloud.dev", []string{"cmd/stele/internal/buckets"}, "the drivers of buckets are large"},
+	{"filippo.io/age", []string{"eventlog/backup", "cmd/stele/internal/backup"}, "only backups are encrypted"},
 	{"github.com/oklog/run", []string{"core/plane"}, "packages have errgroups and contexts; a control plane has one group"},
 }
 

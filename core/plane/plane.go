@@ -31,11 +31,13 @@ import (
 	"stele.dev/stele/core/authz"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/inside"
+	"stele.dev/stele/core/logfiles"
 	"stele.dev/stele/core/parts"
 	"stele.dev/stele/core/pki"
 	"stele.dev/stele/core/tokens"
 	"stele.dev/stele/core/trust"
 	"stele.dev/stele/eventlog"
+	"stele.dev/stele/eventlog/backup"
 	"stele.dev/stele/plugins/host"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/compile"
@@ -209,6 +211,7 @@ func (p *Plane) openAPI(context.Context) error {
 	p.Pipeline = core.New(core.Options{
 		Committer: p.Committer, Log: p.Log, History: p.History, Authenticator: p.Authenticator, Tokens: p.Accounts, Logger: c.Logger, Version: c.Version,
 		Compile: c.Compile, Parts: uploads, Enforceable: c.Enforceable, Evaluators: p.evaluators, Metrics: c.Metrics, Memory: c.Memory, Checks: p.checks(),
+		LogFiles: logfiles.New(&backup.Local{Log: p.Log, Dir: c.Dir}),
 	})
 	if c.Listener == nil {
 		return nil

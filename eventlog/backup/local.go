@@ -31,16 +31,18 @@ func (l *Local) State(ctx context.Context) (*State, error) {
 // Batches implements [Source].
 func (l *Local) Batches(ctx context.Context, after, until uint64) (io.ReadCloser, error) {
 	r, w := io.Pipe()
-	go func() { w.CloseWithError(WriteBatches(ctx, w, l.Log, after, until, func() {})) }()
+	go func() { w.CloseWithError(l.WriteTo(ctx, w, after, until, func() {})) }()
 	return r, nil
 }
 
+// WriteTo writes what [Local.Batches] returns, and calls flush now and then.
+func (l *Local) WriteTo(ctx context.Context, w io.Writer, after, until uint64, flush func()) error {
+	return WriteBatches(ctx, w, l.Log, after, until, flush)
+}
+
 // File implements [Source].
-func (l *Local) File(_ context.Context, name string, offset int64) (io.ReadCloser, error) {
-	if l.Dir == "" || !filepath.IsLocal(name) {
-		return nil, fs.ErrNotExist
-	}
-	f, err := os.Open(filepath.Join(l.Dir, filepath.FromSlash(name)))
+func (l *Local) File(ctx context.Context, name string, offset int64) (io.ReadCloser, error) {
+	f, err := l.OpenFile(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -49,4 +51,25 @@ func (l *Local) File(_ context.Context, name string, offset int64) (io.ReadClose
 		return nil, err
 	}
 	return f, nil
+}
+
+// OpenFile opens a file that the state names. The error is [fs.ErrNotExist] for every other name.
+func (l *Local) OpenFile(ctx context.Context, name string) (*os.File, error) {
+	state, err := l.State(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range state.Segments {
+		for _, f := range s.Files {
+			if f.Name == name {
+				return os.Open(filepath.Join(l.Dir, filepath.FromSlash(name)))
+			}
+		}
+	}
+	for _, c := range state.Checkpoints {
+		if c.File.Name == name {
+			return os.Open(filepath.Join(l.Dir, filepath.FromSlash(name)))
+		}
+	}
+	return nil, fs.ErrNotExist
 }
