@@ -8,7 +8,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/core/call"
-	"stele.dev/stele/core/logfiles"
 	"stele.dev/stele/core/read"
 	"stele.dev/stele/core/status"
 )
@@ -37,8 +36,13 @@ func (p *Pipeline) connection(_ context.Context, r *Request) error {
 			}
 		}
 	}
-	if info.Verb == "watch" || !info.IsResourceRequest && logfiles.Serves(info.Path) {
-		return nil // a watch has its own timeout, and each write of a file has one
+	if info.Verb == "watch" {
+		return nil // a watch has its own timeout
+	}
+	if !info.IsResourceRequest {
+		if route := p.surface.Route(info.Path); route != nil && route.Long && r.Past.Moment == nil {
+			return nil
+		}
 	}
 	defer func() {
 		// A client that stops sending or reading must not keep the request alive.

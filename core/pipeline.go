@@ -22,7 +22,6 @@ import (
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/definitions"
 	"stele.dev/stele/core/explain"
-	"stele.dev/stele/core/logfiles"
 	"stele.dev/stele/core/parts"
 	"stele.dev/stele/core/past"
 	"stele.dev/stele/core/rbac"
@@ -178,6 +177,7 @@ type Pipeline struct {
 // The types of [Options] that other packages define.
 type (
 	Check       = surface.Check
+	Route       = surface.Route
 	Compile     = activation.Compile
 	Enforceable = activation.Enforceable
 )
@@ -207,8 +207,8 @@ type Options struct {
 	Memory int64
 	// Checks are further health checks, for /readyz and /livez.
 	Checks []Check
-	// LogFiles answers requests for the stored log, of which backups are made; nil to serve none.
-	LogFiles *logfiles.Service
+	// Routes are further paths that are no resources.
+	Routes []Route
 }
 
 // New returns a pipeline.
@@ -223,7 +223,7 @@ func New(o Options) *Pipeline {
 	}
 	p.resume = p.runFrom
 	p.surface = surface.New(surface.Options{
-		Committer: o.Committer, Tokens: o.Tokens, Version: o.Version, Metrics: p.metrics.handler, Checks: o.Checks, LogFiles: o.LogFiles, Logger: o.Logger,
+		Committer: o.Committer, Tokens: o.Tokens, Version: o.Version, Metrics: p.metrics.handler, Checks: o.Checks, Routes: o.Routes, Logger: o.Logger,
 	})
 	p.reader = read.New(read.Options{
 		Committer: o.Committer, History: o.History, Surface: p.surface, Version: o.Version.GitVersion, Watching: p.metrics.watching, Logger: o.Logger,

@@ -27,6 +27,16 @@ type Backend interface {
 	// return early, and it returns after a lost connection, so that the caller reads again.
 	Wait(ctx context.Context, from uint64) error
 
+	// Trim removes the batches with 1 < First <= upto, the oldest first, and frees their space where the
+	// store is the backend's own. The first batch names the log and always stays; so does the newest. A
+	// batch that begins at or before upto and ends after it is removed, too. If Trim returns an error, some
+	// may be removed and others not; calling it again continues. Callers use [Log.Trim], which knows what
+	// the archive has.
+	Trim(ctx context.Context, upto uint64) error
+
+	// Usage returns how much is stored and how much can be. It may be some moments old.
+	Usage() Usage
+
 	// Limits returns what the backend can store.
 	Limits() Limits
 
@@ -67,4 +77,16 @@ type Limits struct {
 	// Exclusive is set if nobody else can write to the store while this backend is open. The only
 	// writer then knows the whole log.
 	Exclusive bool
+}
+
+// Usage is how much of its storage a backend uses, in bytes. Fields are 0 if unknown.
+type Usage struct {
+	// Used is what the stored batches take, with the store's own overhead.
+	Used int64
+	// Allocated is the size of the store's file. What is allocated and not used is used again.
+	Allocated int64
+	// Limit is the value of Used from which on appends are refused with [ErrFull].
+	Limit int64
+	// DiskFree is the free space of the disk, and DiskLimit that below which appends are refused.
+	DiskFree, DiskLimit uint64
 }

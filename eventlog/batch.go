@@ -1,7 +1,6 @@
 package eventlog
 
 import (
-	"crypto/sha256"
 	"fmt"
 	"time"
 
@@ -66,7 +65,7 @@ func NewDraft(entries []*Entry) *Draft {
 	for _, e := range entries {
 		plain = protowire.AppendTag(plain, 1, protowire.BytesType) // Events.entries
 		plain = protowire.AppendBytes(plain, e.bytes)
-		must(leaves.Append(e.leaf, nil))
+		must(leaves.Append(e.leaf[:], nil))
 	}
 	d.size, d.root = len(plain), rootOf(leaves)
 	d.events = encoder.EncodeAll(plain, make([]byte, 0, len(plain)/2))
@@ -86,7 +85,7 @@ func (d *Draft) place(after Head, writer, nonce ID, logTime, clock time.Time) (*
 		TimeUnixNano: logTime.UnixNano(), ClockUnixNano: clock.UnixNano(),
 	})
 	must(err)
-	b.Hash = hashBatch(b.Previous, header, d.root)
+	b.Hash = BatchHash(b.Previous, header, d.root)
 	value, err := proto.Marshal(&logpb.Batch{
 		Format: Format, Header: header,
 		Compression: logpb.Compression_COMPRESSION_ZSTD, EventsSize: uint64(d.size), Events: d.events,
@@ -166,7 +165,7 @@ func DecodeBatch(first uint64, value []byte) (*Batch, error) {
 		if _, known := logpb.Type_name[int32(e.Meta.GetType())]; !known && !e.Meta.GetSkippable() {
 			return nil, &UnsupportedError{Revision: revision, What: fmt.Sprintf("event type %d", e.Meta.GetType())}
 		}
-		must(leaves.Append(leaf, nil))
+		must(leaves.Append(leaf[:], nil))
 		e.Revision, e.Time = revision, b.Time
 		revision += e.Span()
 		b.Events[i] = e
@@ -174,7 +173,7 @@ func DecodeBatch(first uint64, value []byte) (*Batch, error) {
 	if revision-first != b.Revisions {
 		return corrupt("events take %d revisions, its header says %d", revision-first, b.Revisions)
 	}
-	b.Hash = hashBatch(b.Previous, pb.GetHeader(), rootOf(leaves))
+	b.Hash = BatchHash(b.Previous, pb.GetHeader(), rootOf(leaves))
 	return b, nil
 }
 
@@ -234,16 +233,6 @@ func rootOf(leaves *compact.Range) Hash {
 	root, err := leaves.GetRootHash(nil)
 	must(err)
 	return Hash(root)
-}
-
-func hashBatch(previous Hash, header []byte, root Hash) (sum Hash) {
-	h := sha256.New()
-	h.Write([]byte{batchPrefix})
-	h.Write(previous[:])
-	h.Write(header)
-	h.Write(root[:])
-	h.Sum(sum[:0])
-	return sum
 }
 
 // must panics on errors that only a bug in this package can cause.

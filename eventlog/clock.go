@@ -2,6 +2,7 @@ package eventlog
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -49,10 +50,14 @@ func (c ClockSets) After(b *Batch) ClockSets {
 }
 
 // LastBefore returns the last revision between from and to whose log time is before limit; 0 if there is
-// none.
+// none, or if it is not kept any more.
 func LastBefore(ctx context.Context, log Reader, sets ClockSets, from, to uint64, limit time.Time) (last uint64, err error) {
 	for at := from; from <= to; at = from + (to-from)/2 {
 		batches, err := log.Back(ctx, at, 1)
+		if forgotten := (*ForgottenError)(nil); errors.As(err, &forgotten) {
+			from = max(at, forgotten.Oldest.Revision) + 1
+			continue
+		}
 		if err != nil {
 			return 0, err
 		}
@@ -115,10 +120,10 @@ func (l *Log) logTime() time.Time {
 	return newest
 }
 
-// noteTime records a batch's time if it is the newest. The caller holds l.mu.
-func (l *Log) noteTime(b *Batch) {
-	if b.Last() >= l.newestRevision {
-		l.newestRevision, l.newest = b.Last(), b.Time
+// noteTime records the log time at a revision, if it is the newest. The caller holds l.mu.
+func (l *Log) noteTime(revision uint64, t time.Time) {
+	if revision >= l.newestRevision {
+		l.newestRevision, l.newest = revision, t
 	}
 }
 

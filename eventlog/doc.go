@@ -31,6 +31,14 @@
 // Any number of processes may write to one log. There is no leader and no lock: the backend's
 // compare-and-append orders writers, and a writer that loses gets the batches that it missed.
 //
+// # Two tiers
+//
+// The backend has the newest batches. Older ones may be in an [Archive] ([Log.SetArchive]); [Log.Trim] removes
+// from the backend what the archive has, except for the first batch, which names the log, and the newest. A
+// reader does not notice: Next, CatchUp and Back read the archive where it has the position, and check the hash
+// at the border. What neither has is a [*MissingError], and what the archive has forgotten a [*ForgottenError].
+// A process that begins at a checkpoint calls [Log.Resume], because it has not read the log's time.
+//
 // # Keys
 //
 //	<prefix>/head                        position of the tip: 65 bytes, see Head.Encode

@@ -40,11 +40,14 @@ func (l *Log) StartEpoch(ctx context.Context, after Head, lostFrom, next uint64)
 	}
 	if !answer.Applied && !holds(answer, batch) {
 		newer, err = l.CatchUp(ctx, after)
-		return nil, newer, err
+		if err != nil || len(newer) == 0 || newer[0].Nonce != batch.Nonce {
+			return nil, newer, err
+		}
+		newer = newer[1:] // an earlier attempt was applied, and its batch has moved to the archive since
 	}
 	draft.won(batch)
 	l.remember(after, []*Batch{batch})
-	return batch, nil, nil
+	return batch, newer, nil
 }
 
 // holds reports whether the answer to a proposal has its batch: an earlier attempt was applied.

@@ -52,3 +52,25 @@ type UnsupportedError struct {
 func (e *UnsupportedError) Error() string {
 	return fmt.Sprintf("eventlog: revision %d has %s, which this version does not know; use a newer one", e.Revision, e.What)
 }
+
+// ForgottenError reports a position whose batches the archive does not keep any more. It is fatal for a
+// reader that must continue from there, because they do not come back. For a question about the past it is
+// the answer.
+type ForgottenError struct {
+	// Oldest is the position before the oldest batch that is kept.
+	Oldest Head
+}
+
+func (e *ForgottenError) Error() string {
+	return fmt.Sprintf("eventlog: what was before revision %d is not kept any more", e.Oldest.Revision+1)
+}
+
+// MissingError reports batches that were removed from the backend ([Log.Trim]) and that the archive does not
+// have. No reader may go on behind them.
+type MissingError struct {
+	From, To uint64 // the first and the last missing revision
+}
+
+func (e *MissingError) Error() string {
+	return fmt.Sprintf("eventlog: revisions %d to %d are missing: they were moved out of the log's store, and no segment has them; restore the segments from where they are, or all from a backup", e.From, e.To)
+}

@@ -2,8 +2,6 @@ package eventlog
 
 import (
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/binary"
 	"fmt"
 	"time"
 
@@ -52,7 +50,7 @@ func (e *Event) Last() uint64 { return e.Revision + e.Span() - 1 }
 type Entry struct {
 	event *Event
 	bytes []byte // encoded logpb.Entry
-	leaf  []byte
+	leaf  Hash
 }
 
 // Event returns the event that was encoded.
@@ -78,13 +76,13 @@ func Encode(e *Event) (*Entry, error) {
 	for i, content := range e.Contents {
 		salt := salts[i*saltSize : (i+1)*saltSize]
 		pb.Blobs[i] = &logpb.Blob{Salt: salt, Content: content}
-		hashes[i] = hashPayload(salt, content)
+		hashes[i] = PayloadHash(salt, content)
 	}
 	encoded, err := proto.Marshal(pb)
 	if err != nil {
 		return nil, fmt.Errorf("eventlog: encode event: %w", err)
 	}
-	return &Entry{event: e, bytes: encoded, leaf: hashLeaf(metadata, hashes)}, nil
+	return &Entry{event: e, bytes: encoded, leaf: LeafHash(metadata, hashes)}, nil
 }
 
 // draftOf makes a draft of one event without payloads.
@@ -97,13 +95,13 @@ func draftOf(m *logpb.Metadata) (*Draft, error) {
 }
 
 // decodeEntry decodes an event and returns its leaf hash, too. Contents alias pb.
-func decodeEntry(pb *logpb.Entry) (*Event, []byte, error) {
+func decodeEntry(pb *logpb.Entry) (*Event, Hash, error) {
 	e := &Event{Meta: new(logpb.Metadata)}
 	if err := proto.Unmarshal(pb.GetMetadata(), e.Meta); err != nil {
-		return nil, nil, fmt.Errorf("metadata: %w", err)
+		return nil, Hash{}, fmt.Errorf("metadata: %w", err)
 	}
 	if len(pb.GetBlobs()) != len(e.Meta.GetPayloads()) {
-		return nil, nil, fmt.Errorf("%d blobs for %d payloads", len(pb.GetBlobs()), len(e.Meta.GetPayloads()))
+		return nil, Hash{}, fmt.Errorf("%d blobs for %d payloads", len(pb.GetBlobs()), len(e.Meta.GetPayloads()))
 	}
 	e.Contents = make([][]byte, len(pb.GetBlobs()))
 	hashes := make([]Hash, len(pb.GetBlobs()))
@@ -111,48 +109,19 @@ func decodeEntry(pb *logpb.Entry) (*Event, []byte, error) {
 		switch {
 		case blob.GetGone() || blob.GetKeyId() != "":
 			if len(blob.GetHash()) != len(Hash{}) {
-				return nil, nil, fmt.Errorf("payload %d has neither plain content nor a hash", i)
+				return nil, Hash{}, fmt.Errorf("payload %d has neither plain content nor a hash", i)
 			}
 			hashes[i] = Hash(blob.GetHash())
 		case len(blob.GetSalt()) != saltSize:
-			return nil, nil, fmt.Errorf("payload %d has a salt of %d bytes", i, len(blob.GetSalt()))
+			return nil, Hash{}, fmt.Errorf("payload %d has a salt of %d bytes", i, len(blob.GetSalt()))
 		case uint64(len(blob.GetContent())) != e.Meta.GetPayloads()[i].GetSize():
-			return nil, nil, fmt.Errorf("payload %d has %d bytes, its metadata says %d", i, len(blob.GetContent()), e.Meta.GetPayloads()[i].GetSize())
+			return nil, Hash{}, fmt.Errorf("payload %d has %d bytes, its metadata says %d", i, len(blob.GetContent()), e.Meta.GetPayloads()[i].GetSize())
 		default:
 			if e.Contents[i] = blob.GetContent(); e.Contents[i] == nil {
 				e.Contents[i] = []byte{} // nil would mean that it has been erased
 			}
-			hashes[i] = hashPayload(blob.GetSalt(), blob.GetContent())
+			hashes[i] = PayloadHash(blob.GetSalt(), blob.GetContent())
 		}
 	}
-	return e, hashLeaf(pb.GetMetadata(), hashes), nil
-}
-
-// First bytes of each kind of hashed input; RFC 6962 has 0x00 for leaves and 0x01 for nodes.
-const (
-	leafPrefix    = 0x00
-	payloadPrefix = 0x02
-	batchPrefix   = 0x03
-)
-
-func hashPayload(salt, content []byte) (sum Hash) {
-	h := sha256.New()
-	h.Write([]byte{payloadPrefix})
-	h.Write(salt)
-	h.Write(content)
-	h.Sum(sum[:0])
-	return sum
-}
-
-func hashLeaf(metadata []byte, payloads []Hash) []byte {
-	h := sha256.New()
-	var prefix [9]byte
-	prefix[0] = leafPrefix
-	binary.BigEndian.PutUint64(prefix[1:], uint64(len(metadata)))
-	h.Write(prefix[:])
-	h.Write(metadata)
-	for i := range payloads {
-		h.Write(payloads[i][:])
-	}
-	return h.Sum(nil)
+	return e, LeafHash(pb.GetMetadata(), hashes), nil
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"stele.dev/stele/eventlog/logpb"
@@ -38,6 +39,8 @@ type Log struct {
 	writer     ID
 	batchLimit int
 	clock      *clock
+	first      *Batch // always in the backend
+	archive    atomic.Pointer[Archive]
 
 	mu sync.Mutex
 	// newest is the time of the newest known batch, which ends at newestRevision. Every tip that a
@@ -60,8 +63,11 @@ type Reader interface {
 	// CatchUp returns batches that follow position `after`, without waiting. If it returns some, there
 	// may be more. If it returns none, `after` was the tip at some moment after the call began.
 	CatchUp(ctx context.Context, after Head) ([]*Batch, error)
-	// Back returns up to max batches that begin at revision `from` or earlier, the newest first. It
-	// does not check that they continue each other.
+	// Back returns up to max batches that begin at revision `from` or earlier, the newest first, without
+	// gaps. It returns fewer if there are no older ones.
+	//
+	// If what CatchUp, Next or Back would have to return is not kept any more, the error is a
+	// [*ForgottenError].
 	Back(ctx context.Context, from uint64, max int) ([]*Batch, error)
 }
 
@@ -77,7 +83,7 @@ func Open(ctx context.Context, backend Backend, o Options) (*Log, error) {
 		o.RecentBytes = 4 << 20
 	}
 	l := &Log{backend: backend, writer: newID(), clock: newClock(o.Clock, o.Elapsed), recentMax: o.RecentBytes, grown: make(chan struct{})}
-	first, err := l.first(ctx, o)
+	first, err := l.openFirst(ctx, o)
 	if err != nil {
 		return nil, fmt.Errorf("open log: %w", err)
 	}
@@ -85,13 +91,13 @@ func Open(ctx context.Context, backend Backend, o Options) (*Log, error) {
 	if created == nil || first.First != 1 || first.Previous != (Hash{}) {
 		return nil, fmt.Errorf("open log: %w", &CorruptError{Revision: first.First, Reason: "the first event does not create a log"})
 	}
-	l.id, l.batchLimit = first.Log, int(created.GetBatchLimit())
-	l.noteTime(first)
+	l.first, l.id, l.batchLimit = first, first.Log, int(created.GetBatchLimit())
+	l.noteTime(first.Last(), first.Time)
 	return l, nil
 }
 
-// first reads the log's first batch, or appends it.
-func (l *Log) first(ctx context.Context, o Options) (*Batch, error) {
+// openFirst reads the log's first batch, or appends it.
+func (l *Log) openFirst(ctx context.Context, o Options) (*Batch, error) {
 	for {
 		answer, err := l.backend.Read(ctx, 1)
 		if err != nil {
@@ -170,7 +176,7 @@ func (l *Log) append(ctx context.Context, after Head, d *Draft, logTime time.Tim
 		l.remember(after, []*Batch{batch})
 		return batch, nil, nil
 	}
-	newer, err = l.check(after, answer)
+	newer, err = l.follow(ctx, after, answer)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -206,20 +212,6 @@ func (l *Log) settle(ctx context.Context, p Proposal) (Answer, error) {
 	}
 }
 
-// CatchUp implements [Reader].
-func (l *Log) CatchUp(ctx context.Context, after Head) ([]*Batch, error) {
-	answer, err := l.backend.Read(ctx, after.Revision+1)
-	if err != nil {
-		return nil, err
-	}
-	newer, err := l.check(after, answer)
-	if err != nil {
-		return nil, err
-	}
-	l.remember(after, newer)
-	return newer, nil
-}
-
 // Next implements [Reader]. It answers from memory if the position is recent, else from the backend.
 func (l *Log) Next(ctx context.Context, after Head) ([]*Batch, error) {
 	for {
@@ -246,25 +238,8 @@ func (l *Log) Next(ctx context.Context, after Head) ([]*Batch, error) {
 	}
 }
 
-// Back implements [Reader].
-func (l *Log) Back(ctx context.Context, from uint64, max int) ([]*Batch, error) {
-	stored, err := l.backend.ReadBack(ctx, from, max)
-	if err != nil {
-		return nil, err
-	}
-	batches := make([]*Batch, len(stored))
-	for i, s := range stored {
-		if batches[i], err = DecodeBatch(s.First, s.Value); err != nil {
-			return nil, err
-		}
-		if batches[i].Log != l.id {
-			return nil, &CorruptError{Revision: s.First, Reason: "it belongs to log " + batches[i].Log.String()}
-		}
-	}
-	return batches, nil
-}
-
-// check decodes the batches of an answer, and checks that they and the head continue position `after`.
+// check decodes the batches of an answer, and checks that they and the head continue position `after`. If
+// some may have been trimmed in between, the error is a [*gapError].
 func (l *Log) check(after Head, answer Answer) ([]*Batch, error) {
 	head, err := DecodeHead(answer.Head)
 	if err != nil {
@@ -281,6 +256,9 @@ func (l *Log) check(after Head, answer Answer) ([]*Batch, error) {
 		b, err := DecodeBatch(s.First, s.Value)
 		if err != nil {
 			return nil, err
+		}
+		if b.First > after.Revision+1 && b.Previous != after.Hash {
+			return nil, &gapError{b}
 		}
 		if err := follows(after, b); err != nil {
 			return nil, err
@@ -320,10 +298,14 @@ func (l *Log) remember(after Head, batches []*Batch) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.noteTime(batches[len(batches)-1])
+	newest := batches[len(batches)-1]
+	l.noteTime(newest.Last(), newest.Time)
+	if !continues(after, batches) {
+		return // they are from an archive, which has forgotten some
+	}
 	if n := len(l.recent); n > 0 {
 		tip := l.recent[n-1]
-		if batches[len(batches)-1].Last() <= tip.Last() {
+		if newest.Last() <= tip.Last() {
 			return // the caller is behind
 		}
 		if tip.Head() != after {
@@ -369,9 +351,12 @@ func newID() (id ID) {
 }
 
 // IsFatal reports whether an error means that this process cannot read the log any further: the log is
-// corrupt, newer than this version, or another one.
+// corrupt, newer than this version, or another one, or it does not have the batches that follow.
 func IsFatal(err error) bool {
 	var corrupt *CorruptError
 	var unsupported *UnsupportedError
-	return errors.Is(err, ErrDiverged) || errors.As(err, &corrupt) || errors.As(err, &unsupported)
+	var forgotten *ForgottenError
+	var missing *MissingError
+	return errors.Is(err, ErrDiverged) || errors.As(err, &corrupt) || errors.As(err, &unsupported) ||
+		errors.As(err, &forgotten) || errors.As(err, &missing)
 }

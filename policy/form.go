@@ -44,6 +44,8 @@ type Form struct {
 	Validations []Validation `json:"validations,omitempty"`
 	// Windows are the history windows that the bundle sets, sorted by resource.
 	Windows []Window `json:"windows,omitempty"`
+	// Retentions say how long the past of kinds is kept, as far as the bundle says it.
+	Retentions []Retention `json:"retentions,omitempty"`
 	// Probes are checked by each program that loads the form.
 	Probes *Probes `json:"probes,omitempty"`
 }

@@ -31,6 +31,7 @@ type Policy struct {
 	chain      []link
 	// namespaces is the version that rules see as namespaceObject.
 	namespaces *Version
+	retentions retentions
 }
 
 // Kind is a kind with the programs of its versions.
@@ -131,6 +132,9 @@ func newPolicy(form *Form, options ...program.Option) (*Policy, error) {
 		return nil, err
 	}
 	if err := p.openWindows(); err != nil {
+		return nil, err
+	}
+	if err := p.readRetentions(); err != nil {
 		return nil, err
 	}
 	if p.access, err = newAccess(form); err != nil {

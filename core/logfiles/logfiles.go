@@ -20,6 +20,7 @@ import (
 
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/status"
+	"stele.dev/stele/core/surface"
 	"stele.dev/stele/eventlog/backup"
 )
 
@@ -33,29 +34,21 @@ const (
 // BatchesType is the media type of a stream of batches.
 const BatchesType = "application/vnd.stele.log.batches"
 
-// Service answers requests below [Prefix]. It is safe for concurrent use.
-type Service struct{ log *backup.Local }
+// service answers requests for a log.
+type service struct{ log *backup.Local }
 
-// New returns a service for a log.
-func New(log *backup.Local) *Service { return &Service{log} }
-
-// Serves reports whether requests for a path take as long as they need, because they are answered by a service.
-func Serves(path string) bool { return strings.HasPrefix(path, Prefix) }
-
-// Answer answers a call for a path below [Prefix].
-func (s *Service) Answer(c *call.Call) error {
-	switch name := strings.TrimPrefix(c.HTTP.URL.Path, Prefix); {
-	case name == "state":
-		return s.answerState(c)
-	case name == "batches":
-		return s.answerBatches(c)
-	case strings.HasPrefix(name, "segments/"), strings.HasPrefix(name, "checkpoints/"):
-		return s.answerFile(c, name)
+// Routes returns the paths for a log.
+func Routes(log *backup.Local) []surface.Route {
+	s := service{log}
+	return []surface.Route{
+		{Path: StatePath, Serve: s.answerState},
+		{Path: BatchesPath, Long: true, Serve: s.answerBatches},
+		{Path: Prefix + "segments/", Long: true, Serve: s.answerFile},
+		{Path: Prefix + "checkpoints/", Long: true, Serve: s.answerFile},
 	}
-	return status.NotServed(c.Info.Verb, c.Resource())
 }
 
-func (s *Service) answerState(c *call.Call) error {
+func (s service) answerState(c *call.Call) error {
 	state, err := s.log.State(c.HTTP.Context())
 	if err != nil {
 		return err
@@ -69,7 +62,7 @@ func (s *Service) answerState(c *call.Call) error {
 
 // answerBatches streams batches. An error in the middle cuts the connection, so that the client does not take the
 // stream for complete.
-func (s *Service) answerBatches(c *call.Call) error {
+func (s service) answerBatches(c *call.Call) error {
 	after, err := revisionOf(c, "after")
 	if err != nil {
 		return err
@@ -83,8 +76,8 @@ func (s *Service) answerBatches(c *call.Call) error {
 	if c.HTTP.Method == http.MethodHead {
 		return nil
 	}
-	w := newSteady(c.W)
-	if err := s.log.WriteTo(c.HTTP.Context(), w, after, until, w.flush); err != nil {
+	flush := func() { _ = http.NewResponseController(c.W).Flush() }
+	if err := s.log.WriteTo(c.HTTP.Context(), c.W, after, until, flush); err != nil {
 		panic(http.ErrAbortHandler)
 	}
 	return nil
@@ -100,7 +93,8 @@ func revisionOf(c *call.Call, name string) (uint64, error) {
 }
 
 // answerFile sends a file that the state names. Clients may ask for ranges, to continue a download.
-func (s *Service) answerFile(c *call.Call, name string) error {
+func (s service) answerFile(c *call.Call) error {
+	name := strings.TrimPrefix(c.HTTP.URL.Path, Prefix)
 	file, err := s.log.OpenFile(c.HTTP.Context(), name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return status.NotServed(c.Info.Verb, c.Resource())
@@ -111,22 +105,6 @@ func (s *Service) answerFile(c *call.Call, name string) error {
 	defer file.Close()
 	c.W.Header().Set("Content-Type", "application/octet-stream")
 	c.Sent = true
-	http.ServeContent(newSteady(c.W), c.HTTP, path.Base(name), time.Time{}, file)
+	http.ServeContent(c.W, c.HTTP, path.Base(name), time.Time{}, file)
 	return nil
 }
-
-// steady is a response without a limit on its length: each write has [call.Stalled].
-type steady struct {
-	*call.Response
-	control *http.ResponseController
-}
-
-func newSteady(w *call.Response) *steady { return &steady{w, http.NewResponseController(w)} }
-
-// Write implements [io.Writer].
-func (w *steady) Write(b []byte) (int, error) {
-	_ = w.control.SetWriteDeadline(time.Now().Add(call.Stalled)) // not every server has deadlines
-	return w.Response.Write(b)
-}
-
-func (w *steady) flush() { _ = w.control.Flush() }

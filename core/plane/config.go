@@ -89,6 +89,8 @@ type Config struct {
 	WatchBytes int
 	// Memory is how many bytes this process may use, 0 for no limit. It bounds request bodies.
 	Memory int64
+	// Routes are further paths that are no resources.
+	Routes []core.Route
 	// Version is what /version answers.
 	Version version.Info
 	// Metrics is the registry that /metrics serves; nil for a new one.

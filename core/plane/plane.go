@@ -210,8 +210,7 @@ func (p *Plane) openAPI(context.Context) error {
 	}
 	p.Pipeline = core.New(core.Options{
 		Committer: p.Committer, Log: p.Log, History: p.History, Authenticator: p.Authenticator, Tokens: p.Accounts, Logger: c.Logger, Version: c.Version,
-		Compile: c.Compile, Parts: uploads, Enforceable: c.Enforceable, Evaluators: p.evaluators, Metrics: c.Metrics, Memory: c.Memory, Checks: p.checks(),
-		LogFiles: logfiles.New(&backup.Local{Log: p.Log, Dir: c.Dir}),
+		Compile: c.Compile, Parts: uploads, Enforceable: c.Enforceable, Evaluators: p.evaluators, Metrics: c.Metrics, Memory: c.Memory, Checks: p.checks(), Routes: p.routes(),
 	})
 	if c.Listener == nil {
 		return nil
@@ -232,6 +231,11 @@ func (p *Plane) checks() []core.Check {
 		checks = append(checks, core.Check{Name: "authorizers", Check: p.authorizers.Health})
 	}
 	return checks
+}
+
+// routes returns the paths that are no resources and that parts of this plane serve.
+func (p *Plane) routes() []core.Route {
+	return append(logfiles.Routes(&backup.Local{Log: p.Log, Dir: p.config.Dir}), p.config.Routes...)
 }
 
 // bootstrapped returns an error until the policy is in force and the first namespaces exist.

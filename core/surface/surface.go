@@ -19,7 +19,6 @@ import (
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/discovery"
-	"stele.dev/stele/core/logfiles"
 	"stele.dev/stele/core/negotiate"
 	"stele.dev/stele/core/openapi"
 	"stele.dev/stele/core/status"
@@ -38,10 +37,10 @@ type Options struct {
 	Version version.Info
 	// Metrics is the handler of /metrics.
 	Metrics http.Handler
-	// LogFiles answers requests for the stored log; nil to serve none.
-	LogFiles *logfiles.Service
 	// Checks are further health checks.
 	Checks []Check
+	// Routes are further paths.
+	Routes []Route
 	Logger *slog.Logger
 }
 
@@ -79,8 +78,6 @@ func (s *Service) Answer(c *call.Call) error {
 		c.Sent = true
 		s.Metrics.ServeHTTP(c.W, c.HTTP)
 		return nil
-	case s.LogFiles != nil && c.Past.Moment == nil && logfiles.Serves(path):
-		return s.LogFiles.Answer(c)
 	case path == "/openapi/v2" || path == "/openapi/v3" || strings.HasPrefix(path, "/openapi/v3/"):
 		c.Sent = true
 		var w http.ResponseWriter = c.W
@@ -94,6 +91,9 @@ func (s *Service) Answer(c *call.Call) error {
 	}
 	if found, err := s.answerIssuer(c); found {
 		return err
+	}
+	if r := s.Route(path); r != nil && c.Past.Moment == nil {
+		return r.serve(c)
 	}
 	return s.answerDiscovery(c)
 }
@@ -114,9 +114,9 @@ func (s *Service) paths(c *call.Call) []string {
 	}
 	if c.Past.Moment == nil {
 		paths = append(paths, "/metrics")
-	}
-	if c.Past.Moment == nil && s.LogFiles != nil {
-		paths = append(paths, logfiles.StatePath, logfiles.BatchesPath)
+		for i := range s.Routes {
+			paths = append(paths, strings.TrimSuffix(s.Routes[i].Path, "/"))
+		}
 	}
 	slices.Sort(paths)
 	return paths

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/client/pkg/v3/fileutil"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
 	"go.uber.org/zap"
@@ -92,6 +93,17 @@ func Embed(ctx context.Context, o EmbedOptions) (*Backend, error) {
 			return fmt.Errorf("%w: %d bytes of %d are used in %s", eventlog.ErrFull, size, o.Quota, o.Dir)
 		}
 		return disk.check()
+	}
+	b.usage = func() eventlog.Usage {
+		store := etcd.Server.Backend()
+		free, _ := freeBytes(o.Dir) // 0 if unknown
+		return eventlog.Usage{
+			Used: store.SizeInUse(), Allocated: store.Size(), Limit: o.Quota / 10 * 9, DiskFree: free, DiskLimit: o.MinFree,
+		}
+	}
+	b.compact = func(ctx context.Context, revision int64) error {
+		_, err := client.Compact(ctx, revision, clientv3.WithCompactPhysical())
+		return err
 	}
 	b.close = func() error {
 		err := client.Close()

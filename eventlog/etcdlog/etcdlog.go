@@ -34,7 +34,11 @@ type Backend struct {
 	log    string // key of a batch, without its revision
 	limits eventlog.Limits
 	// room returns an error if an append must be refused for lack of storage.
-	room  func() error
+	room func() error
+	// compact frees the space of what was deleted up to an etcd revision; nil if the etcd is not ours.
+	compact func(ctx context.Context, revision int64) error
+	// usage returns what the backend uses.
+	usage func() eventlog.Usage
 	close func() error // called once
 
 	ctx     context.Context // ends at Close
@@ -67,6 +71,7 @@ func newBackend(client *clientv3.Client, prefix string, limits eventlog.Limits) 
 	b := &Backend{
 		client: client, head: prefix + "/head", log: prefix + "/log/", limits: limits,
 		room:  func() error { return nil },
+		usage: func() eventlog.Usage { return eventlog.Usage{} },
 		close: func() error { return nil },
 	}
 	b.ctx, b.cancel = context.WithCancel(context.Background())

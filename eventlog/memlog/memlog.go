@@ -34,6 +34,7 @@ const (
 	Read     Op = "read"
 	ReadBack Op = "read back"
 	Wait     Op = "wait"
+	Trim     Op = "trim"
 )
 
 // Fault is what happens to one call.
@@ -59,6 +60,8 @@ type Schedule func(Op) Fault
 type Store struct {
 	// MaxValue is the maximum size of one value in bytes; 8 MiB if 0.
 	MaxValue int
+	// Room is the maximum number of bytes of all values, see [eventlog.Usage]; 0 for no limit.
+	Room int64
 	// MaxBatches is the maximum number of batches that one Read returns; 100 if 0.
 	MaxBatches int
 
@@ -106,6 +109,9 @@ func (b *Backend) Append(ctx context.Context, p eventlog.Proposal) (eventlog.Ans
 	if max := b.Limits().Value; len(p.Value) > max {
 		return eventlog.Answer{}, fmt.Errorf("%w: %d bytes, limit is %d", eventlog.ErrTooLarge, len(p.Value), max)
 	}
+	if room := b.store.Room; room > 0 && !p.Again && b.store.used() >= room {
+		return eventlog.Answer{}, fmt.Errorf("%w: %d bytes are used, limit is %d", eventlog.ErrFull, b.store.used(), room)
+	}
 	p.Value = bytes.Clone(p.Value)
 	return call(ctx, b, Append, func() eventlog.Answer { return b.store.append(p) })
 }
@@ -139,6 +145,18 @@ func (b *Backend) Wait(ctx context.Context, from uint64) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// Trim implements [eventlog.Backend].
+func (b *Backend) Trim(ctx context.Context, upto uint64) error {
+	_, err := call(ctx, b, Trim, func() struct{} { b.store.trim(upto); return struct{}{} })
+	return err
+}
+
+// Usage implements [eventlog.Backend].
+func (b *Backend) Usage() eventlog.Usage {
+	used := b.store.used()
+	return eventlog.Usage{Used: used, Allocated: used, Limit: b.store.Room}
 }
 
 // Limits implements [eventlog.Backend].
@@ -260,6 +278,24 @@ func (s *Store) readBack(from uint64, max int) []eventlog.Stored {
 		back = append(back, s.batches[i])
 	}
 	return back
+}
+
+// trim removes the batches with 1 < First <= upto, except for the newest.
+func (s *Store) trim(upto uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i, j := s.search(2), min(s.search(upto+1), len(s.batches)-1)
+	if i < j {
+		s.batches = slices.Delete(slices.Clone(s.batches), i, j)
+	}
+}
+
+// used returns the bytes of all values.
+func (s *Store) used() (sum int64) {
+	for _, b := range s.Batches() {
+		sum += int64(len(b.Value))
+	}
+	return sum
 }
 
 // reaches reports whether there is a batch at the revision or after it. If not, the channel is closed when

@@ -124,6 +124,7 @@ func (c *compiler) bundle(v cue.Value) *policy.Form {
 	c.uniqueNames(f)
 	c.shortNames(f)
 	c.windows(v, f)
+	c.retentions(v, f)
 	aggregate(f.Roles)
 	c.joining(v, f.Roles)
 

@@ -25,11 +25,11 @@ import (
 
 // crossings collects what the checks need.
 type crossings struct {
-	namings     []naming
-	owners      map[string]*owner // of kinds
-	brokenKinds map[string]bool
-	roleNames   []cue.Value // in bindings
-	windowNames []cue.Value // of unknown kinds
+	namings      []naming
+	owners       map[string]*owner // of kinds
+	brokenKinds  map[string]bool
+	roleNames    []cue.Value // in bindings
+	historyNames []cue.Value // of unknown kinds
 }
 
 // crosscheck checks what depends on the whole bundle.
@@ -39,7 +39,7 @@ func (c *compiler) crosscheck(v cue.Value, f *policy.Form) {
 		return
 	}
 	c.resources(f.Kinds)
-	c.windowsOfKinds(f.Kinds)
+	c.historyOfKinds(f.Kinds)
 	roles := c.Words("#BuiltinRoles")
 	for _, r := range f.Roles[len(builtinRoles()):] {
 		roles = append(roles, r.Name)

@@ -62,7 +62,7 @@ func (c *compiler) window(id, resource string, v cue.Value, k *schemas.Kind) (w 
 	}
 	switch {
 	case k == nil:
-		c.windowNames = append(c.windowNames, v)
+		c.historyNames = append(c.historyNames, v)
 		return w, false
 	case k.Builtin && builtin.FaceOf(resource) != nil:
 		of := builtin.FaceOf(resource).Of
@@ -75,14 +75,14 @@ func (c *compiler) window(id, resource string, v cue.Value, k *schemas.Kind) (w 
 	return w, true
 }
 
-// windowsOfKinds rejects windows of kinds that do not exist.
-func (c *compiler) windowsOfKinds(kinds []schemas.Kind) {
+// historyOfKinds rejects windows and retentions of kinds that do not exist.
+func (c *compiler) historyOfKinds(kinds []schemas.Kind) {
 	var known []string
 	for i := range kinds {
 		known = append(known, kinds[i].Resource())
 	}
 	slices.Sort(known)
-	for _, v := range c.windowNames {
+	for _, v := range c.historyNames {
 		name := v.Path().Selectors()[len(v.Path().Selectors())-1].Unquoted()
 		if !c.brokenKinds[name] {
 			c.Add(evaluation.Position(v), v.Path().String(), fmt.Sprintf("there is no kind %s", name), wording.DidYouMean(name, known, "there are"))

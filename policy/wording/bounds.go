@@ -15,6 +15,7 @@ var inWords = map[string]string{
 	`^[0-9a-f]{64}$`:                           "a SHA-256 in hexadecimal",
 	`^[0-9]+(s|m|h|d)$`:                        "a duration such as 30s, 5m, 12h or 7d",
 	`^[0-9]+(h|d)$`:                            "a duration such as 12h or 90d",
+	`^[1-9][0-9]*(Ki|Mi|Gi|Ti)$`:               "a size such as 512Mi or 10Gi",
 	`^[0-9]+(ms|s)$`:                           "a duration such as 500ms or 2s",
 	`^[0-9]+(ms|s|m)$`:                         "a duration such as 500ms, 2s or 1m",
 	`^webhook:`:                                `"webhook:NAME"`,

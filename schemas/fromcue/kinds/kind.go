@@ -165,7 +165,10 @@ func (r reader) kind(id string, v cue.Value) schemas.Kind {
 		s.reported(err)
 		return k
 	}
-	s.only("group", "names", "scope", "storageVersion", "versions", "history") // "history" is read by package policy
+	s.only("group", "names", "scope", "storageVersion", "versions", "history", "retention") // package policy reads the last two
+	if kept, ok := s.get("retention"); ok {
+		kept.only("history", "records", "bytes")
+	}
 	k.Group = s.text("group")
 	if !r.builtin || k.Group != "" {
 		s.check("group", k.Group, validation.IsDNS1123Subdomain)
