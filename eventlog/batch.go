@@ -28,7 +28,7 @@ type Batch struct {
 	Time      time.Time // log time: never before the previous batch's
 	Clock     time.Time // the writer's own clock
 	Events    []*Event
-	// Size is the number of encoded bytes in the log.
+	// Size is the number of encoded bytes in the backend. Of a batch from elsewhere it is the number before compression.
 	Size int
 
 	plain int // bytes before compression: about what the events take in memory
@@ -111,69 +111,15 @@ func (d *Draft) won(b *Batch) *Batch {
 // consistent, and computes its hash. It does not check that the batch continues the log. Errors are
 // [*CorruptError] or [*UnsupportedError].
 func DecodeBatch(first uint64, value []byte) (*Batch, error) {
-	corrupt := func(format string, args ...any) (*Batch, error) {
-		return nil, &CorruptError{Revision: first, Reason: fmt.Sprintf(format, args...)}
-	}
-	var pb logpb.Batch
-	if err := proto.Unmarshal(value, &pb); err != nil {
-		return corrupt("%v", err)
-	}
-	if pb.GetFormat() > Format {
-		return nil, &UnsupportedError{Revision: first, What: fmt.Sprintf("format level %d", pb.GetFormat())}
-	}
-	var h logpb.Header
-	if err := proto.Unmarshal(pb.GetHeader(), &h); err != nil {
-		return corrupt("header: %v", err)
-	}
-	switch {
-	case h.GetFormat() != pb.GetFormat() || h.GetFormat() == 0:
-		return corrupt("format level %d in the header, %d outside", h.GetFormat(), pb.GetFormat())
-	case h.GetFirstRevision() != first:
-		return corrupt("its header says revision %d", h.GetFirstRevision())
-	case len(h.GetLogId()) != len(ID{}), len(h.GetWriter()) != len(ID{}), len(h.GetNonce()) != len(ID{}), len(h.GetPrevious()) != len(Hash{}):
-		return corrupt("an id or hash in the header has the wrong length")
-	case h.GetEvents() == 0:
-		return corrupt("no events")
-	}
-	plain, err := decompress(&pb)
+	p, err := Split(first, value)
 	if err != nil {
-		return corrupt("%v", err)
+		return nil, err
 	}
-	var events logpb.Events
-	if err := proto.Unmarshal(plain, &events); err != nil {
-		return corrupt("events: %v", err)
+	b, err := p.Decode()
+	if err != nil {
+		return nil, err
 	}
-	if len(events.GetEntries()) != int(h.GetEvents()) {
-		return corrupt("%d events, its header says %d", len(events.GetEntries()), h.GetEvents())
-	}
-	b := &Batch{
-		Log: ID(h.GetLogId()), Epoch: h.GetEpoch(), First: first, Revisions: h.GetRevisions(),
-		Previous: Hash(h.GetPrevious()), Writer: ID(h.GetWriter()), Nonce: ID(h.GetNonce()),
-		Time:  time.Unix(0, h.GetTimeUnixNano()).UTC(),
-		Clock: time.Unix(0, h.GetClockUnixNano()).UTC(),
-		Size:  len(value),
-		plain: len(plain),
-	}
-	b.Events = make([]*Event, len(events.GetEntries()))
-	leaves := merkle.NewEmptyRange(0)
-	revision := first
-	for i, entry := range events.GetEntries() {
-		e, leaf, err := decodeEntry(entry)
-		if err != nil {
-			return corrupt("event %d: %v", i, err)
-		}
-		if _, known := logpb.Type_name[int32(e.Meta.GetType())]; !known && !e.Meta.GetSkippable() {
-			return nil, &UnsupportedError{Revision: revision, What: fmt.Sprintf("event type %d", e.Meta.GetType())}
-		}
-		must(leaves.Append(leaf[:], nil))
-		e.Revision, e.Time = revision, b.Time
-		revision += e.Span()
-		b.Events[i] = e
-	}
-	if revision-first != b.Revisions {
-		return corrupt("events take %d revisions, its header says %d", revision-first, b.Revisions)
-	}
-	b.Hash = BatchHash(b.Previous, pb.GetHeader(), rootOf(leaves))
+	b.Size = len(value)
 	return b, nil
 }
 

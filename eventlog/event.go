@@ -93,35 +93,3 @@ func draftOf(m *logpb.Metadata) (*Draft, error) {
 	}
 	return NewDraft([]*Entry{entry}), nil
 }
-
-// decodeEntry decodes an event and returns its leaf hash, too. Contents alias pb.
-func decodeEntry(pb *logpb.Entry) (*Event, Hash, error) {
-	e := &Event{Meta: new(logpb.Metadata)}
-	if err := proto.Unmarshal(pb.GetMetadata(), e.Meta); err != nil {
-		return nil, Hash{}, fmt.Errorf("metadata: %w", err)
-	}
-	if len(pb.GetBlobs()) != len(e.Meta.GetPayloads()) {
-		return nil, Hash{}, fmt.Errorf("%d blobs for %d payloads", len(pb.GetBlobs()), len(e.Meta.GetPayloads()))
-	}
-	e.Contents = make([][]byte, len(pb.GetBlobs()))
-	hashes := make([]Hash, len(pb.GetBlobs()))
-	for i, blob := range pb.GetBlobs() {
-		switch {
-		case blob.GetGone() || blob.GetKeyId() != "":
-			if len(blob.GetHash()) != len(Hash{}) {
-				return nil, Hash{}, fmt.Errorf("payload %d has neither plain content nor a hash", i)
-			}
-			hashes[i] = Hash(blob.GetHash())
-		case len(blob.GetSalt()) != saltSize:
-			return nil, Hash{}, fmt.Errorf("payload %d has a salt of %d bytes", i, len(blob.GetSalt()))
-		case uint64(len(blob.GetContent())) != e.Meta.GetPayloads()[i].GetSize():
-			return nil, Hash{}, fmt.Errorf("payload %d has %d bytes, its metadata says %d", i, len(blob.GetContent()), e.Meta.GetPayloads()[i].GetSize())
-		default:
-			if e.Contents[i] = blob.GetContent(); e.Contents[i] == nil {
-				e.Contents[i] = []byte{} // nil would mean that it has been erased
-			}
-			hashes[i] = PayloadHash(blob.GetSalt(), blob.GetContent())
-		}
-	}
-	return e, LeafHash(pb.GetMetadata(), hashes), nil
-}

@@ -273,13 +273,19 @@ func (l *Log) check(after Head, answer Answer) ([]*Batch, error) {
 
 // follows returns an error if b cannot be the batch directly after a position.
 func follows(after Head, b *Batch) error {
+	return followsAs(after, b, b.Events[0].Meta.GetEpochStarted())
+}
+
+// followsAs returns an error if a batch cannot be the one directly after a position. started is what its first event
+// says about an epoch.
+func followsAs(after Head, b *Batch, started *logpb.EpochStarted) error {
 	switch {
 	case b.Log != after.Log:
 		return &CorruptError{Revision: b.First, Reason: "it belongs to log " + b.Log.String()}
 	case b.Previous != after.Hash:
 		return fmt.Errorf("%w: revision %d does not continue what was read up to %d", ErrDiverged, b.First, after.Revision)
 	}
-	if started := b.Events[0].Meta.GetEpochStarted(); started != nil {
+	if started != nil {
 		if b.Epoch != after.Epoch+1 || b.First != started.GetNext() || b.First <= after.Revision {
 			return &CorruptError{Revision: b.First, Reason: "it starts an epoch that does not follow"}
 		}

@@ -46,6 +46,10 @@ type Committer struct {
 	clockTold string
 	// confirmed is the time at which the tip was last known to be the log's newest state, in Unix nanoseconds.
 	confirmed atomic.Int64
+	// restored is the position of the checkpoint from which this committer started.
+	restored eventlog.Head
+	loaded   atomic.Int64 // objects that Restore has loaded
+	folded   atomic.Int64 // bytes of the batches that were folded
 
 	mu       sync.Mutex
 	queue    []*pending
@@ -120,7 +124,8 @@ func (c *Committer) Unconfirmed() time.Duration {
 	return time.Since(time.Unix(0, c.confirmed.Load()))
 }
 
-// Replay folds the log up to its tip. It must be called once, before Run.
+// Replay folds the log up to its tip: from the position of Restore on, or else from the beginning. It must be called
+// once, before Run.
 func (c *Committer) Replay(ctx context.Context) error {
 	for {
 		batches, err := c.log.CatchUp(ctx, c.Tip().Head)

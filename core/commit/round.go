@@ -250,6 +250,7 @@ func (c *Committer) publish(s *scratch, b *eventlog.Batch) {
 		after.EpochStart = b.First
 	}
 	c.tip.Store(after)
+	c.folded.Add(int64(b.Size))
 	if other {
 		next := make(chan struct{})
 		close(*c.policyChanged.Swap(&next))

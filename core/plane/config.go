@@ -14,6 +14,7 @@ import (
 	"stele.dev/stele/core"
 	"stele.dev/stele/core/authn"
 	"stele.dev/stele/core/authz"
+	"stele.dev/stele/core/checkpoints"
 	"stele.dev/stele/core/controllers"
 	"stele.dev/stele/core/server"
 	"stele.dev/stele/core/tokens"
@@ -85,6 +86,8 @@ type Config struct {
 	EventTTL time.Duration
 	// AuditFile is the audit log.
 	AuditFile string
+	// Checkpoints says how often checkpoints are made; the plane sets its other fields.
+	Checkpoints checkpoints.Options
 	// WatchBytes bounds the recent changes in memory for watches; 0 for [objects.DefaultHistoryBytes].
 	WatchBytes int
 	// Memory is how many bytes this process may use, 0 for no limit. It bounds request bodies.

@@ -18,6 +18,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/http"
 	"path/filepath"
@@ -29,6 +30,7 @@ import (
 	"stele.dev/stele/core"
 	"stele.dev/stele/core/authn"
 	"stele.dev/stele/core/authz"
+	"stele.dev/stele/core/checkpoints"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/inside"
 	"stele.dev/stele/core/logfiles"
@@ -42,6 +44,7 @@ import (
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/compile"
 	"stele.dev/stele/projections/audit"
+	"stele.dev/stele/projections/checkpoint"
 	"stele.dev/stele/projections/history"
 	"stele.dev/stele/projections/objects"
 	"stele.dev/stele/projections/policies"
@@ -68,7 +71,10 @@ type Plane struct {
 	startup  *startup
 	prepared chan struct{} // closed when the plane is ready
 	objects  *objects.Store
-	closers  []func() error // in the order in which the parts were opened
+	// checkpoints has what the next start begins with, and keeper makes it.
+	checkpoints *checkpoint.Folder
+	keeper      *checkpoints.Keeper
+	closers     []func() error // in the order in which the parts were opened
 
 	authority   *pki.Authority     // nil without a listener
 	clients     *authn.Authorities // nil if no client certificates are accepted
@@ -101,6 +107,7 @@ func New(ctx context.Context, c Config) (*Plane, error) {
 		{"reading keys and certificates", p.authenticate},
 		{"opening the log", p.openLog},
 		{"reading the files of authorizers", p.authorize},
+		{"loading a checkpoint", p.restore},
 		{"reading the log", p.replay},
 		{"opening the history", p.openProjections},
 		{"opening the API", p.openAPI},
@@ -178,13 +185,41 @@ func (p *Plane) authorize(context.Context) (err error) {
 	return c.Metrics.Register(p.authorizers)
 }
 
-// replay makes the committer and reads the log up to its end.
-func (p *Plane) replay(ctx context.Context) error {
+// restore makes the committer and moves it to the newest good checkpoint.
+func (p *Plane) restore(ctx context.Context) (err error) {
 	p.Committer = commit.New(commit.Options{Log: p.Log, Objects: p.objects, Load: p.config.Load, Logger: p.config.Logger})
-	if err := p.Committer.Replay(ctx); err != nil || !p.config.AcceptClock {
+	p.startup.count("objects", p.Committer.Loaded)
+	if p.checkpoints, err = checkpoint.Open(p.path("checkpoints"), nil); err != nil {
 		return err
 	}
-	return p.Committer.AcceptClock(ctx)
+	return checkpoints.Load(ctx, p.checkpoints, p.Committer, p.config.Logger)
+}
+
+// replay reads the log up to its end.
+func (p *Plane) replay(ctx context.Context) error {
+	from := p.Committer.Restored().Revision
+	if newest, err := p.Log.Back(ctx, math.MaxUint64, 1); err == nil && len(newest) > 0 {
+		p.startup.goal("revision", from, newest[0].Last(), func() uint64 { return p.Committer.Tip().Revision() })
+	}
+	if err := p.Committer.Replay(ctx); err != nil {
+		return p.explainReplay(err)
+	}
+	k := p.config.Checkpoints
+	k.Folder, k.Committer, k.Metrics, k.Logger = p.checkpoints, p.Committer, p.config.Metrics, p.config.Logger
+	p.keeper = checkpoints.New(k)
+	if p.config.AcceptClock {
+		return p.Committer.AcceptClock(ctx)
+	}
+	return nil
+}
+
+// explainReplay adds to the error of a replay what to do if the log does not reach back far enough.
+func (p *Plane) explainReplay(err error) error {
+	if forgotten := (*eventlog.ForgottenError)(nil); errors.As(err, &forgotten) {
+		return fmt.Errorf("%w, and no checkpoint in %s goes back further and can be used: restore a checkpoint of revision %d or later into that folder, from a backup or from another server of this log; "+
+			"if this program is newer than the one that made the checkpoints there, start the former version once more", err, p.path("checkpoints"), forgotten.Oldest.Revision)
+	}
+	return err
 }
 
 // openProjections opens the history and the audit log, which follow the log.

@@ -62,6 +62,7 @@ func (p *Plane) Run(ctx context.Context) error {
 	g.actor("failed authentications", p.failures.Run)
 	g.actor("watches", p.objects.Run)
 	g.actor("committer", p.Committer.Run)
+	g.actor("checkpoints", p.keeper.Run)
 	if p.authorizers != nil {
 		g.actor("authorizers", p.authorizers.Run)
 		g.actor("plugins", p.plugins.Run)

@@ -1,27 +1,33 @@
 package plane
 
 import (
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
 )
 
-// progressEvery is how often a slow start logs which step it is at.
-const progressEvery = 10 * time.Second
+const (
+	// progressAfter is after how long a start logs which step it is at, and progressEvery how often from then on.
+	progressAfter = 2 * time.Second
+	progressEvery = 10 * time.Second
+)
 
-// startup logs the current step of a start that takes long, because the API answers no requests
-// before the start is done.
+// startup knows the current step of a start, and logs it if the start takes long: until it is done, the API answers
+// nothing but that. Its methods are safe for concurrent use.
 type startup struct {
 	logger *slog.Logger
 	begun  time.Time
-	mu     sync.Mutex
-	step   string
-	timer  *time.Timer // nil when the start is done
+
+	mu       sync.Mutex
+	step     string
+	progress func() string // of the step; nil if there is none
+	timer    *time.Timer   // nil when the start is done
 }
 
 func newStartup(logger *slog.Logger) *startup {
 	s := &startup{logger: logger, begun: time.Now()}
-	s.timer = time.AfterFunc(progressEvery, s.log)
+	s.timer = time.AfterFunc(progressAfter, s.log)
 	return s
 }
 
@@ -31,15 +37,45 @@ func (s *startup) log() {
 	if s.timer == nil {
 		return
 	}
-	s.logger.Warn("still starting; requests are not answered yet", "doing", s.step, "for", time.Since(s.begun).Round(time.Second))
+	s.logger.Warn("still starting; requests are not answered yet", "doing", s.doing(), "for", time.Since(s.begun).Round(time.Second))
 	s.timer.Reset(progressEvery)
+}
+
+// String says which step the start is at, and how far that is.
+func (s *startup) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.doing()
+}
+
+func (s *startup) doing() string {
+	if s.progress == nil {
+		return s.step
+	}
+	return s.step + ": " + s.progress()
 }
 
 // begin notes the step that begins.
 func (s *startup) begin(step string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.step = step
+	s.step, s.progress = step, nil
+}
+
+// count notes that the step counts things.
+func (s *startup) count(what string, done func() int64) {
+	s.measure(func() string { return fmt.Sprintf("%d %s", done(), what) })
+}
+
+// goal notes that the step goes from one number to another.
+func (s *startup) goal(what string, from, to uint64, at func() uint64) {
+	s.measure(func() string { return fmt.Sprintf("%s %d of %d, from %d on", what, at(), to, from) })
+}
+
+func (s *startup) measure(progress func() string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.progress = progress
 }
 
 // done stops the messages. It may be called more than once.

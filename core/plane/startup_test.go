@@ -21,7 +21,7 @@ func TestALongStartLogsItsStep(t *testing.T) {
 		s.done()
 		time.Sleep(time.Minute)
 		s.done()
-		for what, want := range map[string]int{`doing="reading the log" for=20s`: 1, `doing="reading the log"`: 2, `doing="opening the history" for=30s`: 1, "still starting": 3} {
+		for what, want := range map[string]int{`doing="reading the log" for=22s`: 1, `doing="reading the log"`: 3, `doing="opening the history" for=32s`: 1, "still starting": 4} {
 			if n := strings.Count(said.String(), what); n != want {
 				t.Errorf("%q was said %d times, not %d:\n%s", what, n, want, &said)
 			}

@@ -45,6 +45,8 @@ func From(err error) (s *metav1.Status, internal bool) {
 		s = unavailable("the policy could not be checked: " + starved.Why + "; try again")
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		s = &apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0).ErrStatus
+	case errors.Is(err, history.ErrForgotten):
+		s = &Expired("what was asked for is not kept any more").ErrStatus
 	case errors.Is(err, objects.ErrExpired):
 		s = &Expired("The resourceVersion for the provided list is too old.").ErrStatus
 	default:

@@ -191,7 +191,7 @@ func BenchmarkRevisionAt(b *testing.B) {
 
 // forget asks the system to drop its cache of the files in a folder.
 func forget(b *testing.B, dir string) {
-	for _, name := range files {
+	for _, name := range filesOf(b, dir) {
 		f, err := os.Open(filepath.Join(dir, name))
 		if err != nil {
 			b.Fatal(err)

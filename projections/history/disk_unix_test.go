@@ -17,6 +17,7 @@ import (
 func TestAFullDiskOnlyDelays(t *testing.T) {
 	signal.Ignore(syscall.SIGXFSZ)
 	defer signal.Reset(syscall.SIGXFSZ)
+	history.SmallMemory(t)
 	a := newAuthor(newTape(1), 19)
 	s := follow(t, t.TempDir(), a.tape)
 	known := a.tip.Revision
@@ -25,12 +26,12 @@ func TestAFullDiskOnlyDelays(t *testing.T) {
 		t.Fatal(err)
 	}
 	limit := before
-	limit.Cur = 40_000
+	limit.Cur = 4_000
 	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
 		t.Fatal(err)
 	}
 	defer syscall.Setrlimit(syscall.RLIMIT_FSIZE, &before)
-	a.writes(400)
+	a.writes(3000)
 	for s.Health() == nil {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		err := s.Wait(ctx, a.tip.Revision)

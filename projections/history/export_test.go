@@ -1,6 +1,38 @@
 package history
 
-import "stele.dev/stele/eventlog"
+import (
+	"crypto/sha256"
+	"testing"
 
-// Fingerprint returns the fingerprint of a name or namespace.
-func Fingerprint(log eventlog.ID, s string) uint32 { return printer{log}.hash(s) }
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// Keys calls visit with all keys and values of a store's index.
+func Keys(s *Store, visit func(key, value []byte)) error {
+	return s.current.read(nil, func(it *pebble.Iterator) error {
+		for it.First(); it.Valid(); it.Next() {
+			visit(it.Key(), it.Value())
+		}
+		return nil
+	})
+}
+
+// Sum returns a hash over all keys and values of a store's index.
+func Sum(t testing.TB, s *Store) (sum [sha256.Size]byte) {
+	t.Helper()
+	all := sha256.New()
+	if err := Keys(s, func(key, value []byte) {
+		all.Write(appendString(appendString(nil, string(key)), string(value)))
+	}); err != nil {
+		t.Fatal(err)
+	}
+	all.Sum(sum[:0])
+	return sum
+}
+
+// SmallMemory makes stores that are opened during a test write their files early.
+func SmallMemory(t testing.TB) {
+	before := memtableBytes
+	memtableBytes = 64 << 10
+	t.Cleanup(func() { memtableBytes = before })
+}

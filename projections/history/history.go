@@ -1,20 +1,20 @@
-// Package history is the projection of the past: it has every version of every object, and what each
-// revision changed. It follows the log by itself, behind the committer, so that writes never wait for it.
+// Package history is the projection of the past: it answers which versions an object had, what existed at a
+// revision, and what each revision changed. It follows the log by itself, behind the committer, so that
+// writes never wait for it.
 //
 // # Storage
 //
-// Changes are numbered from 1 on. Memory holds 24 bytes of each ([entry]), which link to the versions of
-// the same name before and after it and contain fingerprints of the namespace and the name. It also holds
-// a hash table from each name to its newest change. So a list at a revision is a scan over memory, a version
-// is found in O(log n), and only the objects in the answer are read from disk. Everything else is in files,
-// as records in compressed blocks, with a cache of blocks in memory. The newest records stay in memory
-// until they fill a block.
+// The contents are in the log, and only there. The store keeps an index of them on disk, in Pebble: for each
+// name its versions, for each resource and each namespace its changes, and now and then the list of what
+// existed (a base), so that a list at a revision is the base before it and the changes since. An answer
+// costs what is in it, whatever else the log has. Memory does not grow with the log. keys.go has the keys.
 //
 // # Damage
 //
-// The files are a function of the log alone. Data that the cursor does not cover is cut off. Damaged data
-// is made again from the log: all of it if the damage is found at the start, or one block if it is found
-// by a read. A disk error stops this projection only, and only as long as it lasts.
+// The index is a function of the log alone, and of what was forgotten on request ([Store.Forget]). It has a
+// prefix of the log at any moment, also after a crash, and the position to which that corresponds. If its
+// files turn out to be damaged, at the start or by a read, it is made again from the log. A full disk stops
+// the index from growing as long as it lasts; what it has can be read.
 package history
 
 import (
@@ -22,7 +22,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -62,18 +61,24 @@ func (c *Change) Written() []byte {
 // Store answers queries of the past, up to [Store.Revision]. All methods are safe for concurrent use; Run
 // is called once.
 type Store struct {
-	o       Options
-	view    atomic.Pointer[view]
-	problem atomic.Pointer[error]
+	o        Options
+	contents contents
+	visible  atomic.Pointer[index] // nil until the log is known to continue it
+	stopped  atomic.Bool           // Run has ended
+	problem  atomic.Pointer[error]
 
 	// Only Run uses these.
-	current  *generation
-	asked    bool // the log has been asked whether it has the position found in the folder
-	followed bool // the log has continued that position
+	current  *index
+	fold     *fold
+	begin    eventlog.Head // where an index begins that is made again
+	asked    bool          // the log has been asked whether it has the position found in the folder
+	followed bool          // the log has continued that position
 
-	mu    sync.Mutex
-	grown chan struct{} // closed and replaced when the view, or the health, changes
-	open  []*generation // to be closed: readers may still hold one that has been given up
+	forgetting sync.Mutex // held by Forget
+
+	mu     sync.Mutex
+	grown  chan struct{} // closed and replaced when the view, or the health, changes
+	toSave *time.Timer   // runs while there is something to save
 }
 
 // Epoch is a gap after a restore: the revisions from LostFrom to Next-1 were lost.
@@ -82,7 +87,7 @@ type Epoch struct{ LostFrom, Next uint64 }
 // Options for [Open].
 type Options struct {
 	// Dir is the folder for the files. It is created if it does not exist. Only one Store may use it at a
-	// time.
+	// time, and nothing else may be in it.
 	Dir string
 	Log eventlog.Reader
 	// Start is the position before the log's first batch.
@@ -97,108 +102,174 @@ func Open(o Options) (*Store, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Store{o: o, grown: make(chan struct{})}
-	g, err := open(o.Dir, o.Start)
+	s := &Store{o: o, begin: o.Start, grown: make(chan struct{}), contents: newContents(o.Log)}
+	err := s.open()
 	if errors.Is(err, errUnusable) {
-		if err != errEmpty {
-			o.Logger.Warn("the history is made again from the log", "folder", o.Dir, "reason", err)
+		o.Logger.Warn("the history is made again from the log", "folder", o.Dir, "reason", err)
+		if err = removeAll(o.Dir); err == nil {
+			err = s.open()
 		}
-		g, err = start(o.Dir, o.Start)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("history: %w", err)
 	}
-	s.use(g)
-	s.view.Store(&view{generation: g, head: o.Start}) // empty until the log is known to continue it
 	return s, nil
 }
 
-// Close closes the files. Run must have ended, and there must be no readers.
+// open opens the index in the folder.
+func (s *Store) open() error {
+	x, err := open(s.o.Dir, s.begin, s.o.Logger, s.diskChanged)
+	if err != nil {
+		return err
+	}
+	f, err := newFold(x)
+	if err != nil {
+		return errors.Join(fmt.Errorf("%w: %w", errUnusable, context.Cause(x.damaged)), x.close())
+	}
+	s.current, s.fold, s.asked, s.followed = x, f, false, false
+	return nil
+}
+
+// Close closes the files. Run must have ended.
 func (s *Store) Close() error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	var errs []error
-	for _, g := range s.open {
-		errs = append(errs, g.close())
+	if s.toSave != nil {
+		s.toSave.Stop()
 	}
-	s.open = nil
-	return errors.Join(errs...)
+	s.mu.Unlock()
+	return s.current.close()
 }
 
 const (
-	// The cursor is saved after saveBytes were written, or after saveEvery.
-	saveBytes = 64 << 20
-	saveEvery = 30 * time.Second
-	pause     = time.Second // before a retry
+	saveEvery = 30 * time.Second // how long changes may be in memory only
+	pause     = time.Second      // before a retry
 )
 
 // Run follows the log until the context ends, or the log cannot be read any further. It retries after
 // disk errors, see [Store.Health].
 func (s *Store) Run(ctx context.Context) (err error) {
-	defer func() { s.fail(fmt.Errorf("the log is not followed any more: %w", err)) }()
-	saved := time.Now()
-	for {
-		batches, err := s.next(ctx, saved)
+	defer func() {
+		s.stopped.Store(true)
+		s.fail(fmt.Errorf("the log is not followed any more: %w", err))
+	}()
+	for ctx.Err() == nil {
+		err := s.follow(ctx)
+		forgotten := (*eventlog.ForgottenError)(nil)
 		switch {
-		case ctx.Err() != nil:
-			if err := s.current.save(); err != nil {
-				s.o.Logger.Error("the history is not saved; the next start makes the rest again from the log", "error", err)
-			}
-			return ctx.Err()
-		case err == nil:
-			s.retry(ctx, func() error { return s.fold(ctx, batches) })
-		case errors.Is(err, context.DeadlineExceeded):
-		case eventlog.IsFatal(err) && !s.followed && s.current.written.Written > 0: // if the log is damaged, the error comes again
-			s.o.Logger.Warn("the history is made again from the log", "folder", s.o.Dir, "reason", err)
-			s.retry(ctx, s.startAgain)
+		case err == nil || ctx.Err() != nil:
+		case s.current.damaged.Err() != nil:
+			s.again(ctx, context.Cause(s.current.damaged))
+		case errors.As(err, &forgotten) && forgotten.Oldest != s.begin:
+			s.begin = forgotten.Oldest
+			s.again(ctx, err)
+		case eventlog.IsFatal(err) && !s.followed && s.current.view.Load().head != s.begin: // if the log is damaged, the error comes again
+			s.again(ctx, err)
 		case eventlog.IsFatal(err):
 			return fmt.Errorf("history: %w", err)
 		default: // the backend is unavailable
 			s.wait(ctx)
 		}
-		if s.current.unsaved() >= saveBytes || time.Since(saved) >= saveEvery {
-			s.retry(ctx, s.current.save)
-			saved = time.Now()
+	}
+	if err := s.current.settle(); err != nil {
+		s.o.Logger.Error("the history is not saved; the next start makes the rest again from the log", "error", err)
+	}
+	return ctx.Err()
+}
+
+// follow adds batches to the index until there is an error.
+func (s *Store) follow(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.current.damaged, cancel)()
+	for {
+		next := s.o.Log.Next
+		if !s.asked { // do not wait: ask whether the log has the position found in the folder
+			next = s.o.Log.CatchUp
 		}
-	}
-}
-
-// next waits for batches, or until the cursor should be saved. The first call does not wait: it asks the
-// log whether it has the position found in the folder.
-func (s *Store) next(ctx context.Context, saved time.Time) (batches []*eventlog.Batch, err error) {
-	switch {
-	case !s.asked:
-		batches, err = s.o.Log.CatchUp(ctx, s.current.head)
-	case s.current.unsaved() > 0:
-		until, cancel := context.WithDeadline(ctx, saved.Add(saveEvery))
-		batches, err = s.o.Log.Next(until, s.current.head)
-		cancel()
-	default:
-		batches, err = s.o.Log.Next(ctx, s.current.head)
-	}
-	if err == nil && len(batches) > 0 && !s.current.continuedBy(batches[0]) {
-		return nil, fmt.Errorf("%w: another batch followed %v", eventlog.ErrDiverged, s.current.head)
-	}
-	return batches, err
-}
-
-// retry calls do until it succeeds or the context ends.
-func (s *Store) retry(ctx context.Context, do func() error) {
-	for ctx.Err() == nil {
-		err := do()
-		if err == nil {
-			if s.problem.Swap(nil) != nil {
-				s.o.Logger.Info("the history goes on")
+		batches, err := next(ctx, s.fold.head)
+		if err != nil {
+			return err
+		}
+		s.asked = true
+		for _, b := range batches {
+			s.followed = true
+			if err := s.fold.add(b); err != nil {
+				return err
 			}
-			return
+			if s.fold.full() {
+				if err := s.commit(ctx); err != nil {
+					return err
+				}
+			}
 		}
-		if ctx.Err() != nil { // the reason why it failed
+		if err := s.commit(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// commit writes to the index what was added, and makes it visible to readers.
+func (s *Store) commit(ctx context.Context) error {
+	select {
+	case <-s.current.disk.working():
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if err := s.fold.commit(); err != nil {
+		return err
+	}
+	s.visible.Store(s.current)
+	s.wake()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.toSave == nil {
+		s.toSave = time.AfterFunc(saveEvery, s.save)
+	}
+	return nil
+}
+
+// save begins to make durable what has been added.
+func (s *Store) save() {
+	s.mu.Lock()
+	s.toSave = nil
+	s.mu.Unlock()
+	if x := s.visible.Load(); x != nil {
+		x.save()
+	}
+}
+
+// again makes the index again from the log. It retries until it succeeds or the context ends.
+func (s *Store) again(ctx context.Context, reason error) {
+	if s.current.view.Load().head != s.o.Start {
+		s.o.Logger.Warn("the history is made again from the log", "folder", s.o.Dir, "reason", reason)
+	}
+	s.visible.Store(nil)
+	s.wake()
+	if err := s.current.close(); err != nil {
+		s.o.Logger.Debug("damaged files of the history", "error", err)
+	}
+	for ctx.Err() == nil {
+		err := removeAll(s.o.Dir)
+		if err == nil {
+			err = s.open()
+		}
+		if err == nil {
+			s.recovered()
 			return
 		}
 		if s.fail(err) {
-			s.o.Logger.Error("the history cannot go on", "revision", s.Revision(), "error", err)
+			s.o.Logger.Error("the history cannot go on", "revision", 0, "error", err)
 		}
 		s.wait(ctx)
+	}
+}
+
+// diskChanged notes that the disk cannot be written to, or that it can again.
+func (s *Store) diskChanged(err error) {
+	if err == nil {
+		s.recovered()
+	} else if s.fail(err) {
+		s.o.Logger.Error("the history cannot go on", "revision", s.Revision(), "error", err)
 	}
 }
 
@@ -207,6 +278,14 @@ func (s *Store) fail(err error) (first bool) {
 	first = s.problem.Swap(&err) == nil
 	s.wake()
 	return first
+}
+
+// recovered removes the error that Health returns.
+func (s *Store) recovered() {
+	if !s.stopped.Load() && s.problem.Swap(nil) != nil {
+		s.o.Logger.Info("the history goes on")
+	}
+	s.wake()
 }
 
 func (s *Store) wait(ctx context.Context) {
@@ -225,31 +304,6 @@ func (s *Store) Health() error {
 	return nil
 }
 
-// use makes g the current generation.
-func (s *Store) use(g *generation) {
-	s.current = g
-	s.mu.Lock()
-	s.open = append(s.open, g)
-	s.mu.Unlock()
-}
-
-// startAgain removes the files, so that all is made again from the log.
-func (s *Store) startAgain() error {
-	g, err := start(s.o.Dir, s.o.Start)
-	if err != nil {
-		return err
-	}
-	s.use(g)
-	s.publish()
-	return nil
-}
-
-// publish makes all changes up to the last complete batch visible to readers.
-func (s *Store) publish() {
-	s.view.Store(s.current.view(s.current.changes))
-	s.wake()
-}
-
 // wake wakes those who wait for a change of the view or of the health.
 func (s *Store) wake() {
 	s.mu.Lock()
@@ -258,104 +312,17 @@ func (s *Store) wake() {
 	s.mu.Unlock()
 }
 
-// fold adds the changes of batches, except those that it has already. It may be retried after an error.
-func (s *Store) fold(ctx context.Context, batches []*eventlog.Batch) error {
-	defer s.publish()
-	s.asked = true
-	for _, b := range batches {
-		if b.Last() <= s.current.head.Revision { // done before the error
-			continue
-		}
-		s.followed, s.current.folding = true, b.Hash
-		at := s.current.changes
-		for e, i := range eachChange(b.Events) {
-			if at++; at <= s.current.last {
-				continue
-			}
-			if err := s.add(ctx, e, i); err != nil {
-				return err
-			}
-		}
-		s.current.head, s.current.changes = b.Head(), at
+// look returns the state that a query reads. Until the log has confirmed the index, it is empty.
+func (s *Store) look() *view {
+	if x := s.visible.Load(); x != nil {
+		return x.view.Load()
 	}
-	return nil
-}
-
-// add makes change i of an event the newest one.
-func (s *Store) add(ctx context.Context, e *eventlog.Event, i int) error {
-	g := s.current
-	revision := e.Revision + uint64(i)
-	if full := len(g.tail.data) >= blockBytes; full || len(g.tail.starts) > 0 && !g.continues(revision) {
-		if err := g.flush(); err != nil {
-			return err
-		}
-	}
-	if g.last == maxChanges {
-		return fmt.Errorf("more than %d changes", maxChanges)
-	}
-	added, err := s.entry(ctx, e, i)
-	if err != nil {
-		return err
-	}
-	tail := g.tail
-	if err := tail.add(e, i); err != nil {
-		return err
-	}
-	if !g.index.add(g.last+1, added) {
-		return fmt.Errorf("revision %d follows no newest version", revision)
-	}
-	g.tail = tail
-	g.last++
-	g.runs = follow(g.runs, g.last, revision)
-	if started := e.Meta.GetEpochStarted(); started != nil {
-		g.epochs = append(slices.Clip(g.epochs), Epoch{started.GetLostFrom(), started.GetNext()})
-	}
-	if e.Meta.GetClockSet() != nil {
-		g.clocks = append(slices.Clip(g.clocks), eventlog.ClockSet{Revision: revision, Time: e.Time})
-	}
-	return nil
-}
-
-// entry returns the entry of change i of an event, linked to the previous version.
-func (s *Store) entry(ctx context.Context, e *eventlog.Event, i int) (entry, error) {
-	object, previous := about(e.Meta, i)
-	added := entry{}
-	if deletes(e.Meta) {
-		added.bits |= deleted
-	}
-	if object == nil {
-		added.bits |= noObject
-		return added, nil
-	}
-	p := s.current.prints.object(resourceOf(object), object.GetNamespace(), object.GetName())
-	added.bits |= p.resource
-	added.space, added.name = p.space, p.name
-	if previous != 0 {
-		for c := range s.current.candidates(p) {
-			if revisionOf(s.current.runs, c) == previous {
-				added.prev = c
-				return added, nil
-			}
-		}
-	}
-	// A new object: there may have been a deleted one of the same name.
-	for c := range s.current.candidates(p) {
-		r := reader{s: s, ctx: ctx, view: s.current.view(s.current.last)}
-		earlier, err := r.object(c)
-		if err != nil {
-			return entry{}, err
-		}
-		if samePlace(earlier, object) {
-			added.prev = c
-			break
-		}
-	}
-	return added, nil
+	return &view{head: s.o.Start, oldest: 1}
 }
 
 // Revision returns the revision up to which the store has the history. Before a query about a later one,
 // call [Store.Wait].
-func (s *Store) Revision() uint64 { return s.view.Load().head.Revision }
+func (s *Store) Revision() uint64 { return s.look().head.Revision }
 
 // ErrBehind reports that the store has not reached a revision of the log, and will not soon. The error
 // says why.

@@ -1,234 +1,359 @@
 package history
 
 import (
-	"crypto/sha256"
+	"context"
 	"encoding/binary"
-	"iter"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"sync"
 	"sync/atomic"
+	"syscall"
+	"time"
 
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/sstable/block"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/eventlog"
 )
 
-// seq numbers the changes of a log from 1 on; 0 is none. Unlike revisions they have no gaps.
-type seq = uint32
-
-// entry is the part of a change that is in memory. All fields but next are set before a reader can see the
-// entry, and never change.
-type entry struct {
-	// prev is the previous version of the same name, even if that was deleted in between; jump is an
-	// older one. The jumps form a skew-binary number system, so that any version is found in O(log n)
-	// (Myers, Applicative random-access stacks, 1983).
-	prev, jump seq
-	// next is the next version; it is read and written atomically.
-	next seq
-	// Fingerprints of the object's namespace and name.
-	space, name uint32
-	// From the lowest bit on: the flags below, the rank of jump, and the fingerprint of the resource.
-	bits uint32
-}
-
+// Memory of the index. It does not depend on how much there is.
 const (
-	deleted  = 1 << iota // flag: the object was deleted
-	noObject             // flag: the change is about no object
-
-	rankShift     = 2
-	rankMask      = 31 << rankShift
-	resourceMask  = 1<<32 - 1<<8
-	entrySize     = 16 // on disk: prev, space, name, bits without rank
-	maxChanges    = ^seq(0) - 1
-	smallestTable = 1 << 10
-	fullFifths    = 4 // a table grows when four fifths of it are in use
+	blockCacheBytes = 8 << 20
+	fileCacheFiles  = 128
 )
 
-func (e *entry) rank() uint32 { return e.bits & rankMask >> rankShift }
+// memtableBytes is how many bytes of keys gather in memory before they are written to a file. Up to
+// memtables of them wait to be written.
+var memtableBytes uint64 = 4 << 20 // tests write more often
 
-func (e *entry) after() seq { return atomic.LoadUint32(&e.next) }
+const memtables = 3
 
-func (e *entry) append(to []byte) []byte {
-	to = binary.LittleEndian.AppendUint32(to, e.prev)
-	to = binary.LittleEndian.AppendUint32(to, e.space)
-	to = binary.LittleEndian.AppendUint32(to, e.name)
-	return binary.LittleEndian.AppendUint32(to, e.bits&^rankMask)
-}
-
-func decodeEntry(b []byte) entry {
-	u := binary.LittleEndian.Uint32
-	return entry{prev: u(b), space: u(b[4:]), name: u(b[8:]), bits: u(b[12:]) &^ rankMask}
-}
-
-// fingerprint is a hash of an object's resource, namespace and name. Different objects may have the same:
-// it finds candidates, and their records decide.
-type fingerprint struct{ resource, space, name uint32 }
-
-// printer makes fingerprints. They depend on the log's id, so that clients cannot choose names that
-// collide.
-type printer struct{ log eventlog.ID }
-
-func (p printer) hash(s string) uint32 {
-	var room [128]byte
-	sum := sha256.Sum256(append(append(room[:0], p.log[:]...), s...))
-	return binary.LittleEndian.Uint32(sum[:])
-}
-
-func (p printer) resource(r schema.GroupResource) uint32 {
-	return p.hash(r.Resource+"/"+r.Group) & resourceMask
-}
-
-func (p printer) object(r schema.GroupResource, namespace, name string) fingerprint {
-	return fingerprint{p.resource(r), p.hash(namespace), p.hash(name)}
-}
-
-func (e *entry) fingerprint() fingerprint { return fingerprint{e.bits & resourceMask, e.space, e.name} }
-
-func (p fingerprint) hash() uint64 {
-	h := (uint64(p.space)<<32 | uint64(p.name)) ^ uint64(p.resource)*0x9e3779b97f4a7c15
-	h ^= h >> 32
-	h *= 0xd6e8feb86659fd93
-	return h ^ h>>32
-}
-
-// column is an array that grows without moving its items. One goroutine appends; readers may read the
-// items whose number was published to them.
-type column[T any] struct {
-	chunks atomic.Pointer[[]*[chunkSize]T]
-}
-
-const chunkSize = 4 << 10
-
-func (c *column[T]) get(i uint32) *T {
-	return &(*c.chunks.Load())[i/chunkSize][i%chunkSize]
-}
-
-// place returns where the writer stores item i. i is at most the number of items.
-func (c *column[T]) place(i uint32) *T {
-	var chunks []*[chunkSize]T
-	if p := c.chunks.Load(); p != nil {
-		chunks = *p
-	}
-	if int(i/chunkSize) == len(chunks) {
-		chunks = append(chunks, new([chunkSize]T)) // behind what any reader uses
-		c.chunks.Store(&chunks)
-	}
-	return &chunks[i/chunkSize][i%chunkSize]
-}
-
-// index finds changes. One goroutine adds; readers need no lock.
+// index is one copy of the index on disk, and what the fold knows of it. Making it again from the log makes
+// another index. One goroutine writes; readers hold a view.
 type index struct {
-	entries column[entry]
-	// table has the seq of the newest change of every name. It uses open addressing, by the hash of the
-	// fingerprint in that change's entry.
-	table atomic.Pointer[[]seq]
-	names int
+	dir  string
+	db   *pebble.DB
+	lock *pebble.Lock
+	disk *disk
+
+	// damaged is canceled with the reason when the files turn out to be damaged.
+	damaged context.Context
+	damage  context.CancelCauseFunc
+
+	using  sync.RWMutex // held for reading while an iterator is open
+	closed bool
+	ending sync.Once
+
+	view     atomic.Pointer[view] // the newest state that is in the index
+	updating sync.Mutex           // held while view is replaced
 }
 
-func newIndex() *index {
-	x := &index{}
-	table := make([]seq, smallestTable)
-	x.table.Store(&table)
-	*x.entries.place(0) = entry{bits: noObject}
-	return x
+// view is what there is one of in a state of the index. It is immutable.
+type view struct {
+	*index
+	head      eventlog.Head
+	oldest    uint64 // the oldest revision that is kept
+	epochs    []Epoch
+	clocks    eventlog.ClockSets
+	resources map[schema.GroupResource]resource
 }
 
-func (x *index) get(s seq) *entry { return x.entries.get(s) }
+// resource is the number of a resource in the keys, and its floors.
+type resource struct {
+	number uint64
+	floors Floors
+}
 
-// candidates yields the newest change of each name with a fingerprint.
-func (x *index) candidates(p fingerprint) iter.Seq[seq] {
-	return func(yield func(seq) bool) {
-		table := *x.table.Load()
-		for i := p.hash(); ; i++ {
-			s := atomic.LoadUint32(&table[i%uint64(len(table))])
-			if s == 0 || x.get(s).fingerprint() == p && !yield(s) {
-				return
+// errUnusable reports that the files cannot be used, and that others should be made from the log.
+var errUnusable = errors.New("the content of the folder cannot be used")
+
+// errGone reports that the index is being made again.
+var errGone = fmt.Errorf("%w: its files are being made again from the log; try again", ErrBehind)
+
+// open opens the index in a folder, or makes an empty one that begins at a position. The error wraps
+// errUnusable if what is there cannot be used; the caller may then call removeAll, and open again. Other errors
+// are those of the file system.
+func open(dir string, begin eventlog.Head, logger *slog.Logger, changed func(error)) (_ *index, err error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	x := &index{dir: dir, disk: newDisk(changed)}
+	x.damaged, x.damage = context.WithCancelCause(context.Background())
+	if x.lock, err = pebble.LockDirectory(dir, x.disk.FS); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, x.close())
+		}
+	}()
+	for _, old := range []string{"cursor", "records"} { // of the first format, which was not Pebble's
+		if _, err := os.Stat(filepath.Join(dir, old)); err == nil {
+			return nil, fmt.Errorf("%w: it is of another version", errUnusable)
+		}
+	}
+	if x.db, err = pebble.Open(dir, x.options(logger)); err != nil {
+		if errno := syscall.Errno(0); errors.As(err, &errno) && errno != syscall.ENOENT {
+			return nil, err
+		}
+		return nil, fmt.Errorf("%w: %w", errUnusable, err)
+	}
+	if err := x.load(begin); err != nil {
+		return nil, fmt.Errorf("%w: %w", errUnusable, err)
+	}
+	return x, nil
+}
+
+// options returns Pebble's. There is no write-ahead log: the log of events is one. After a crash the index
+// has a prefix of what was written, and its cursor says which.
+func (x *index) options(logger *slog.Logger) *pebble.Options {
+	o := &pebble.Options{
+		FS: x.disk, Lock: x.lock,
+		DisableWAL:                  true,
+		FormatMajorVersion:          pebble.FormatTableFormatV6,
+		CacheSize:                   blockCacheBytes,
+		MaxOpenFiles:                fileCacheFiles,
+		MemTableSize:                memtableBytes,
+		MemTableStopWritesThreshold: memtables,
+		L0StopWritesThreshold:       1000, // the fold stops by itself when writes fail, see [disk]
+		MaxManifestFileSize:         4 << 20,
+		DisableTableStats:           true,
+		Logger:                      quiet{logger},
+		EventListener: &pebble.EventListener{
+			BackgroundError: x.damage, // writes are tried again by the disk, so it is a read that failed
+			DataCorruption:  func(info pebble.DataCorruptionInfo) { x.damage(info.Details) },
+		},
+	}
+	o.Experimental.FileCacheShards = 1
+	o.ApplyCompressionSettings(func() pebble.DBCompressionSettings {
+		return pebble.UniformDBCompressionSettings(block.FastestCompression)
+	})
+	return o
+}
+
+// quiet is Pebble's logger. Fatalf returns, and Pebble then returns an error to its caller.
+type quiet struct{ *slog.Logger }
+
+func (q quiet) Infof(format string, args ...any)  { q.Debug("pebble: " + fmt.Sprintf(format, args...)) }
+func (q quiet) Errorf(format string, args ...any) { q.Debug("pebble: " + fmt.Sprintf(format, args...)) }
+func (q quiet) Fatalf(format string, args ...any) { q.Error("pebble: " + fmt.Sprintf(format, args...)) }
+
+// load reads the view, or writes that of an empty index.
+func (x *index) load(begin eventlog.Head) error {
+	found, err := x.get(formatName)
+	if err != nil {
+		return err
+	}
+	if found == nil {
+		empty := x.db.NewBatch()
+		v := &view{index: x, head: begin, oldest: begin.Revision + 1, resources: map[schema.GroupResource]resource{}}
+		err := errors.Join(empty.Set(formatName, []byte{format}, nil), empty.Set(cursorName, v.head.Encode(), nil), empty.Set(oldestName, appendRevision(nil, v.oldest), nil))
+		x.view.Store(v)
+		return errors.Join(err, x.db.Apply(empty, pebble.NoSync))
+	}
+	if len(found) != 1 || found[0] != format {
+		return errors.New("it is of another version")
+	}
+	v := &view{index: x, resources: map[schema.GroupResource]resource{}}
+	x.view.Store(v)
+	cursor, err := x.get(cursorName)
+	if err != nil {
+		return err
+	}
+	if v.head, err = eventlog.DecodeHead(cursor); err != nil {
+		return err
+	}
+	if v.head.Log != begin.Log {
+		return fmt.Errorf("it is of log %s, this one is %s", v.head.Log, begin.Log)
+	}
+	oldest, err := x.get(oldestName)
+	if err != nil || len(oldest) != 8 {
+		return errors.Join(errDamaged, err)
+	}
+	v.oldest = binary.BigEndian.Uint64(oldest)
+	for name, to := range map[*[]byte]any{&epochsName: &v.epochs, &clocksName: &v.clocks} {
+		if text, err := x.get(*name); err != nil {
+			return err
+		} else if text != nil && json.Unmarshal(text, to) != nil {
+			return errDamaged
+		}
+	}
+	return x.loadResources(v)
+}
+
+func (x *index) loadResources(v *view) error {
+	return x.read(within([]byte{resourceKey}), func(it *pebble.Iterator) error {
+		for it.First(); it.Valid(); it.Next() {
+			r, err := parseResource(it.Key())
+			if err != nil {
+				return err
 			}
+			number, size := binary.Uvarint(it.Value())
+			if size <= 0 {
+				return errDamaged
+			}
+			info := resource{number: number}
+			floors, err := x.get(keyOfFloor(number))
+			if err != nil || floors != nil && len(floors) != 16 {
+				return errors.Join(errDamaged, err)
+			}
+			if floors != nil {
+				info.floors = Floors{Contents: binary.BigEndian.Uint64(floors), Changes: binary.BigEndian.Uint64(floors[8:])}
+			}
+			v.resources[r] = info
 		}
+		return nil
+	})
+}
+
+// get returns a copy of a value; nil if there is none.
+func (x *index) get(key []byte) ([]byte, error) {
+	value, closer, err := x.db.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer closer.Close()
+	return append([]byte{}, value...), nil
+}
+
+// read calls do with an iterator, which sees one state of the index. If that cannot be read, the index
+// is damaged: Run makes it again, and the caller gets errGone.
+func (x *index) read(o *pebble.IterOptions, do func(*pebble.Iterator) error) error {
+	x.using.RLock()
+	defer x.using.RUnlock()
+	if x.closed {
+		return errGone
+	}
+	it, err := x.db.NewIter(o)
+	if err != nil {
+		return x.bad(err)
+	}
+	err = do(it)
+	if read := errors.Join(it.Error(), it.Close()); read != nil || errors.Is(err, errDamaged) {
+		return x.bad(errors.Join(read, err))
+	}
+	return err
+}
+
+// bad notes that the index is damaged.
+func (x *index) bad(reason error) error {
+	x.damage(reason)
+	return errGone
+}
+
+// update replaces the view by a copy that change has changed.
+func (x *index) update(change func(*view)) {
+	x.updating.Lock()
+	defer x.updating.Unlock()
+	v := *x.view.Load()
+	change(&v)
+	x.view.Store(&v)
+}
+
+// set sets what is known of a resource. The view must be a copy.
+func (v *view) set(r schema.GroupResource, info resource) {
+	v.resources = maps.Clone(v.resources)
+	v.resources[r] = info
+}
+
+// flush makes durable what has been written so far. It waits for a full disk.
+func (x *index) flush(ctx context.Context) error {
+	x.using.RLock()
+	defer x.using.RUnlock()
+	if x.closed {
+		return errGone
+	}
+	flushed, err := x.db.AsyncFlush()
+	if err != nil {
+		return x.bad(err)
+	}
+	select {
+	case <-flushed:
+		return nil
+	case <-x.damaged.Done():
+		return errGone
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }
 
-// add stores e, whose prev is set, as the entry of s. It reports whether prev was the newest change of its
-// name; if not, it adds nothing.
-func (x *index) add(s seq, e entry) bool {
-	if e.bits&noObject != 0 {
-		*x.entries.place(s) = e
-		return true
-	}
-	slot, ok := x.slot(e.fingerprint(), e.prev)
-	if !ok {
-		return false
-	}
-	e.jump = s // the oldest version jumps to itself
-	if e.prev != 0 {
-		before := x.get(e.prev)
-		e.jump = e.prev
-		rank := uint32(1)
-		if further := x.get(before.jump); before.rank() == further.rank() {
-			e.jump, rank = further.jump, before.rank()+1
+// save begins to make durable what has been written, unless writes are failing.
+func (x *index) save() {
+	x.using.RLock()
+	defer x.using.RUnlock()
+	select {
+	case <-x.disk.working():
+		if !x.closed {
+			_, _ = x.db.AsyncFlush() // if it fails, BackgroundError is told
 		}
-		e.bits |= rank << rankShift
-	}
-	*x.entries.place(s) = e
-	if e.prev != 0 {
-		atomic.StoreUint32(&x.get(e.prev).next, s)
-	}
-	atomic.StoreUint32(slot, s)
-	return true
-}
-
-// slot returns the slot of the table that contains prev, or an empty one if prev is 0.
-func (x *index) slot(p fingerprint, prev seq) (*seq, bool) {
-	table := *x.table.Load()
-	if prev == 0 {
-		if x.names++; 5*x.names > fullFifths*len(table) {
-			table = x.grow(table)
-		}
-	}
-	for i := p.hash(); ; i++ {
-		slot := &table[i%uint64(len(table))]
-		if *slot == prev {
-			return slot, true
-		}
-		if *slot == 0 {
-			return nil, false
-		}
+	default:
 	}
 }
 
-func (x *index) grow(old []seq) []seq {
-	table := make([]seq, 2*len(old))
-	for _, s := range old {
-		if s == 0 {
-			continue
-		}
-		i := x.get(s).fingerprint().hash()
-		for table[i%uint64(len(table))] != 0 {
-			i++
-		}
-		table[i%uint64(len(table))] = s
+// settle makes durable what has been written, unless writes are failing.
+func (x *index) settle() error {
+	x.using.RLock()
+	defer x.using.RUnlock()
+	if x.closed {
+		return nil
 	}
-	x.table.Store(&table)
-	return table
-}
-
-// upTo returns the newest version that is not after upto, of the name whose newest version is s; 0 if
-// there is none.
-func (x *index) upTo(s, upto seq) seq {
-	for s > upto {
-		e := x.get(s)
-		switch {
-		case e.prev == 0:
-			return 0
-		case e.jump > upto:
-			s = e.jump
+	flushed, err := x.db.AsyncFlush()
+	if err != nil {
+		return err
+	}
+	for {
+		select {
+		case <-flushed:
+			return nil
+		case <-x.damaged.Done():
+			return context.Cause(x.damaged)
+		case <-time.After(pause):
+		}
+		select {
+		case <-x.disk.working():
 		default:
-			s = e.prev
+			return errors.New("the disk cannot be written to")
 		}
 	}
-	return s
 }
 
-// alive reports whether e, a version up to upto, is an object's state at upto: it is not a deletion, and
-// the next version is later.
-func (e *entry) alive(upto seq) bool {
-	next := e.after()
-	return e.bits&(deleted|noObject) == 0 && (next == 0 || next > upto)
+// close closes the index when no reader uses it. What has not been flushed is lost.
+func (x *index) close() (err error) {
+	x.ending.Do(x.disk.end)
+	x.using.Lock()
+	defer x.using.Unlock()
+	if x.closed {
+		return nil
+	}
+	x.closed = true
+	if x.db != nil {
+		err = x.db.Close()
+	}
+	if x.lock != nil {
+		err = errors.Join(err, x.lock.Close())
+	}
+	return err
+}
+
+// removeAll removes the files of an index that is closed.
+func removeAll(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, e := range entries {
+		if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
 }

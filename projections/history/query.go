@@ -2,46 +2,53 @@ package history
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
+	"fmt"
 	"iter"
+	"math"
+	"slices"
 	"sort"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"stele.dev/stele/eventlog/logpb"
+	"stele.dev/stele/eventlog"
 )
 
 // ErrNone reports a time or revision before the first event.
 var ErrNone = errors.New("history: nothing had happened yet")
 
-func (s *Store) reader(ctx context.Context) *reader {
-	return &reader{s: s, ctx: ctx, view: s.view.Load()}
-}
+// ErrForgotten reports a revision that is not kept any more: see [Store.Oldest] and [Store.OldestOf].
+var ErrForgotten = errors.New("history: that revision is not kept any more")
+
+func forgotten(revision uint64) error { return fmt.Errorf("%w: %d", ErrForgotten, revision) }
 
 // Get returns an object's last change up to a revision, which may be a deletion; nil if there is none.
 func (s *Store) Get(ctx context.Context, r schema.GroupResource, namespace, name string, at uint64) (*Change, error) {
-	for c, err := range s.Versions(ctx, r, namespace, name, at) {
-		return c, err
+	v := s.look()
+	versions, err := v.versions(Filter{r, namespace, name}, 0, at, 1)
+	// The version before the oldest change is kept, too. It may have been forgotten while it was read.
+	if now := s.look(); err == nil && at+1 < max(now.oldest, now.resources[r].floors.Changes) {
+		err = forgotten(at)
 	}
-	return nil, nil
+	if err != nil || len(versions) == 0 {
+		return nil, err
+	}
+	return s.change(ctx, v, versions[0], nil)
 }
 
 // Versions yields the changes of all objects that ever had a name, from a revision on backwards, the
 // newest first. It ends with an error if there is one.
 func (s *Store) Versions(ctx context.Context, r schema.GroupResource, namespace, name string, from uint64) iter.Seq2[*Change, error] {
 	return func(yield func(*Change, error) bool) {
-		reader := s.reader(ctx)
-		upto := reader.upTo(from)
-		reader.changes(func(yield func(seq) bool) {
-			for newest := range reader.candidates(reader.prints.object(r, namespace, name)) {
-				for at := reader.index.upTo(newest, upto); at != 0; at = reader.get(at).prev {
-					if !yield(at) {
-						return
-					}
-				}
+		v := s.look()
+		s.changes(ctx, v, false, func(n int) (revisions []uint64, err error) {
+			revisions, err = v.versions(Filter{r, namespace, name}, 0, from, n)
+			if len(revisions) > 0 {
+				from = revisions[len(revisions)-1] - 1
 			}
-		}, func(o *logpb.Object) bool {
-			return resourceOf(o) == r && o.GetNamespace() == namespace && o.GetName() == name
+			return revisions, err
 		}, yield)
 	}
 }
@@ -50,17 +57,16 @@ func (s *Store) Versions(ctx context.Context, r schema.GroupResource, namespace,
 // of these changes. A namespace of "" means all. It ends with an error if there is one.
 func (s *Store) List(ctx context.Context, r schema.GroupResource, namespace string, at uint64) iter.Seq2[*Change, error] {
 	return func(yield func(*Change, error) bool) {
-		reader := s.reader(ctx)
-		upto := reader.upTo(at)
-		f := Filter{Resource: r, Namespace: namespace}
-		want := reader.sieve(f)
-		reader.changes(func(yield func(seq) bool) {
-			for at := seq(1); at <= upto; at++ {
-				if e := reader.get(at); want.passes(e) && e.alive(upto) && !yield(at) {
-					return
-				}
+		v := s.look()
+		at = min(at, v.head.Revision)
+		s.changes(ctx, v, false, func(int) ([]uint64, error) {
+			all, err := v.living(r, namespace, at)
+			if now := s.look(); err == nil && at > 0 && at < now.oldestOf(r) { // perhaps while it was read
+				err = forgotten(at)
 			}
-		}, f.matches, yield)
+			at = 0
+			return all, err
+		}, yield)
 	}
 }
 
@@ -72,135 +78,287 @@ type Filter struct {
 	Namespace, Name string
 }
 
-func (f *Filter) matches(o *logpb.Object) bool {
-	if *f == (Filter{}) {
-		return true
-	}
-	return o != nil && (f.Resource.Empty() || resourceOf(o) == f.Resource) &&
-		(f.Namespace == "" || f.Namespace == o.GetNamespace()) && (f.Name == "" || f.Name == o.GetName())
-}
-
-// sieve is a Filter on fingerprints: an entry that does not pass does not match the Filter.
-type sieve struct{ want, mask entry }
-
-func (v *view) sieve(f Filter) (s sieve) {
-	p := v.prints.object(f.Resource, f.Namespace, f.Name)
-	if !f.Resource.Empty() {
-		s.want.bits, s.mask.bits = p.resource, resourceMask
-	}
-	if f.Namespace != "" {
-		s.want.space, s.mask.space = p.space, ^uint32(0)
-	}
-	if f.Name != "" {
-		s.want.name, s.mask.name = p.name, ^uint32(0)
-	}
-	if f != (Filter{}) {
-		s.mask.bits |= noObject
-	}
-	return s
-}
-
-func (s *sieve) passes(e *entry) bool {
-	return e.bits&s.mask.bits == s.want.bits && e.space&s.mask.space == s.want.space && e.name&s.mask.name == s.want.name
-}
-
 // After yields the changes after a revision, up to and including upto, the oldest first. It ends with an
-// error if there is one.
+// error if there is one. It leaves out changes that were forgotten.
 func (s *Store) After(ctx context.Context, f Filter, after, upto uint64) iter.Seq2[*Change, error] {
 	return func(yield func(*Change, error) bool) {
-		reader := s.reader(ctx)
-		want := reader.sieve(f)
-		first, last := reader.upTo(after)+1, reader.upTo(upto)
-		reader.changes(func(yield func(seq) bool) {
-			for at := first; at <= last; at++ {
-				if want.passes(reader.get(at)) && !yield(at) {
-					return
-				}
-			}
-		}, f.matches, yield)
+		v := s.look()
+		upto = min(upto, v.head.Revision)
+		s.changes(ctx, v, f == (Filter{}), v.pick(f, true, &after, &upto), yield)
 	}
 }
 
 // Before yields the changes up to and including a revision, the newest first. It ends with an error if
-// there is one.
+// there is one. It leaves out changes that were forgotten.
 func (s *Store) Before(ctx context.Context, f Filter, from uint64) iter.Seq2[*Change, error] {
 	return func(yield func(*Change, error) bool) {
-		reader := s.reader(ctx)
-		want := reader.sieve(f)
-		reader.changes(func(yield func(seq) bool) {
-			for at := reader.upTo(from); at > 0; at-- {
-				if want.passes(reader.get(at)) && !yield(at) {
-					return
-				}
-			}
-		}, f.matches, yield)
+		v := s.look()
+		after := uint64(0)
+		from = min(from, v.head.Revision)
+		s.changes(ctx, v, f == (Filter{}), v.pick(f, false, &after, &from), yield)
 	}
 }
 
 // At returns the change of a revision; nil if there is none, as in the gap before an epoch.
 func (s *Store) At(ctx context.Context, revision uint64) (*Change, error) {
-	reader := s.reader(ctx)
-	if at, ok := reader.seq(revision); ok {
-		return reader.change(at)
+	v := s.look()
+	if _, lost := v.lost(revision); lost || revision == 0 || revision > v.head.Revision {
+		return nil, nil
 	}
-	return nil, nil
+	c, err := s.change(ctx, v, revision, nil)
+	if errors.Is(err, ErrForgotten) {
+		return nil, nil
+	}
+	return c, err
 }
 
 // Time returns the log time of the last change up to a revision, or [ErrNone] if there is none.
 func (s *Store) Time(ctx context.Context, revision uint64) (time.Time, error) {
-	reader := s.reader(ctx)
-	at := reader.upTo(revision)
-	if at == 0 {
+	v := s.look()
+	revision = min(revision, v.head.Revision)
+	if gap, lost := v.lost(revision); lost {
+		revision = gap.LostFrom - 1
+	}
+	if revision < v.oldest {
 		return time.Time{}, ErrNone
 	}
-	record, err := reader.record(at)
-	return reader.time(at, record.time), err
+	e, err := s.contents.event(ctx, revision)
+	if err != nil {
+		return time.Time{}, err
+	}
+	if e != nil {
+		return v.clocks.Time(revision, e.Time), nil
+	}
+	batches, err := s.o.Log.Back(ctx, revision, 1) // the event is not kept: the one before
+	if err != nil || len(batches) == 0 {
+		return time.Time{}, errors.Join(ErrNone, err)
+	}
+	return v.clocks.Time(batches[0].First, batches[0].Time), nil
 }
 
 // RevisionAt returns the last revision whose log time is not after t, among those that the store has;
 // [ErrNone] if there is none.
 func (s *Store) RevisionAt(ctx context.Context, t time.Time) (uint64, error) {
-	reader := s.reader(ctx)
-	var err error
-	later := func(at seq) bool {
-		if err != nil {
-			return true
+	v := s.look()
+	from, to, err := v.around(t)
+	if err != nil {
+		return 0, err
+	}
+	last, err := eventlog.LastBefore(ctx, s.o.Log, v.clocks, from, to, t.Add(1))
+	if err == nil && last == 0 {
+		err = ErrNone
+	}
+	return last, err
+}
+
+// around returns the first and the last revision between which a time is, by the time index.
+func (v *view) around(t time.Time) (from, to uint64, err error) {
+	if v.head.Revision < v.oldest {
+		return 0, 0, ErrNone
+	}
+	from, to = v.oldest, v.head.Revision
+	return from, to, v.read(within([]byte{timeKey}), func(it *pebble.Iterator) error {
+		sample := func(upTo uint64) (revision uint64, later bool) { // the newest sample up to a revision, and whether it is after t
+			if !it.SeekLT(keyOfTime(upTo+1)) || len(it.Value()) != 8 {
+				return 0, false
+			}
+			revision = revisionOf(it.Key())
+			at := time.Unix(0, int64(binary.BigEndian.Uint64(it.Value())))
+			return revision, v.clocks.Time(revision, at).After(t)
 		}
-		var r record
-		r, err = reader.record(at)
-		return err != nil || reader.time(at, r.time).After(t)
-	}
-	// Search for the block first, so that few blocks are read.
-	number := sort.Search(int(reader.view.blocks)+1, func(i int) bool {
-		first := reader.generation.blocks.get(uint32(i)).first
-		return first > reader.last || later(first)
-	}) - 1
-	if err != nil {
-		return 0, err
-	}
-	if number < 0 {
-		return 0, ErrNone
-	}
-	first, beyond := reader.generation.blocks.get(uint32(number)).first, reader.last+1
-	if number < int(reader.view.blocks) {
-		beyond = min(beyond, reader.generation.blocks.get(uint32(number)+1).first)
-	}
-	n := sort.Search(int(beyond-first), func(i int) bool { return later(first + seq(i)) })
-	if err != nil {
-		return 0, err
-	}
-	return reader.revision(first + seq(n) - 1), nil
+		n := sort.Search(int(to-from)+1, func(i int) bool {
+			_, later := sample(from + uint64(i))
+			return later
+		})
+		to = min(to, from+uint64(n)) // the sample there is the first that is later
+		if n > 0 {
+			first, _ := sample(from + uint64(n) - 1)
+			from = max(from, first)
+		}
+		return nil
+	})
 }
 
 // Oldest returns the oldest revision that queries may ask for.
-func (s *Store) Oldest() uint64 { return 1 }
+func (s *Store) Oldest() uint64 { return s.look().oldest }
+
+// OldestOf returns the oldest revision at which objects of a resource can be read.
+func (s *Store) OldestOf(r schema.GroupResource) uint64 { return s.look().oldestOf(r) }
+
+func (v *view) oldestOf(r schema.GroupResource) uint64 {
+	return max(v.oldest, v.resources[r].floors.Contents)
+}
 
 // Lost reports whether a revision was lost by a restore, and in which gap it lies.
-func (s *Store) Lost(revision uint64) (Epoch, bool) {
-	for _, e := range s.view.Load().epochs {
+func (s *Store) Lost(revision uint64) (Epoch, bool) { return s.look().lost(revision) }
+
+func (v *view) lost(revision uint64) (Epoch, bool) {
+	for _, e := range v.epochs {
 		if revision >= e.LostFrom && revision < e.Next {
 			return e, true
 		}
 	}
 	return Epoch{}, false
+}
+
+// Next returns the revision that superseded a version of an object: that of the next change of the same name;
+// 0 if there is none.
+func (s *Store) Next(_ context.Context, r schema.GroupResource, namespace, name string, revision uint64) (next uint64, err error) {
+	v := s.look()
+	info, found := v.resources[r]
+	if !found {
+		return 0, nil
+	}
+	prefix := appendVersions(nil, info.number, name, namespace)
+	return next, v.read(within(prefix), func(it *pebble.Iterator) error {
+		if it.SeekLT(appendRevision(prefix, ^revision)) {
+			next = revisionOfVersion(it.Key())
+		}
+		return nil
+	})
+}
+
+// living returns the revisions of the objects of a resource that existed at a revision.
+func (v *view) living(r schema.GroupResource, namespace string, at uint64) (all []uint64, err error) {
+	info, found := v.resources[r]
+	if !found {
+		return nil, nil
+	}
+	return all, v.read(nil, func(it *pebble.Iterator) error {
+		all, err = living(it, appendScope(nil, info.number, namespace), at, nil)
+		return err
+	})
+}
+
+// versions returns the revisions of up to n versions of one object, after a revision and up to another, the
+// newest first.
+func (v *view) versions(f Filter, after, upto uint64, n int) (revisions []uint64, err error) {
+	info, found := v.resources[f.Resource]
+	if upto = min(upto, v.head.Revision); !found || upto <= after {
+		return nil, nil
+	}
+	prefix := appendVersions(nil, info.number, f.Name, f.Namespace)
+	return revisions, v.read(within(prefix), func(it *pebble.Iterator) error {
+		for more := it.SeekGE(appendRevision(prefix, ^upto)); more && len(revisions) < n; more = it.Next() {
+			revision := revisionOfVersion(it.Key())
+			if revision <= after {
+				break
+			}
+			revisions = append(revisions, revision)
+		}
+		return nil
+	})
+}
+
+// pick returns a function that returns the revisions of the next n changes or more that match a filter, after
+// a revision and up to another, and none at the end. They ascend, or descend.
+func (v *view) pick(f Filter, ascending bool, after, upto *uint64) func(n int) ([]uint64, error) {
+	if f.Name != "" {
+		return func(int) ([]uint64, error) {
+			all, err := v.named(f, *after, *upto)
+			if !ascending {
+				slices.Reverse(all)
+			}
+			*upto = 0
+			return all, err
+		}
+	}
+	return func(n int) (revisions []uint64, err error) {
+		if *upto <= *after {
+			return nil, nil
+		}
+		if f == (Filter{}) {
+			revisions = v.all(ascending, *after, *upto, n)
+		} else if revisions, err = v.scoped(f, ascending, *after, *upto, n); err != nil {
+			return nil, err
+		}
+		if len(revisions) > 0 && ascending {
+			*after = revisions[len(revisions)-1]
+		} else if len(revisions) > 0 {
+			*upto = revisions[len(revisions)-1] - 1
+		}
+		return revisions, nil
+	}
+}
+
+// all returns the next n revisions that the log has or had.
+func (v *view) all(ascending bool, after, upto uint64, n int) (revisions []uint64) {
+	after = max(after, v.oldest-1)
+	for ; n > 0 && after < upto; n-- {
+		at := upto
+		if ascending {
+			at = after + 1
+		}
+		if gap, lost := v.lost(at); lost && ascending {
+			at = gap.Next
+		} else if lost {
+			at = gap.LostFrom - 1
+		}
+		if at <= after || at > upto {
+			break
+		}
+		revisions = append(revisions, at)
+		if ascending {
+			after = at
+		} else {
+			upto = at - 1
+		}
+	}
+	return revisions
+}
+
+// scoped returns the revisions of the next n changes of a resource, of a namespace, or of both.
+func (v *view) scoped(f Filter, ascending bool, after, upto uint64, n int) (revisions []uint64, err error) {
+	in := v.resources
+	if info, found := v.resources[f.Resource]; found {
+		in = map[schema.GroupResource]resource{f.Resource: info}
+	} else if !f.Resource.Empty() {
+		return nil, nil
+	}
+	err = v.read(nil, func(it *pebble.Iterator) error {
+		for _, info := range in {
+			scope := appendScope(nil, info.number, f.Namespace)
+			it.SetBounds(with(changeKey, scope, max(after+1, info.floors.Changes)), with(changeKey, scope, upto+1))
+			next := it.Prev
+			more := false
+			if ascending {
+				more, next = it.First(), it.Next
+			} else {
+				more = it.Last()
+			}
+			for i := 0; more && i < n; i++ {
+				revisions = append(revisions, revisionOf(it.Key()))
+				more = next()
+			}
+		}
+		return nil
+	})
+	slices.Sort(revisions)
+	if !ascending {
+		slices.Reverse(revisions)
+	}
+	return revisions[:min(n, len(revisions))], err
+}
+
+// named returns the revisions of all changes of objects with a name, in a namespace or in any, ascending.
+func (v *view) named(f Filter, after, upto uint64) (revisions []uint64, err error) {
+	info, found := v.resources[f.Resource]
+	if after = max(after+1, info.floors.Changes) - 1; !found || upto <= after {
+		return nil, nil
+	}
+	if f.Namespace != "" {
+		revisions, err = v.versions(f, after, upto, math.MaxInt)
+		slices.Reverse(revisions)
+		return revisions, err
+	}
+	err = v.read(within(appendNamed(nil, info.number, f.Name)), func(it *pebble.Iterator) error {
+		for it.First(); it.Valid(); it.Next() {
+			if r := revisionOfVersion(it.Key()); after < r && r <= upto {
+				revisions = append(revisions, r)
+			}
+		}
+		return nil
+	})
+	slices.Sort(revisions)
+	return revisions, err
 }

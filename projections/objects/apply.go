@@ -166,7 +166,7 @@ func (tx *Tx) SetKinds(kinds []Kind, ahead Rendered) {
 	var changes []*Change
 	for _, k := range kinds {
 		kind, was := newKind(k), tx.next.kinds[k.GroupResource]
-		if was != nil && slices.Equal(was.Fields, k.Fields) {
+		if was != nil && was.same(kind) {
 			kind = was
 		}
 		next[k.GroupResource] = kind

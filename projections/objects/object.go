@@ -79,7 +79,14 @@ func newObject(kind *Kind, payload []byte, revision uint64) (*Object, error) {
 	o := &Object{Revision: revision, kind: kind}
 	o.splice(payload, metadata.Index+1)
 	// The metadata starts where it did, and is longer by the resourceVersion.
-	gjson.Parse(view(o.JSON[metadata.Index : metadata.Index+len(metadata.Raw)+o.n])).ForEach(func(key, value gjson.Result) bool {
+	o.readMetadata(gjson.Parse(view(o.JSON[metadata.Index : metadata.Index+len(metadata.Raw)+o.n])))
+	o.fields = kind.values(o.JSON)
+	return o, nil
+}
+
+// readMetadata sets the fields that are in the metadata, which is a part of JSON.
+func (o *Object) readMetadata(metadata gjson.Result) {
+	metadata.ForEach(func(key, value gjson.Result) bool {
 		switch key.Str {
 		case "name":
 			o.Name = value.Str
@@ -92,8 +99,6 @@ func newObject(kind *Kind, payload []byte, revision uint64) (*Object, error) {
 		}
 		return true
 	})
-	o.fields = kind.values(o.JSON)
-	return o, nil
 }
 
 // Parse makes an object that is in no state, of a kind without selectable fields, for selections and
@@ -114,9 +119,14 @@ func (k *Kind) values(json []byte) []string {
 	return values
 }
 
+// same reports whether objects of both kinds have the same selectable fields.
+func (k *Kind) same(other *Kind) bool {
+	return slices.Equal(k.Fields, other.Fields) && slices.Equal(k.paths, other.paths)
+}
+
 // withKind returns the object with the selectable fields of a kind.
 func (o *Object) withKind(kind *Kind) *Object {
-	if slices.Equal(o.kind.Fields, kind.Fields) {
+	if o.kind.same(kind) {
 		return o
 	}
 	c := *o
@@ -148,18 +158,20 @@ func (o *Object) rendered(kind *Kind, render func([]byte) []byte) *Object {
 	return next
 }
 
+// versionBefore and versionAfter stand around the revision in JSON.
+const versionBefore, versionAfter = `"resourceVersion":"`, `",`
+
 // splice sets JSON to the payload with the resourceVersion inserted at a position: directly after the
 // opening brace of metadata.
 func (o *Object) splice(payload []byte, at int) {
-	const before, after = `"resourceVersion":"`, `",`
 	var digits [20]byte
 	revision := strconv.AppendUint(digits[:0], o.Revision, 10)
-	o.at, o.n = at, len(before)+len(revision)+len(after)
+	o.at, o.n = at, len(versionBefore)+len(revision)+len(versionAfter)
 	json := make([]byte, 0, len(payload)+o.n)
 	json = append(json, payload[:at]...)
-	json = append(json, before...)
+	json = append(json, versionBefore...)
 	json = append(json, revision...)
-	json = append(json, after...)
+	json = append(json, versionAfter...)
 	o.JSON = append(json, payload[at:]...)
 }
 

@@ -109,6 +109,14 @@ func (s *State) Len(r schema.GroupResource) int {
 	return 0
 }
 
+// Count returns the number of all objects.
+func (s *State) Count() (n int) {
+	for _, t := range s.trees {
+		n += t.Len()
+	}
+	return n
+}
+
 // FirstIn returns the first resource, by name, of which a namespace has objects.
 func (s *State) FirstIn(namespace string) (schema.GroupResource, bool) {
 	first, found := schema.GroupResource{}, false

@@ -52,6 +52,7 @@ type Store struct {
 	bytes    int            // total cost of history
 	// floor is the revision of the newest change that was dropped.
 	floor    uint64
+	base     uint64 // the floor of feeds that are new, see Restore
 	watchers int
 	pinned   []pin // ascending by revision
 	// spent is the total cost of all changes ever published.

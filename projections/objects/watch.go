@@ -33,6 +33,7 @@ func (s *Store) feed(r schema.GroupResource) *feed {
 	f := s.feeds[r]
 	if f == nil {
 		f = &feed{
+			floor:       s.base,
 			all:         map[*Watcher]struct{}{},
 			byNamespace: map[string]map[*Watcher]struct{}{},
 			byKey:       map[key]map[*Watcher]struct{}{},

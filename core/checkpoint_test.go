@@ -1,0 +1,152 @@
+package core_test
+
+import (
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"stele.dev/stele/core/bootstrap"
+	"stele.dev/stele/core/checkpoints"
+	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/plane/planetest"
+	"stele.dev/stele/eventlog"
+	"stele.dev/stele/eventlog/memlog"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/projections/checkpoint"
+	"stele.dev/stele/projections/objects"
+	"stele.dev/stele/projections/policies"
+)
+
+// commitOptions are those of a committer beside the replica, on the same log.
+func commitOptions(t testing.TB, store *memlog.Store) commit.Options {
+	t.Helper()
+	log, err := eventlog.Open(t.Context(), store.Open(nil), eventlog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return commit.Options{Log: log, Objects: objects.New(0), Load: func(p *policies.Proposal) (*policy.Policy, error) { return planetest.Load(p.Form) }}
+}
+
+// replayed returns what a start makes of the log, given a folder of checkpoints.
+func replayed(t testing.TB, store *memlog.Store, folder *checkpoint.Folder) *commit.Committer {
+	t.Helper()
+	c := commit.New(commitOptions(t, store))
+	if err := checkpoints.Load(t.Context(), folder, c, slog.New(slog.DiscardHandler)); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Replay(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func openFolder(t testing.TB) *checkpoint.Folder {
+	t.Helper()
+	folder, err := checkpoint.Open(t.TempDir(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return folder
+}
+
+// asMemory is a tip in a form that can be compared.
+func asMemory(t testing.TB, c *commit.Committer, log eventlog.Reader) map[string]any {
+	t.Helper()
+	tip := c.Tip()
+	info, err := checkpoint.HashOf(tip.Save)
+	if err != nil {
+		t.Fatal(err)
+	}
+	is := map[string]any{
+		"fold": info, "head": tip.Head, "time": tip.Time.UnixNano(), "activated": tip.Activated.UnixNano(), "epoch": tip.EpochStart,
+		"clocks": fmt.Sprint(tip.ClockSets), "policy": tip.Policy.DigestString(), "objects": tip.Objects.Revision,
+	}
+	red := objects.Select("", nil, fields.ParseSelectorOrDie("spec.color=red"))
+	for _, r := range []schema.GroupResource{widgetsResource, {Group: "example.com", Resource: "plains"}, {Resource: "secrets"}, {Resource: "namespaces"}} {
+		for o := range tip.Objects.List(r, &objects.Selection{}, "", "") {
+			is[fmt.Sprint(r, o.Namespace, "/", o.Name)] = fmt.Sprint(string(o.JSON), o.Revision, o.UID, string(o.Kept()), o.Secret(), red.Matches(o))
+		}
+	}
+	for i, r := range tip.Policies.History {
+		proposal, err := tip.Policies.Recall(t.Context(), log, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		is[fmt.Sprint("activation ", i)] = fmt.Sprint(r, policies.DigestOf(proposal.Form), len(proposal.Sources), proposal.Commit)
+	}
+	return is
+}
+
+// A start from any checkpoint, followed by the rest of the log, is equal to a replay of the whole log.
+func TestAStartFromACheckpointEqualsAReplay(t *testing.T) {
+	sensitive := strings.Replace(bundle, "owner?:", "token?: string @stele(sensitive)\n\t\towner?:", 1)
+	seeds := uint64(6)
+	if testing.Short() {
+		seeds = 3
+	}
+	for seed := range seeds {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(seed, 7))
+			var store memlog.Store
+			p := start(t, store.Open(nil), 0)
+			p.bootstrap(t, bundle)
+			folders := []*checkpoint.Folder{}
+			for range 120 {
+				name := fmt.Sprint("w", rng.IntN(12))
+				switch rng.IntN(12) {
+				case 0:
+					next := compileBundle(t, pick(rng, bundle, graded, regraded, colorless, sensitive))
+					_, _ = bootstrap.Activate(t.Context(), p.committer, next, "test") // unless it is in force
+				case 1:
+					p.do("DELETE", widgetsPath+"/"+name, "")
+				case 2:
+					p.do("POST", "/api/v1/namespaces/default/secrets", fmt.Sprintf(`{"apiVersion":"v1","kind":"Secret","metadata":{"name":%q},"stringData":{"a":"b"}}`, name))
+				case 3:
+					p.do("POST", "/apis/example.com/v1/plains", fmt.Sprintf(`{"metadata":{"name":%q,"labels":{"a":"é\u0001"}}}`, name))
+				case 4:
+					p.do("PATCH", widgetsPath+"/"+name, `{"spec":{"color":"red","size":2},"metadata":{"labels":{"x":"y"}}}`, "Content-Type", "application/merge-patch+json")
+				case 5:
+					folder := openFolder(t)
+					tip := p.committer.Tip()
+					if _, err := folder.Write(t.Context(), tip.Revision(), 0, tip.Save); err != nil {
+						t.Fatal(err)
+					}
+					folders = append(folders, folder)
+				case 6:
+					if tip := p.committer.Tip(); rng.IntN(3) == 0 {
+						if _, _, err := p.log.StartEpoch(t.Context(), tip.Head, tip.Revision()+1, tip.Revision()+10); err != nil {
+							t.Fatal(err)
+						}
+						if _, err := p.committer.Settle(t.Context()); err != nil {
+							t.Fatal(err)
+						}
+					}
+				default:
+					p.do("POST", widgetsPath, widget(name, 1+rng.IntN(9)))
+				}
+			}
+			want := asMemory(t, replayed(t, &store, openFolder(t)), p.log)
+			if diff := cmp.Diff(want, asMemory(t, p.committer, p.log)); diff != "" {
+				t.Errorf("the replica that wrote differs from a replay (-replay +live):\n%s", diff)
+			}
+			for _, folder := range folders {
+				c := replayed(t, &store, folder)
+				if c.Restored().Revision == 0 {
+					t.Fatal("the checkpoint was not used")
+				}
+				if diff := cmp.Diff(want, asMemory(t, c, p.log)); diff != "" {
+					t.Errorf("a start from revision %d differs from a replay (-replay +start):\n%s", c.Restored().Revision, diff)
+				}
+				same := cmp.Diff(p.committer.Tip().Policies, c.Tip().Policies, cmp.AllowUnexported(policies.State{}))
+				if same != "" {
+					t.Errorf("policies (-live +start):\n%s", same)
+				}
+			}
+		})
+	}
+}

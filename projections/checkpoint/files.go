@@ -1,0 +1,66 @@
+package checkpoint
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+)
+
+// Files is the file system of a [Folder]. Tests use one that fails.
+type Files interface {
+	// MakeFolder makes a folder, for its owner alone, if it does not exist.
+	MakeFolder(name string) error
+	// Names returns the names of a folder's files.
+	Names(folder string) ([]string, error)
+	Open(name string) (io.ReadCloser, error)
+	// Create creates a file, for its owner alone, and empties it if it exists.
+	Create(name string) (File, error)
+	Rename(from, to string) error
+	Remove(name string) error
+	// SyncFolder makes the names of a folder durable.
+	SyncFolder(name string) error
+}
+
+// File is a file that is being written.
+type File interface {
+	io.WriteCloser
+	Sync() error
+}
+
+// disk is the file system of the machine.
+type disk struct{}
+
+func (disk) MakeFolder(name string) error { return os.MkdirAll(name, 0o700) }
+
+func (disk) Names(folder string) ([]string, error) {
+	entries, err := os.ReadDir(folder)
+	names := make([]string, len(entries))
+	for i, e := range entries {
+		names[i] = e.Name()
+	}
+	return names, err
+}
+
+func (disk) Open(name string) (io.ReadCloser, error) { return os.Open(name) }
+
+func (disk) Create(name string) (File, error) {
+	return os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+}
+
+func (disk) Rename(from, to string) error { return os.Rename(from, to) }
+
+func (disk) Remove(name string) error {
+	if err := os.Remove(name); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+func (disk) SyncFolder(name string) error {
+	d, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

@@ -1,0 +1,212 @@
+package history
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Floors say since which revision the past of a resource is kept.
+type Floors struct {
+	// Contents is the oldest revision at which objects can be read: what was superseded before may have been
+	// erased from the log. 0 means all are kept.
+	Contents uint64
+	// Changes is the oldest revision whose changes are known, with or without contents; at most Contents.
+	Changes uint64
+}
+
+// Forget raises the floors of a resource, and removes from the index what lies below them. The last version of
+// an object before a floor stays, unless that is a deletion. Floors that are lower than the present ones change
+// nothing. When Forget has returned without an error, the index does not need what is below the floors from the
+// log any more, also after a crash. An index that is made again from the log begins without floors: the caller
+// sets them again.
+//
+// The error is [ErrBehind] if the store has not reached the floors yet, else that of the context.
+func (s *Store) Forget(ctx context.Context, r schema.GroupResource, floors Floors) error {
+	s.forgetting.Lock()
+	defer s.forgetting.Unlock()
+	v := s.look()
+	info, found := v.resources[r]
+	floors = Floors{max(floors.Contents, info.floors.Contents), max(floors.Changes, info.floors.Changes)}
+	switch {
+	case floors.Changes > floors.Contents:
+		return fmt.Errorf("history: changes of %s since revision %d need contents, which are kept since %d", r, floors.Changes, floors.Contents)
+	case floors.Contents > v.head.Revision:
+		return fmt.Errorf("%w: it has reached revision %d, not yet %d", ErrBehind, v.head.Revision, floors.Contents)
+	case !found || floors == info.floors:
+		return nil
+	}
+	f := &forgetter{view: v, number: info.number, floors: floors, batch: v.db.NewBatch()}
+	if err := f.batch.Set(keyOfFloor(info.number), appendRevision(appendRevision(nil, floors.Contents), floors.Changes), nil); err != nil {
+		return err
+	}
+	// Queries hear of the floors before anything is removed. A query checks them when it has read.
+	v.update(func(v *view) { v.set(r, resource{info.number, floors}) })
+	if err := f.scopes(ctx); err != nil {
+		return err
+	}
+	if err := f.versions(ctx); err != nil {
+		return err
+	}
+	if err := f.commit(ctx); err != nil {
+		return err
+	}
+	return v.flush(ctx)
+}
+
+// ForgetAll raises [Store.Oldest]: the log has forgotten, or is about to forget, everything before a revision.
+// The floors of all resources are raised to it. Errors are as for [Store.Forget].
+func (s *Store) ForgetAll(ctx context.Context, oldest uint64) error {
+	v := s.look()
+	if oldest <= v.oldest {
+		return nil
+	}
+	for r := range v.resources {
+		if err := s.Forget(ctx, r, Floors{oldest, oldest}); err != nil {
+			return err
+		}
+	}
+	s.forgetting.Lock()
+	defer s.forgetting.Unlock()
+	v.update(func(v *view) { v.oldest = max(v.oldest, oldest) })
+	f := &forgetter{view: v, batch: v.db.NewBatch()}
+	if err := f.batch.Set(oldestName, appendRevision(nil, oldest), nil); err != nil {
+		return err
+	}
+	if err := f.samples(oldest); err != nil {
+		return err
+	}
+	if err := f.commit(ctx); err != nil {
+		return err
+	}
+	return v.flush(ctx)
+}
+
+// forgetter removes what is below floors. It is used by one goroutine.
+type forgetter struct {
+	*view
+	number uint64
+	floors Floors
+	batch  *pebble.Batch
+}
+
+// atATime is how many keys are read before readers and writers get a turn.
+const atATime = 4096
+
+// walk calls visit with all keys with a prefix, in order, and commits between them what visit removes.
+func (f *forgetter) walk(ctx context.Context, prefix []byte, visit func(*pebble.Iterator) error) error {
+	for from := prefix; from != nil; {
+		bounds := &pebble.IterOptions{LowerBound: from, UpperBound: end(prefix)}
+		err := f.read(bounds, func(it *pebble.Iterator) error {
+			more := it.First()
+			for n := 0; more && n < atATime; n++ {
+				if err := visit(it); err != nil {
+					return err
+				}
+				more = it.Next()
+			}
+			if from = nil; more {
+				from = bytes.Clone(it.Key())
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		if f.batch.Len() >= atOnceBytes {
+			if err := f.commit(ctx); err != nil {
+				return err
+			}
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// versions removes the versions that were superseded before the floor of changes, and deletions before it that
+// nothing followed.
+func (f *forgetter) versions(ctx context.Context) error {
+	prefix := appendScope([]byte{versionKey}, f.number, "")
+	prefix = prefix[:len(prefix)-1]
+	var newer []byte // the key before, of the next version if the name is the same
+	return f.walk(ctx, prefix, func(it *pebble.Iterator) error {
+		key := it.Key()
+		superseded := len(newer) == len(key) && bytes.Equal(newer[:len(key)-8], key[:len(key)-8]) && revisionOfVersion(newer) < f.floors.Changes
+		gone := revisionOfVersion(key) < f.floors.Changes && bytes.Equal(it.Value(), []byte{1})
+		newer = append(newer[:0], key...)
+		if superseded || gone {
+			return f.batch.Delete(key, nil)
+		}
+		return nil
+	})
+}
+
+// scopes removes, from the resource and from each of its namespaces, the bases before the newest one up to the
+// floor of contents, and the changes before both that base and the floor of changes. The change with the base
+// stays, so the newest change always does.
+func (f *forgetter) scopes(ctx context.Context) error {
+	prefix := appendScope([]byte{baseKey}, f.number, "")
+	prefix = prefix[:len(prefix)-1]
+	var newest []byte // the newest base up to the floor in the scope before the present key
+	remove := func() error {
+		if newest == nil {
+			return nil
+		}
+		in, revision := newest[1:len(newest)-10], revisionOf(newest[:len(newest)-2])
+		newest = nil
+		if err := f.batch.DeleteRange(with(baseKey, in, 0), with(baseKey, in, revision), nil); err != nil {
+			return err
+		}
+		return f.batch.DeleteRange(with(changeKey, in, 0), with(changeKey, in, min(revision, f.floors.Changes)), nil)
+	}
+	err := f.walk(ctx, prefix, func(it *pebble.Iterator) error {
+		key := it.Key()
+		if newest != nil && !isOfBase(key, newest[1:len(newest)-10]) {
+			if err := remove(); err != nil {
+				return err
+			}
+		}
+		if revisionOf(key[:len(key)-2]) <= f.floors.Contents {
+			newest = bytes.Clone(key)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return remove()
+}
+
+// samples removes the entries of the time index before the newest one up to a revision.
+func (f *forgetter) samples(upto uint64) error {
+	return f.read(within([]byte{timeKey}), func(it *pebble.Iterator) error {
+		if !it.SeekLT(keyOfTime(upto + 1)) {
+			return nil
+		}
+		return f.batch.DeleteRange(keyOfTime(0), bytes.Clone(it.Key()), nil)
+	})
+}
+
+// commit removes from the index what has been gathered. It waits for a full disk.
+func (f *forgetter) commit(ctx context.Context) error {
+	select {
+	case <-f.disk.working():
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	f.using.RLock()
+	defer f.using.RUnlock()
+	if f.closed {
+		return errGone
+	}
+	if err := f.db.Apply(f.batch, pebble.NoSync); err != nil {
+		return f.bad(err)
+	}
+	f.batch = f.db.NewBatch()
+	return nil
+}

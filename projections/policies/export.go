@@ -1,0 +1,260 @@
+package policies
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// FoldVersion is the version of the fold of this package and of the records of [State.Export]. It is raised whenever
+// the same log gives another state, or the same state other records.
+const FoldVersion = 1
+
+// A state is exported as records of these kinds, each with its parts in this order. Numbers are varints, digests have
+// 32 bytes, "bytes" are a length and as many bytes. Files are a number of files, and for each its path and size and the
+// digests of its chunks.
+const (
+	// recordChunk has a flag whether a proposal may refer to the chunk, and the chunk as the rest of the record.
+	recordChunk = 1 + iota
+	// recordLocated has a digest and the revision of the chunk in the log.
+	recordLocated
+	// recordProposal has revision, digest, digest of the sources, compiler, language, package, commit, and the files,
+	// with the form as the first one.
+	recordProposal
+	// recordActivation has a [Record]: digest, revision, revision of the proposal, commit and user.
+	recordActivation
+	// recordActive has the digest of the policy in force. It is missing before the first activation.
+	recordActive
+)
+
+// Export calls put with records that depend on the state alone, and of which [Importer] makes the same state. The bytes
+// are only valid during the call. It is safe for concurrent use.
+func (s *State) Export(put func(record []byte) error) error {
+	var err error
+	send := func(record []byte) {
+		if err == nil {
+			err = put(record)
+		}
+	}
+	chunks := s.exportedChunks()
+	for _, d := range sorted(chunks) {
+		send(append(protowire.AppendVarint([]byte{recordChunk}, protowire.EncodeBool(s.HasChunk(d))), chunks[d]...))
+	}
+	for _, d := range sorted(s.located) {
+		send(protowire.AppendVarint(append([]byte{recordLocated}, d[:]...), s.located[d]))
+	}
+	for _, d := range sorted(s.proposals) {
+		send(s.proposals[d].append([]byte{recordProposal}))
+	}
+	for _, r := range s.History {
+		b := append([]byte{recordActivation}, r.Digest[:]...)
+		b = protowire.AppendVarint(protowire.AppendVarint(b, r.Revision), r.Proposed)
+		send(protowire.AppendString(protowire.AppendString(b, r.Commit), r.Actor))
+	}
+	if s.Active != nil {
+		send(append([]byte{recordActive}, s.Active.Digest[:]...))
+	}
+	return err
+}
+
+// exportedChunks returns the chunks in memory, and those of which the proposals consist.
+func (s *State) exportedChunks() map[Digest][]byte {
+	all := maps.Clone(s.chunks)
+	if all == nil {
+		all = map[Digest][]byte{}
+	}
+	for _, p := range s.proposals {
+		for _, f := range p.files() {
+			for _, c := range Chunks(f.Data) {
+				all[DigestOf(c)] = c
+			}
+		}
+	}
+	return all
+}
+
+// files returns the form, and then the sources.
+func (p *Proposal) files() []File { return append([]File{{Data: p.Form}}, p.Sources...) }
+
+func sorted[V any](m map[Digest]V) []Digest {
+	return slices.SortedFunc(maps.Keys(m), func(a, b Digest) int { return bytes.Compare(a[:], b[:]) })
+}
+
+func (p *Proposal) append(b []byte) []byte {
+	b = protowire.AppendVarint(b, p.Revision)
+	b = append(append(b, p.Digest[:]...), p.SourceDigest[:]...)
+	for _, text := range []string{p.Compiler, p.Language, p.Package, p.Commit} {
+		b = protowire.AppendString(b, text)
+	}
+	files := p.files()
+	b = protowire.AppendVarint(b, uint64(len(files)))
+	for _, f := range files {
+		b = protowire.AppendString(b, f.Path)
+		b = protowire.AppendVarint(b, uint64(len(f.Data)))
+		for _, c := range Chunks(f.Data) {
+			d := DigestOf(c)
+			b = append(b, d[:]...)
+		}
+	}
+	return b
+}
+
+// Importer makes a state of the records of [State.Export]. It is for one goroutine.
+type Importer struct {
+	state  State
+	chunks map[Digest][]byte
+	active *Digest
+}
+
+// errRecord reports a record that Export does not make.
+var errRecord = errors.New("policies: the record is not one of this version")
+
+// Add adds the next record, and copies what it keeps of it.
+func (i *Importer) Add(record []byte) error {
+	if len(record) == 0 {
+		return errRecord
+	}
+	if i.chunks == nil {
+		i.chunks = map[Digest][]byte{}
+	}
+	p := parts{rest: record[1:]}
+	switch record[0] {
+	case recordChunk:
+		i.chunk(&p)
+	case recordLocated:
+		i.state.located = put(i.state.located, p.digest(), p.number())
+	case recordProposal:
+		proposal, err := i.proposal(&p)
+		if err != nil {
+			return err
+		}
+		i.state.proposals = put(i.state.proposals, proposal.Digest, proposal)
+	case recordActivation:
+		i.state.History = append(i.state.History, Record{Digest: p.digest(), Revision: p.number(), Proposed: p.number(), Commit: p.text(), Actor: p.text()})
+	case recordActive:
+		d := p.digest()
+		i.active = &d
+	default:
+		return errRecord
+	}
+	if p.bad || len(p.rest) > 0 {
+		return errRecord
+	}
+	return nil
+}
+
+// put adds an item to a map, which it makes if there is none.
+func put[V any](m map[Digest]V, d Digest, v V) map[Digest]V {
+	if m == nil {
+		m = map[Digest]V{}
+	}
+	m[d] = v
+	return m
+}
+
+func (i *Importer) chunk(p *parts) {
+	usable := p.number() != 0
+	content := bytes.Clone(p.rest)
+	p.rest = nil
+	d := DigestOf(content)
+	if i.chunks[d] = content; usable {
+		i.state.chunks = put(i.state.chunks, d, content)
+	}
+}
+
+func (i *Importer) proposal(p *parts) (*Proposal, error) {
+	r := &Proposal{Revision: p.number(), Digest: p.digest(), SourceDigest: p.digest(), Compiler: p.text(), Language: p.text(), Package: p.text(), Commit: p.text()}
+	files := make([]File, 0, 16)
+	for n := p.number(); n > 0 && !p.bad; n-- {
+		f := File{Path: p.text()}
+		size := p.number()
+		for uint64(len(f.Data)) < size && !p.bad {
+			chunk := i.chunks[p.digest()]
+			if len(chunk) == 0 {
+				return nil, fmt.Errorf("policies: a chunk of the policy proposed at revision %d is missing", r.Revision)
+			}
+			if f.Data == nil {
+				f.Data = make([]byte, 0, min(size, 64<<20))
+			}
+			f.Data = append(f.Data, chunk...)
+		}
+		if uint64(len(f.Data)) != size {
+			return nil, errRecord
+		}
+		if f.Data == nil {
+			f.Data = []byte{}
+		}
+		files = append(files, f)
+	}
+	if p.bad || len(files) == 0 {
+		return nil, errRecord
+	}
+	if r.Form = files[0].Data; DigestOf(r.Form) != r.Digest {
+		return nil, fmt.Errorf("policies: the form of policy %v has another digest", r.Digest)
+	}
+	if len(files) > 1 {
+		r.Sources = slices.Clone(files[1:])
+	}
+	return r, nil
+}
+
+// State returns the state. The importer must not be used afterwards.
+func (i *Importer) State() (*State, error) {
+	n := len(i.state.History)
+	if n == 0 && i.active == nil {
+		return &i.state, nil
+	}
+	if n == 0 || i.active == nil || i.state.History[n-1].Digest != *i.active || i.state.proposals[*i.active] == nil {
+		return nil, fmt.Errorf("policies: the policy in force is not the last one activated, or its proposal is missing")
+	}
+	last := i.state.History[n-1]
+	i.state.Active = &Activation{Proposal: i.state.proposals[*i.active], Revision: last.Revision, Actor: last.Actor}
+	for _, f := range i.state.Active.files() { // its chunks share its memory, as after an activation
+		for _, c := range Chunks(f.Data) {
+			if d := DigestOf(c); i.state.HasChunk(d) {
+				i.state.chunks[d] = c
+			}
+		}
+	}
+	return &i.state, nil
+}
+
+// parts reads the parts of a record. bad is set once a part is not there.
+type parts struct {
+	rest []byte
+	bad  bool
+}
+
+func (p *parts) number() uint64 {
+	v, n := protowire.ConsumeVarint(p.rest)
+	p.skip(n)
+	return v
+}
+
+func (p *parts) text() string {
+	v, n := protowire.ConsumeBytes(p.rest)
+	p.skip(n)
+	return string(v)
+}
+
+func (p *parts) digest() (d Digest) {
+	if len(p.rest) < len(d) {
+		p.skip(-1)
+		return d
+	}
+	copy(d[:], p.rest)
+	p.skip(len(d))
+	return d
+}
+
+func (p *parts) skip(n int) {
+	if n < 0 || p.bad {
+		p.rest, p.bad = nil, true
+		return
+	}
+	p.rest = p.rest[n:]
+}
