@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/backup"
+	"stele.dev/stele/eventlog/backup/stores"
 	"stele.dev/stele/eventlog/logtest"
 	"stele.dev/stele/eventlog/memlog"
 )
@@ -64,14 +65,14 @@ func (p *plant) grow(batches int) {
 
 func (p *plant) source() backup.Source { return &backup.Local{Log: p.log} }
 
-var impatient = backup.Patience{Attempts: 3, Pause: time.Millisecond}
+var impatient = stores.Patience{Attempts: 3, Pause: time.Millisecond}
 
 // small makes files of about ten batches.
-func (p *plant) options(store backup.Store) backup.CreateOptions {
+func (p *plant) options(store stores.Store) backup.CreateOptions {
 	return backup.CreateOptions{Source: p.source(), Store: store, By: "test", Patience: impatient, BatchesBytes: 4 << 10, Now: func() time.Time { return p.now }}
 }
 
-func (p *plant) backup(store backup.Store, change ...func(*backup.CreateOptions)) *backup.Manifest {
+func (p *plant) backup(store stores.Store, change ...func(*backup.CreateOptions)) *backup.Manifest {
 	p.t.Helper()
 	o := p.options(store)
 	for _, c := range change {
@@ -83,7 +84,7 @@ func (p *plant) backup(store backup.Store, change ...func(*backup.CreateOptions)
 	return m
 }
 
-func verify(t testing.TB, store backup.Store, m *backup.Manifest, identities ...age.Identity) *backup.Verification {
+func verify(t testing.TB, store stores.Store, m *backup.Manifest, identities ...age.Identity) *backup.Verification {
 	t.Helper()
 	v, err := backup.Verify(t.Context(), backup.VerifyOptions{Store: store, Manifest: m, Identities: identities, Patience: impatient})
 	require.NoError(t, err)
@@ -96,7 +97,7 @@ type restoration struct {
 	into *memlog.Store
 }
 
-func newRestoration(t testing.TB, store backup.Store, m *backup.Manifest) *restoration {
+func newRestoration(t testing.TB, store stores.Store, m *backup.Manifest) *restoration {
 	r := &restoration{}
 	dir := t.TempDir()
 	r.RestoreOptions = backup.RestoreOptions{
@@ -118,7 +119,7 @@ func (r *restoration) run(t testing.TB) *backup.Restored {
 
 func files(t testing.TB, dir string) (names []string) {
 	t.Helper()
-	entries, err := backup.NewFolder(dir).List(t.Context(), "")
+	entries, err := stores.NewFolder(dir).List(t.Context(), "")
 	require.NoError(t, err)
 	for _, e := range entries {
 		names = append(names, e.Name)
@@ -131,7 +132,7 @@ func TestARestoredLogHasEveryBatchAndANewEpoch(t *testing.T) {
 	p := newPlant(t)
 	p.grow(100)
 	dir := t.TempDir()
-	store := backup.NewFolder(dir)
+	store := stores.NewFolder(dir)
 	m := p.backup(store)
 	assert.Greater(t, len(m.Parts), 3, "the log is in several files")
 	v := verify(t, store, m)
@@ -157,7 +158,7 @@ func TestOnlyNewBatchesAreSent(t *testing.T) {
 	p := newPlant(t)
 	p.grow(100)
 	dir := t.TempDir()
-	store := backup.NewFolder(dir)
+	store := stores.NewFolder(dir)
 	first := p.backup(store)
 	again := p.backup(store)
 	assert.Less(t, again.NewBytes, int64(5<<10), "at most the last, incomplete file")
@@ -172,9 +173,9 @@ func TestOnlyNewBatchesAreSent(t *testing.T) {
 func TestAnInterruptedBackupIsNoBackupAndItsFilesAreUsed(t *testing.T) {
 	p := newPlant(t)
 	p.grow(100)
-	whole := p.backup(backup.NewFolder(t.TempDir())).Files()
+	whole := p.backup(stores.NewFolder(t.TempDir())).Files()
 	for after := range len(whole) + 1 { // it breaks off at every file, and before the manifest
-		store := backup.NewFolder(t.TempDir())
+		store := stores.NewFolder(t.TempDir())
 		_, err := backup.Create(t.Context(), p.options(&faulty{Store: store, failAfter: after}))
 		require.ErrorIs(t, err, errFault)
 		found, err := backup.List(t.Context(), store, impatient)
@@ -201,7 +202,7 @@ func TestAnEncryptedBackupIsReadByItsIdentityOnly(t *testing.T) {
 	p := newPlant(t)
 	p.grow(60)
 	dir := t.TempDir()
-	store := backup.NewFolder(dir)
+	store := stores.NewFolder(dir)
 	id, recipients := identity(t)
 	other, _ := identity(t)
 	encrypted := func(o *backup.CreateOptions) { o.Recipients = recipients }
@@ -235,7 +236,7 @@ func TestAnEncryptedBackupIsReadByItsIdentityOnly(t *testing.T) {
 func TestARestoreStopsAtTheTarget(t *testing.T) {
 	p := newPlant(t)
 	p.grow(60)
-	store := backup.NewFolder(t.TempDir())
+	store := stores.NewFolder(t.TempDir())
 	m := p.backup(store)
 	all := p.store.Batches()
 	var decoded []*eventlog.Batch
@@ -271,7 +272,7 @@ func TestDamageToAnyFileIsNamed(t *testing.T) {
 	p := newPlant(t)
 	p.grow(60)
 	dir := t.TempDir()
-	store := backup.NewFolder(dir)
+	store := stores.NewFolder(dir)
 	id, recipients := identity(t)
 	for _, encrypted := range []bool{false, true} {
 		m := p.backup(store, func(o *backup.CreateOptions) {
@@ -322,7 +323,7 @@ func TestADamagedManifestIsNamedAndTheOthersAreUsed(t *testing.T) {
 	p := newPlant(t)
 	p.grow(30)
 	dir := t.TempDir()
-	store := backup.NewFolder(dir)
+	store := stores.NewFolder(dir)
 	good := p.backup(store)
 	p.grow(1)
 	bad := p.backup(store)
@@ -354,7 +355,7 @@ func TestBackupsOfTwoLogsAreKeptApart(t *testing.T) {
 	a, b := newPlant(t), newPlant(t)
 	a.grow(10)
 	b.grow(20)
-	store := backup.NewFolder(t.TempDir())
+	store := stores.NewFolder(t.TempDir())
 	ofA, ofB := a.backup(store), b.backup(store)
 	found, err := backup.List(t.Context(), store, impatient)
 	require.NoError(t, err)
@@ -374,7 +375,7 @@ func TestALogThatHasLostWritesIsNotBackedUpOverItsBackups(t *testing.T) {
 	older := p.store.Batches()
 	head := p.tip
 	p.grow(10)
-	store := backup.NewFolder(t.TempDir())
+	store := stores.NewFolder(t.TempDir())
 	p.backup(store)
 	p.store.Tamper(func([]byte, []eventlog.Stored) ([]byte, []eventlog.Stored) { return head.Encode(), older })
 	p.reopen()
@@ -385,7 +386,7 @@ func TestALogThatHasLostWritesIsNotBackedUpOverItsBackups(t *testing.T) {
 func TestARestoredLogIsBackedUpToTheSamePlace(t *testing.T) {
 	p := newPlant(t)
 	p.grow(60)
-	store := backup.NewFolder(t.TempDir())
+	store := stores.NewFolder(t.TempDir())
 	m := p.backup(store)
 	r := newRestoration(t, store, m)
 	r.To.Revision = m.Head.Revision / 2 // the complete files behind it are of another history now
@@ -407,7 +408,7 @@ func TestARestoredLogIsBackedUpToTheSamePlace(t *testing.T) {
 func TestARestoreRefusesAFolderThatIsNotEmpty(t *testing.T) {
 	p := newPlant(t)
 	p.grow(10)
-	store := backup.NewFolder(t.TempDir())
+	store := stores.NewFolder(t.TempDir())
 	m := p.backup(store)
 	r := newRestoration(t, store, m)
 	file := filepath.Join(r.Dir, "precious")
@@ -420,7 +421,7 @@ func TestARestoreRefusesAFolderThatIsNotEmpty(t *testing.T) {
 func TestAnInterruptedRestoreIsContinuedByTheSameRestoreOnly(t *testing.T) {
 	p := newPlant(t)
 	p.grow(60)
-	store := backup.NewFolder(t.TempDir())
+	store := stores.NewFolder(t.TempDir())
 	m := p.backup(store, func(o *backup.CreateOptions) { o.Keys = []backup.KeyFile{{Name: "pki/ca.key", Content: []byte("key")}} })
 	r := newRestoration(t, store, m)
 	for range len(m.Files()) - 1 { // each gets one file further

@@ -14,12 +14,13 @@ import (
 	"time"
 
 	"stele.dev/stele/eventlog"
+	"stele.dev/stele/eventlog/backup/stores"
 )
 
 // CreateOptions for [Create].
 type CreateOptions struct {
 	Source Source
-	Store  Store
+	Store  stores.Store
 	// By is the name and version of the program.
 	By string
 	// Recipients can decrypt the backup; it is not encrypted if there are none.
@@ -27,7 +28,7 @@ type CreateOptions struct {
 	// Keys are files of the data directory that clients trust.
 	Keys []KeyFile
 	// Patience is for the store and for the source.
-	Patience Patience
+	Patience stores.Patience
 	// Temporary is the folder for files that are being sent, which have no name there; the system's if empty.
 	Temporary string
 	// BatchesBytes is the size from which on a file of batches is complete; 16 MiB if 0.
@@ -56,7 +57,7 @@ type Progress struct {
 // Create makes a backup of the log up to its newest batch, and returns its manifest. It sends only files that the
 // store does not have. If it fails, the files that it has stored are used by the next backup.
 func Create(ctx context.Context, o CreateOptions) (*Manifest, error) {
-	o.BatchesBytes, o.Patience = cmp.Or(o.BatchesBytes, 16<<20), o.Patience.withDefaults()
+	o.BatchesBytes, o.Patience = cmp.Or(o.BatchesBytes, 16<<20), o.Patience.WithDefaults()
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -68,7 +69,7 @@ func Create(ctx context.Context, o CreateOptions) (*Manifest, error) {
 	}
 	const attempts = 4
 	for attempt := 1; ; attempt++ {
-		c := &creation{CreateOptions: o, store: withPatience(o.Store, o.Patience), encryption: newEncryption(slices.Clone(o.Recipients)), reuseBatches: attempt == 1}
+		c := &creation{CreateOptions: o, store: stores.WithPatience(o.Store, o.Patience), encryption: newEncryption(slices.Clone(o.Recipients)), reuseBatches: attempt == 1}
 		m, err := c.run(ctx)
 		// The server may have sealed, rewritten or dropped a segment since it told its state.
 		if changed := (*changedError)(nil); !errors.As(err, &changed) || attempt == attempts || ctx.Err() != nil {
@@ -85,7 +86,7 @@ func (e *changedError) Unwrap() error { return e.error }
 // creation is one attempt to make a backup.
 type creation struct {
 	CreateOptions
-	store      *patient
+	store      *stores.Patient
 	encryption encryption
 	id         eventlog.ID
 	state      *State
@@ -120,11 +121,11 @@ func (c *creation) run(ctx context.Context) (*Manifest, error) {
 	if _, err := DecodeManifest(text); err != nil { // whatever the source has said
 		return nil, fmt.Errorf("the backup would be incomplete: %w", err)
 	}
-	return c.m, c.store.put(ctx, c.m.storedAs(), bytes.NewReader(text), int64(len(text)))
+	return c.m, c.store.Put(ctx, c.m.storedAs(), bytes.NewReader(text), int64(len(text)))
 }
 
 func (c *creation) readState(ctx context.Context) error {
-	err := c.Patience.try(ctx, "read the state of the log", func(ctx context.Context, _ func()) (err error) {
+	err := c.Patience.Try(ctx, "read the state of the log", func(ctx context.Context, _ func()) (err error) {
 		c.state, err = c.Source.State(ctx)
 		return err
 	})
@@ -138,7 +139,7 @@ func (c *creation) readState(ctx context.Context) error {
 
 // readStore notes what the store has of this log.
 func (c *creation) readStore(ctx context.Context) error {
-	entries, err := c.store.list(ctx, c.state.Log+"/")
+	entries, err := c.store.List(ctx, c.state.Log+"/")
 	if err != nil {
 		return err
 	}
@@ -259,7 +260,7 @@ var errComplete = errors.New("complete")
 
 // readChunk reads the batches of one file.
 func (c *creation) readChunk(ctx context.Context, after eventlog.Head, until uint64) (k *chunk, err error) {
-	err = c.Patience.try(ctx, fmt.Sprintf("copy the log after revision %d", after.Revision), func(ctx context.Context, moved func()) (err error) {
+	err = c.Patience.Try(ctx, fmt.Sprintf("copy the log after revision %d", after.Revision), func(ctx context.Context, moved func()) (err error) {
 		if k, err = c.newChunk(after); err != nil {
 			return err
 		}
@@ -278,9 +279,9 @@ func (c *creation) fill(ctx context.Context, k *chunk, after eventlog.Head, unti
 		return err
 	}
 	defer r.Close()
-	_, err = ReadBatches(moving{r, moved}, after, func(b *eventlog.Batch, value []byte) error {
+	_, err = ReadBatches(stores.Moving(r, moved), after, func(b *eventlog.Batch, value []byte) error {
 		if err := k.add(b, value); err != nil {
-			return finalError{err}
+			return stores.Final(err)
 		}
 		c.progress.Revision = b.Last()
 		c.Progress(c.progress)
@@ -293,11 +294,11 @@ func (c *creation) fill(ctx context.Context, k *chunk, after eventlog.Head, unti
 	case errors.Is(err, errComplete):
 		return nil
 	case errors.Is(err, eventlog.ErrDiverged):
-		return finalError{&changedError{err}}
+		return stores.Final(&changedError{err})
 	case eventlog.IsFatal(err):
-		return finalError{fmt.Errorf("the log is damaged, and is not backed up: %w", err)}
+		return stores.Final(fmt.Errorf("the log is damaged, and is not backed up: %w", err))
 	case err == nil && k.spool.size == 0:
-		return finalError{&changedError{fmt.Errorf("the server does not have the batch after revision %d any more", after.Revision)}}
+		return stores.Final(&changedError{fmt.Errorf("the server does not have the batch after revision %d any more", after.Revision)})
 	}
 	return err
 }
@@ -388,13 +389,13 @@ func (c *creation) copyFile(ctx context.Context, f StateFile) (File, error) {
 	}
 	defer s.discard()
 	c.progress.File = f.Name
-	err = c.Patience.try(ctx, "copy "+f.Name, func(ctx context.Context, moved func()) error {
+	err = c.Patience.Try(ctx, "copy "+f.Name, func(ctx context.Context, moved func()) error {
 		r, err := c.Source.File(ctx, f.Name, s.size)
 		if err != nil {
 			return err
 		}
 		defer r.Close()
-		if _, err = io.Copy(s, io.LimitReader(moving{r, moved}, f.Size-s.size+1)); err == nil && s.size < f.Size {
+		if _, err = io.Copy(s, io.LimitReader(stores.Moving(r, moved), f.Size-s.size+1)); err == nil && s.size < f.Size {
 			err = io.ErrUnexpectedEOF
 		}
 		return err
@@ -435,8 +436,8 @@ func (c *creation) find(ctx context.Context, name string, size int64, plainSum s
 		}
 		f := File{Name: name, Stored: stored, Size: storedSize, PlainSize: size, PlainSHA256: plainSum}
 		var sum string
-		err := c.store.read(ctx, c.below(stored), func(r io.Reader) (err error) {
-			sum, err = sumOf(r)
+		err := c.store.Read(ctx, c.below(stored), func(r io.Reader) (err error) {
+			sum, err = stores.SumOf(r)
 			return err
 		})
 		if ctx.Err() != nil {
@@ -475,7 +476,7 @@ func (c *creation) keep(ctx context.Context, name string, s *spool) (File, error
 	f.Size, f.SHA256 = s.size, s.sum()
 	c.progress.File = name
 	c.Progress(c.progress)
-	if err := c.store.put(ctx, c.below(f.Stored), s.file, s.size); err != nil {
+	if err := c.store.Put(ctx, c.below(f.Stored), s.file, s.size); err != nil {
 		return f, err
 	}
 	c.there[f.Stored] = f.Size

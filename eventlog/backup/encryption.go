@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"filippo.io/age"
+	"stele.dev/stele/eventlog/backup/stores"
 )
 
 // Recipient is an age recipient and its text, which the manifest has.
@@ -64,7 +65,7 @@ func (e encryption) on() bool { return len(e.recipients) > 0 }
 
 // id identifies the recipients in names of files.
 func (e encryption) id() string {
-	sum, _ := sumOf(strings.NewReader(strings.Join(e.texts, "\n")))
+	sum, _ := stores.SumOf(strings.NewReader(strings.Join(e.texts, "\n")))
 	return sum[:8]
 }
 
@@ -90,11 +91,11 @@ func decrypt(r io.Reader, m *Manifest, identities []age.Identity) (io.Reader, er
 	}
 	hint := fmt.Errorf("%w for %s; give the file of a matching age identity with --identity", ErrNoIdentity, strings.Join(m.Recipients, ", "))
 	if len(identities) == 0 {
-		return nil, finalError{hint}
+		return nil, stores.Final(hint)
 	}
 	plain, err := age.Decrypt(r, identities...)
 	if mismatch := (*age.NoIdentityMatchError)(nil); errors.As(err, &mismatch) {
-		return nil, finalError{hint}
+		return nil, stores.Final(hint)
 	}
 	return plain, err
 }

@@ -15,11 +15,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"stele.dev/stele/eventlog/backup"
+	"stele.dev/stele/eventlog/backup/stores"
 )
 
 // faulty is a store with the faults of a bucket. Its fields are set before it is used.
 type faulty struct {
-	backup.Store
+	stores.Store
 	failAfter     int // Put fails for ever after this many; 0 with failOpenAfter set: never
 	failOpenAfter int // Open fails for ever after this many; 0: never
 
@@ -75,7 +76,7 @@ func (f *faulty) Open(ctx context.Context, name string) (io.ReadCloser, error) {
 func TestAStoreThatFailsNowAndThenIsAskedAgain(t *testing.T) {
 	p := newPlant(t)
 	p.grow(60)
-	store := &faulty{Store: backup.NewFolder(t.TempDir()), put: func(call int, content []byte) ([]byte, error) {
+	store := &faulty{Store: stores.NewFolder(t.TempDir()), put: func(call int, content []byte) ([]byte, error) {
 		if call%2 == 1 {
 			return nil, fmt.Errorf("call %d: %w", call, errFault)
 		}
@@ -98,7 +99,7 @@ func TestAStoreThatLiesIsFoundOut(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := newPlant(t)
 			p.grow(60)
-			folder := backup.NewFolder(t.TempDir())
+			folder := stores.NewFolder(t.TempDir())
 			_, err := backup.Create(t.Context(), p.options(&faulty{Store: folder, put: func(_ int, b []byte) ([]byte, error) { return lie(b), nil }}))
 			require.ErrorContains(t, err, "the store has accepted it, and")
 			found, err := backup.List(t.Context(), folder, impatient)
@@ -121,7 +122,7 @@ func TestAStoreThatLiesIsFoundOut(t *testing.T) {
 func TestAStoreThatHangsIsGivenUp(t *testing.T) {
 	p := newPlant(t)
 	p.grow(5)
-	hangs := &faulty{Store: backup.NewFolder(t.TempDir()), slow: func(ctx context.Context, _ int) error {
+	hangs := &faulty{Store: stores.NewFolder(t.TempDir()), slow: func(ctx context.Context, _ int) error {
 		<-ctx.Done()
 		return ctx.Err()
 	}}
@@ -145,7 +146,7 @@ func TestAnEndedContextEndsABackup(t *testing.T) {
 	p := newPlant(t)
 	p.grow(5)
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err := backup.Create(ctx, p.options(&faulty{Store: backup.NewFolder(t.TempDir()), slow: func(context.Context, int) error { cancel(); return errFault }}))
+	_, err := backup.Create(ctx, p.options(&faulty{Store: stores.NewFolder(t.TempDir()), slow: func(context.Context, int) error { cancel(); return errFault }}))
 	require.ErrorIs(t, err, context.Canceled)
 }
 
@@ -153,14 +154,14 @@ func TestASingleFileIsOneWholeBackup(t *testing.T) {
 	p := newPlant(t)
 	p.grow(60)
 	name := t.TempDir() + "/nightly.tar"
-	file, err := backup.CreateSingleFile(name)
+	file, err := stores.CreateSingleFile(name)
 	require.NoError(t, err)
 	m := p.backup(file)
 	require.NoFileExists(t, name, "before it is complete")
 	require.NoError(t, file.Commit())
 	require.NoError(t, file.Close())
 
-	whole, err := backup.OpenSingleFile(name)
+	whole, err := stores.OpenSingleFile(name)
 	require.NoError(t, err)
 	defer whole.Close()
 	found, err := backup.List(t.Context(), whole, impatient)

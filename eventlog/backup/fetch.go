@@ -11,6 +11,7 @@ import (
 	"path"
 
 	"filippo.io/age"
+	"stele.dev/stele/eventlog/backup/stores"
 )
 
 // BadFileError reports a file of a backup that is missing or damaged.
@@ -23,7 +24,7 @@ func (e *BadFileError) Error() string { return e.Name + " " + e.Reason }
 
 // fetcher reads the files of one backup.
 type fetcher struct {
-	store      *patient
+	store      *stores.Patient
 	manifest   *Manifest
 	identities []age.Identity
 	done       func(File) // called after each file
@@ -33,7 +34,7 @@ type fetcher struct {
 // writes the plain content. Errors are a [*BadFileError], [ErrNoIdentity], or those of into and the store.
 func (f *fetcher) fetch(ctx context.Context, file File, into func(write func(io.Writer) error) error) error {
 	name := path.Join(f.manifest.Log, file.Stored)
-	err := f.store.read(ctx, name, func(r io.Reader) error {
+	err := f.store.Read(ctx, name, func(r io.Reader) error {
 		return into(func(w io.Writer) error { return f.copy(w, r, name, file) })
 	})
 	if errors.Is(err, fs.ErrNotExist) {
@@ -64,7 +65,7 @@ func (f *fetcher) copy(w io.Writer, stored io.Reader, name string, file File) er
 		return drained // the store failed, and may do better at the next attempt
 	}
 	bad := func(format string, args ...any) error {
-		return finalError{&BadFileError{name, fmt.Sprintf(format, args...)}}
+		return stores.Final(&BadFileError{name, fmt.Sprintf(format, args...)})
 	}
 	switch {
 	case size.n < file.Size:
@@ -95,7 +96,7 @@ func (f *fetcher) sum(ctx context.Context, file File) error {
 func (f *fetcher) spooled(ctx context.Context, file File, dir string) (s *spool, err error) {
 	err = f.fetch(ctx, file, func(write func(io.Writer) error) error {
 		if s, err = newSpool(dir); err != nil {
-			return finalError{err}
+			return stores.Final(err)
 		}
 		if err := write(s); err != nil {
 			s.discard()

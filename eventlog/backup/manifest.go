@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"stele.dev/stele/eventlog"
+	"stele.dev/stele/eventlog/backup/stores"
 )
 
 // FormatVersion is the version of the manifest that this program writes, and the highest that it reads.
@@ -272,12 +273,12 @@ type Found struct {
 
 // List returns the manifests in a store, the oldest first, ordered by log. A manifest that cannot be used has an error; List itself
 // fails only if the store cannot be read.
-func List(ctx context.Context, store Store, p Patience) ([]Found, error) {
-	return list(ctx, withPatience(store, p))
+func List(ctx context.Context, store stores.Store, p stores.Patience) ([]Found, error) {
+	return list(ctx, stores.WithPatience(store, p))
 }
 
-func list(ctx context.Context, store *patient) ([]Found, error) {
-	entries, err := store.list(ctx, "")
+func list(ctx context.Context, store *stores.Patient) ([]Found, error) {
+	entries, err := store.List(ctx, "")
 	if err != nil {
 		return nil, err
 	}
@@ -317,9 +318,9 @@ func created(f Found) string {
 // maxManifest bounds the size of a manifest: a million files.
 const maxManifest = 512 << 20
 
-func readManifest(ctx context.Context, store *patient, name string) (*Manifest, error) {
+func readManifest(ctx context.Context, store *stores.Patient, name string) (*Manifest, error) {
 	var text []byte
-	err := store.read(ctx, name, func(r io.Reader) (err error) {
+	err := store.Read(ctx, name, func(r io.Reader) (err error) {
 		text, err = io.ReadAll(io.LimitReader(r, maxManifest))
 		return err
 	})

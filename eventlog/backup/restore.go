@@ -16,6 +16,7 @@ import (
 
 	"filippo.io/age"
 	"stele.dev/stele/eventlog"
+	"stele.dev/stele/eventlog/backup/stores"
 )
 
 // DefaultGap is how many revisions are left out between the newest revision that a store knows and the first one after
@@ -24,11 +25,11 @@ const DefaultGap = 1_000_000
 
 // RestoreOptions for [Restore].
 type RestoreOptions struct {
-	Store    Store
+	Store    stores.Store
 	Manifest *Manifest
 	// Identities decrypt the backup.
 	Identities []age.Identity
-	Patience   Patience
+	Patience   stores.Patience
 	// To is the moment to restore; the end of the backup if zero.
 	To Target
 	// Next is the first revision of the new epoch. It MUST be above every revision that was ever issued. If it is 0, it
@@ -80,7 +81,7 @@ const staging = "restoring"
 // It opens a new epoch, so that no revision means two things. If it fails or is interrupted, calling it again with the
 // same backup and target continues.
 func Restore(ctx context.Context, o RestoreOptions) (*Restored, error) {
-	r := &restoration{RestoreOptions: o, fetcher: fetcher{store: withPatience(o.Store, o.Patience), manifest: o.Manifest, identities: o.Identities}}
+	r := &restoration{RestoreOptions: o, fetcher: fetcher{store: stores.WithPatience(o.Store, o.Patience), manifest: o.Manifest, identities: o.Identities}}
 	r.progress.Head = o.Manifest.Head.Revision
 	r.fetcher.done = func(f File) {
 		r.progress.Bytes, r.progress.File = r.progress.Bytes+f.Size, f.Name
@@ -154,7 +155,7 @@ func (r *restoration) begin() error {
 	if text, err = json.Marshal(mark); err != nil {
 		return err
 	}
-	return writeFile(r.Marker, func(w io.Writer) error { _, err := w.Write(text); return err })
+	return stores.WriteFile(r.Marker, func(w io.Writer) error { _, err := w.Write(text); return err })
 }
 
 // fetchParts fetches the log, and follows its chain.
@@ -226,11 +227,11 @@ func (r *restoration) addTail(before eventlog.Head, file string) {
 func (r *restoration) fetchPiece(ctx context.Context, c *chain, part Part) error {
 	sets := r.Manifest.clockSets()
 	file := filepath.Join(r.Dir, staging, fmt.Sprintf("piece-%020d", part.Before.Revision+1))
-	if err := makeFolder(filepath.Dir(file)); err != nil {
+	if err := stores.MakeFolder(filepath.Dir(file)); err != nil {
 		return err
 	}
 	visit, over := c.visit, false
-	err := writeFile(file, func(w io.Writer) error {
+	err := stores.WriteFile(file, func(w io.Writer) error {
 		c.visit = func(b *eventlog.Batch, value func() []byte) error {
 			if over = over || !r.To.includes(sets, b.Last(), b.Time); over {
 				return nil
@@ -251,31 +252,31 @@ func (r *restoration) fetchPiece(ctx context.Context, c *chain, part Part) error
 
 // fetchFile fetches a file to a path, unless it is there from an interrupted restore.
 func (r *restoration) fetchFile(ctx context.Context, f File, to string) error {
-	if err := makeFolder(filepath.Dir(to)); err != nil {
+	if err := stores.MakeFolder(filepath.Dir(to)); err != nil {
 		return err
 	}
 	if s, err := openSpool(to); err == nil {
-		sum, err := sumOf(s.reader())
+		sum, err := stores.SumOf(s.reader())
 		s.discard()
 		if err == nil && sum == f.PlainSHA256 {
 			r.fetcher.done(f)
 			return nil
 		}
 	}
-	return r.fetcher.fetch(ctx, f, func(write func(io.Writer) error) error { return writeFile(to, write) })
+	return r.fetcher.fetch(ctx, f, func(write func(io.Writer) error) error { return stores.WriteFile(to, write) })
 }
 
 // stageNewest makes a file of the newest batch alone.
 func (r *restoration) stageNewest() error {
 	file := filepath.Join(r.Dir, staging, "newest")
-	if err := makeFolder(filepath.Dir(file)); err != nil {
+	if err := stores.MakeFolder(filepath.Dir(file)); err != nil {
 		return err
 	}
 	if r.newest == nil {
 		return nil // it is the first batch
 	}
 	r.addTail(eventlog.Head{Log: r.last.Log, Epoch: r.last.Epoch, Revision: r.last.First - 1, Hash: r.last.Previous}, file)
-	return writeFile(file, func(w io.Writer) error { return WriteBatch(w, r.newest) })
+	return stores.WriteFile(file, func(w io.Writer) error { return WriteBatch(w, r.newest) })
 }
 
 // seed makes the log's store: the first batch, the tail, and the new epoch.
@@ -389,11 +390,11 @@ func (r *restoration) finish() error {
 	if err := os.RemoveAll(filepath.Join(r.Dir, staging)); err != nil {
 		return err
 	}
-	if err := syncFolder(r.Dir); err != nil { // all is there before the marker goes
+	if err := stores.SyncFolder(r.Dir); err != nil { // all is there before the marker goes
 		return err
 	}
 	if err := os.Remove(r.Marker); err != nil {
 		return err
 	}
-	return syncFolder(r.Dir)
+	return stores.SyncFolder(r.Dir)
 }

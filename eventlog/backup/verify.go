@@ -7,15 +7,16 @@ import (
 
 	"filippo.io/age"
 	"stele.dev/stele/eventlog"
+	"stele.dev/stele/eventlog/backup/stores"
 )
 
 // VerifyOptions for [Verify].
 type VerifyOptions struct {
-	Store    Store
+	Store    stores.Store
 	Manifest *Manifest
 	// Identities decrypt the backup. Without them only the checksums of what is stored are compared.
 	Identities []age.Identity
-	Patience   Patience
+	Patience   stores.Patience
 	// Temporary is the folder for files that are being read; the system's if empty.
 	Temporary string
 	Progress  func(Progress) // nil for none
@@ -38,7 +39,7 @@ type Verification struct {
 func Verify(ctx context.Context, o VerifyOptions) (*Verification, error) {
 	v := &Verification{}
 	progress := Progress{Head: o.Manifest.Head.Revision}
-	f := &fetcher{store: withPatience(o.Store, o.Patience), manifest: o.Manifest, identities: o.Identities, done: func(f File) {
+	f := &fetcher{store: stores.WithPatience(o.Store, o.Patience), manifest: o.Manifest, identities: o.Identities, done: func(f File) {
 		v.Files++
 		v.Bytes += f.Size
 		progress.Bytes, progress.File = v.Bytes, f.Name

@@ -17,6 +17,7 @@ import (
 	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/eventlog/backup"
+	"stele.dev/stele/eventlog/backup/stores"
 )
 
 // software is what manifests and new logs say about this program.
@@ -68,8 +69,8 @@ func (o *placeFlags) check() error {
 	return o.OutputFlags.Check()
 }
 
-func (o *placeFlags) patience(say func(string, ...any)) backup.Patience {
-	return backup.Patience{Attempts: o.attempts, Stall: o.stall, Report: func(err error) { say("%v", err) }}
+func (o *placeFlags) patience(say func(string, ...any)) stores.Patience {
+	return stores.Patience{Attempts: o.attempts, Stall: o.stall, Report: func(err error) { say("%v", err) }}
 }
 
 // chooseFlags select a backup of a place.
@@ -98,7 +99,7 @@ func (o *chooseFlags) completeNames(cmd *cobra.Command, args []string, _ string)
 		return nil, usage.NoFiles
 	}
 	defer place.Close()
-	found, err := backup.List(cmd.Context(), place, backup.Patience{Attempts: 1})
+	found, err := backup.List(cmd.Context(), place, stores.Patience{Attempts: 1})
 	var names []cobra.Completion
 	for _, f := range found {
 		if err == nil && f.Err == nil {

@@ -16,11 +16,12 @@ import (
 	"gocloud.dev/blob"
 	"gocloud.dev/gcerrors"
 	"stele.dev/stele/eventlog/backup"
+	"stele.dev/stele/eventlog/backup/stores"
 )
 
 // Place is a place for backups. The caller closes it.
 type Place struct {
-	backup.Store
+	stores.Store
 	close  func() error
 	commit func() error
 }
@@ -62,12 +63,12 @@ func Create(ctx context.Context, place string) (*Place, error) {
 	case bucket != nil:
 		return open(ctx, bucket)
 	case !isSingleFile(path):
-		return &Place{Store: backup.NewFolder(path)}, nil
+		return &Place{Store: stores.NewFolder(path)}, nil
 	}
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s exists; a single file is one backup, so choose another name", path)
 	}
-	file, err := backup.CreateSingleFile(path)
+	file, err := stores.CreateSingleFile(path)
 	if err != nil {
 		return nil, err
 	}
@@ -90,9 +91,9 @@ func Open(ctx context.Context, place string) (*Place, error) {
 	case err != nil:
 		return nil, err
 	case info.IsDir():
-		return &Place{Store: backup.NewFolder(path)}, nil
+		return &Place{Store: stores.NewFolder(path)}, nil
 	}
-	file, err := backup.OpenSingleFile(path)
+	file, err := stores.OpenSingleFile(path)
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +141,7 @@ func open(ctx context.Context, u *url.URL) (*Place, error) {
 // store keeps the files of backups in a bucket, where writes are atomic.
 type store struct{ bucket *blob.Bucket }
 
-// Put implements [backup.Store].
+// Put implements [stores.Store].
 func (s store) Put(ctx context.Context, name string, content io.ReaderAt, size int64) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // before Close it aborts the write
@@ -156,7 +157,7 @@ func (s store) Put(ctx context.Context, name string, content io.ReaderAt, size i
 	return readable(w.Close())
 }
 
-// Open implements [backup.Store].
+// Open implements [stores.Store].
 func (s store) Open(ctx context.Context, name string) (io.ReadCloser, error) {
 	r, err := s.bucket.NewReader(ctx, name, nil)
 	if err != nil {
@@ -165,9 +166,9 @@ func (s store) Open(ctx context.Context, name string) (io.ReadCloser, error) {
 	return r, nil
 }
 
-// List implements [backup.Store].
-func (s store) List(ctx context.Context, prefix string) ([]backup.Entry, error) {
-	var entries []backup.Entry
+// List implements [stores.Store].
+func (s store) List(ctx context.Context, prefix string) ([]stores.Entry, error) {
+	var entries []stores.Entry
 	objects := s.bucket.List(&blob.ListOptions{Prefix: prefix})
 	for {
 		o, err := objects.Next(ctx)
@@ -177,7 +178,7 @@ func (s store) List(ctx context.Context, prefix string) ([]backup.Entry, error) 
 		if err != nil {
 			return nil, readable(err)
 		}
-		entries = append(entries, backup.Entry{Name: o.Key, Size: o.Size})
+		entries = append(entries, stores.Entry{Name: o.Key, Size: o.Size})
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	_ "gocloud.dev/blob/memblob" // mem://
 	"stele.dev/stele/cmd/stele/internal/buckets"
 	"stele.dev/stele/eventlog/backup"
+	"stele.dev/stele/eventlog/backup/stores"
 )
 
 func TestPlacesHoldFiles(t *testing.T) {
@@ -31,7 +32,7 @@ func TestPlacesHoldFiles(t *testing.T) {
 				assert.Equal(t, text, string(got))
 				entries, err := p.List(t.Context(), "some/")
 				require.NoError(t, err)
-				assert.Equal(t, []backup.Entry{{Name: "some/file", Size: int64(len(text))}}, entries)
+				assert.Equal(t, []stores.Entry{{Name: "some/file", Size: int64(len(text))}}, entries)
 			}
 			entries, err := p.List(t.Context(), "other")
 			require.NoError(t, err)

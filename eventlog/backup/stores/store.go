@@ -1,4 +1,7 @@
-package backup
+// Package stores keeps the files of backups: in a folder, in a single file, or wherever a [Store] is implemented. A
+// [Patient] store tries operations again, ends those that make no progress, and compares what it stored with what the
+// store returns.
+package stores
 
 import (
 	"cmp"
@@ -41,15 +44,15 @@ type Patience struct {
 	Report func(err error)
 }
 
-// patient is a store whose operations are tried again, are ended if they make no progress, and which compares what it
+// Patient is a store whose operations are tried again, are ended if they make no progress, and which compares what it
 // stored with what the store returns.
-type patient struct {
-	store Store
+type Patient struct {
+	Store Store
 	Patience
 }
 
-// withDefaults returns p with the defaults of its fields.
-func (p Patience) withDefaults() Patience {
+// WithDefaults returns p with the defaults of its fields.
+func (p Patience) WithDefaults() Patience {
 	p.Attempts, p.Pause, p.Stall = cmp.Or(p.Attempts, 5), cmp.Or(p.Pause, time.Second), cmp.Or(p.Stall, time.Minute)
 	if p.Report == nil {
 		p.Report = func(error) {}
@@ -57,7 +60,8 @@ func (p Patience) withDefaults() Patience {
 	return p
 }
 
-func withPatience(store Store, p Patience) *patient { return &patient{store, p.withDefaults()} }
+// WithPatience returns a patient store.
+func WithPatience(store Store, p Patience) *Patient { return &Patient{store, p.WithDefaults()} }
 
 // errStalled reports an operation that made no progress.
 var errStalled = errors.New("no progress")
@@ -67,14 +71,17 @@ type finalError struct{ error }
 
 func (e finalError) Unwrap() error { return e.error }
 
+// Final marks an error: the operation is not tried again.
+func Final(err error) error { return finalError{err} }
+
 // final reports whether another attempt cannot succeed.
 func final(err error) bool {
 	return errors.As(err, new(finalError)) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, errors.ErrUnsupported)
 }
 
-// try runs an operation until it succeeds, its error is final, or there were too many attempts. The context of an
+// Try runs an operation until it succeeds, its error is final, or there were too many attempts. The context of an
 // attempt ends if moved is not called for Stall. The operation must end with its context.
-func (p Patience) try(ctx context.Context, what string, do func(ctx context.Context, moved func()) error) error {
+func (p Patience) Try(ctx context.Context, what string, do func(ctx context.Context, moved func()) error) error {
 	pause := p.Pause
 	for attempt := 1; ; attempt++ {
 		err := p.attempt(ctx, do)
@@ -110,18 +117,18 @@ func (p Patience) attempt(ctx context.Context, do func(ctx context.Context, move
 	return err
 }
 
-// put stores a file and reads it back.
-func (p *patient) put(ctx context.Context, name string, content io.ReaderAt, size int64) error {
-	want, err := sumOf(io.NewSectionReader(content, 0, size))
+// Put stores a file and reads it back.
+func (p *Patient) Put(ctx context.Context, name string, content io.ReaderAt, size int64) error {
+	want, err := SumOf(io.NewSectionReader(content, 0, size))
 	if err != nil {
 		return err
 	}
-	return p.try(ctx, "store "+name, func(ctx context.Context, moved func()) error {
-		if err := p.store.Put(ctx, name, movingAt{content, moved}, size); err != nil {
+	return p.Try(ctx, "store "+name, func(ctx context.Context, moved func()) error {
+		if err := p.Store.Put(ctx, name, movingAt{content, moved}, size); err != nil {
 			return err
 		}
 		moved()
-		r, err := p.store.Open(ctx, name)
+		r, err := p.Store.Open(ctx, name)
 		if errors.Is(err, fs.ErrNotExist) {
 			return errors.New("the store has accepted it, and does not have it")
 		}
@@ -132,7 +139,7 @@ func (p *patient) put(ctx context.Context, name string, content io.ReaderAt, siz
 			return fmt.Errorf("reading it back: %w", err)
 		}
 		defer r.Close()
-		got, err := sumOf(moving{r, moved})
+		got, err := SumOf(moving{r, moved})
 		switch {
 		case err != nil:
 			return fmt.Errorf("reading it back: %w", err)
@@ -143,11 +150,11 @@ func (p *patient) put(ctx context.Context, name string, content io.ReaderAt, siz
 	})
 }
 
-// read calls visit with the content of a file, again from the beginning if it has failed. An error for which [final]
-// is true ends the attempts.
-func (p *patient) read(ctx context.Context, name string, visit func(io.Reader) error) error {
-	return p.try(ctx, "read "+name, func(ctx context.Context, moved func()) error {
-		r, err := p.store.Open(ctx, name)
+// Read calls visit with the content of a file, again from the beginning if it has failed with an error that is not
+// [Final].
+func (p *Patient) Read(ctx context.Context, name string, visit func(io.Reader) error) error {
+	return p.Try(ctx, "read "+name, func(ctx context.Context, moved func()) error {
+		r, err := p.Store.Open(ctx, name)
 		if err != nil {
 			return err
 		}
@@ -156,14 +163,17 @@ func (p *patient) read(ctx context.Context, name string, visit func(io.Reader) e
 	})
 }
 
-// list returns the files whose names begin with prefix.
-func (p *patient) list(ctx context.Context, prefix string) (entries []Entry, err error) {
-	err = p.try(ctx, "list the files of the store", func(ctx context.Context, _ func()) (err error) {
-		entries, err = p.store.List(ctx, prefix)
+// List returns the files whose names begin with prefix.
+func (p *Patient) List(ctx context.Context, prefix string) (entries []Entry, err error) {
+	err = p.Try(ctx, "list the files of the store", func(ctx context.Context, _ func()) (err error) {
+		entries, err = p.Store.List(ctx, prefix)
 		return err
 	})
 	return entries, err
 }
+
+// Moving returns a reader that calls moved when it has read something.
+func Moving(r io.Reader, moved func()) io.Reader { return moving{r, moved} }
 
 // moving reports the progress of a reader.
 type moving struct {
@@ -193,8 +203,8 @@ func (r movingAt) ReadAt(b []byte, at int64) (int, error) {
 	return n, err
 }
 
-// sumOf returns the SHA-256 of a content, in hexadecimal.
-func sumOf(r io.Reader) (string, error) {
+// SumOf returns the SHA-256 of a content, in hexadecimal.
+func SumOf(r io.Reader) (string, error) {
 	h := sha256.New()
 	if _, err := io.Copy(h, r); err != nil {
 		return "", err

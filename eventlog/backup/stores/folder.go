@@ -1,4 +1,4 @@
-package backup
+package stores
 
 import (
 	"context"
@@ -24,10 +24,10 @@ func NewFolder(root string) *Folder { return &Folder{root} }
 // Put implements [Store].
 func (f *Folder) Put(ctx context.Context, name string, content io.ReaderAt, size int64) error {
 	file := filepath.Join(f.root, filepath.FromSlash(name))
-	if err := makeFolder(filepath.Dir(file)); err != nil {
+	if err := MakeFolder(filepath.Dir(file)); err != nil {
 		return err
 	}
-	return writeFile(file, func(w io.Writer) error {
+	return WriteFile(file, func(w io.Writer) error {
 		_, err := io.Copy(w, untilDone{ctx, io.NewSectionReader(content, 0, size)})
 		return err
 	})
@@ -87,9 +87,9 @@ func (r untilDone) Read(b []byte) (int, error) {
 	return r.Reader.Read(b)
 }
 
-// writeFile writes a file for its owner alone: wholly or not at all, and durably once it returns nil. Its folder must
+// WriteFile writes a file for its owner alone: wholly or not at all, and durably once it returns nil. Its folder must
 // exist.
-func writeFile(file string, write func(io.Writer) error) error {
+func WriteFile(file string, write func(io.Writer) error) error {
 	pending, err := renameio.NewPendingFile(file, renameio.WithTempDir(filepath.Dir(file)), renameio.WithStaticPermissions(0o600))
 	if err != nil {
 		return err
@@ -101,27 +101,27 @@ func writeFile(file string, write func(io.Writer) error) error {
 	if err := pending.CloseAtomicallyReplace(); err != nil { // it syncs the file
 		return err
 	}
-	return syncFolder(filepath.Dir(file))
+	return SyncFolder(filepath.Dir(file))
 }
 
-// makeFolder creates a folder and its parents, for their owner alone, and syncs the folders that have a new entry.
-func makeFolder(dir string) error {
+// MakeFolder creates a folder and its parents, for their owner alone, and syncs the folders that have a new entry.
+func MakeFolder(dir string) error {
 	if info, err := os.Stat(dir); err == nil && info.IsDir() {
 		return nil
 	}
 	parent := filepath.Dir(dir)
 	if parent != dir {
-		if err := makeFolder(parent); err != nil {
+		if err := MakeFolder(parent); err != nil {
 			return err
 		}
 	}
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return syncFolder(parent)
+	return SyncFolder(parent)
 }
 
-func syncFolder(dir string) error {
+func SyncFolder(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package backup
+package stores
 
 import (
 	"archive/tar"
@@ -32,7 +32,7 @@ var _ Store = (*SingleFile)(nil)
 
 // CreateSingleFile begins a file. The caller calls Close in the end, and Commit before it if all went well.
 func CreateSingleFile(file string) (*SingleFile, error) {
-	if err := makeFolder(filepath.Dir(file)); err != nil {
+	if err := MakeFolder(filepath.Dir(file)); err != nil {
 		return nil, err
 	}
 	pending, err := renameio.NewPendingFile(file, renameio.WithTempDir(filepath.Dir(file)), renameio.WithStaticPermissions(0o600))
@@ -50,13 +50,13 @@ func (s *SingleFile) Put(ctx context.Context, name string, content io.ReaderAt, 
 		s.err = s.put(ctx, name, content, size)
 	}
 	if s.err != nil {
-		return finalError{s.err}
+		return Final(s.err)
 	}
 	return nil
 }
 
 func (s *SingleFile) put(ctx context.Context, name string, content io.ReaderAt, size int64) (err error) {
-	if s.sums[name], err = sumOf(io.NewSectionReader(content, 0, size)); err != nil {
+	if s.sums[name], err = SumOf(io.NewSectionReader(content, 0, size)); err != nil {
 		return err
 	}
 	header := &tar.Header{Typeflag: tar.TypeReg, Name: name, Size: size, Mode: 0o600, ModTime: time.Now()}
@@ -91,7 +91,7 @@ func (s *SingleFile) Commit() error {
 	if err := s.pending.CloseAtomicallyReplace(); err != nil {
 		return err
 	}
-	return syncFolder(filepath.Dir(s.file))
+	return SyncFolder(filepath.Dir(s.file))
 }
 
 // compare reads back what was written.
@@ -108,7 +108,7 @@ func (s *SingleFile) compare() error {
 		if err != nil {
 			return err
 		}
-		sum, err := sumOf(in)
+		sum, err := SumOf(in)
 		if err != nil {
 			return err
 		}
