@@ -52,6 +52,8 @@ func (p *Pipeline) commit(ctx context.Context, r *Request) error {
 	if err != nil {
 		return err
 	}
+	// A delete may first mark the object and wait for finalizers.
+	entry.Frees = entry.Frees || w.Type == logpb.Type_TYPE_UPDATED && (r.Object == nil || r.OldMeta.DeletionTimestamp != nil)
 	tip, revision, err := p.committer.Commit(ctx, &commit.Proposal{Entry: entry, Checks: w.Checks})
 	var stale *commit.Stale
 	switch {

@@ -50,6 +50,9 @@ type Proposal struct {
 	From, To []byte
 	At       uint64
 	Value    []byte
+	// Frees is set if the batch makes room rather than needing it, see [Entry.Frees]. The backend then
+	// applies the higher limits of [Usage].
+	Frees bool
 	// Again is set if an earlier attempt has an unknown outcome. The backend MUST send the proposal to
 	// the store even if it would refuse a first attempt, for example for lack of space: only the store
 	// knows the outcome.
@@ -77,16 +80,4 @@ type Limits struct {
 	// Exclusive is set if nobody else can write to the store while this backend is open. The only
 	// writer then knows the whole log.
 	Exclusive bool
-}
-
-// Usage is how much of its storage a backend uses, in bytes. Fields are 0 if unknown.
-type Usage struct {
-	// Used is what the stored batches take, with the store's own overhead.
-	Used int64
-	// Allocated is the size of the store's file. What is allocated and not used is used again.
-	Allocated int64
-	// Limit is the value of Used from which on appends are refused with [ErrFull].
-	Limit int64
-	// DiskFree is the free space of the disk, and DiskLimit that below which appends are refused.
-	DiskFree, DiskLimit uint64
 }

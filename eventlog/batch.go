@@ -50,15 +50,17 @@ type Draft struct {
 	size      int    // before compression
 	root      Hash
 	revisions uint64
+	frees     bool // all entries do
 }
 
 // NewDraft makes a draft of entries, in this order. There MUST be at least one.
 func NewDraft(entries []*Entry) *Draft {
-	d := &Draft{entries: entries}
+	d := &Draft{entries: entries, frees: true}
 	size := 0
 	for _, e := range entries {
 		size += protowire.SizeTag(1) + protowire.SizeBytes(len(e.bytes))
 		d.revisions += e.event.Span()
+		d.frees = d.frees && e.Frees
 	}
 	plain := make([]byte, 0, size)
 	leaves := merkle.NewEmptyRange(0)

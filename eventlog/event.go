@@ -48,6 +48,11 @@ func (e *Event) Last() uint64 { return e.Revision + e.Span() - 1 }
 
 // Entry is an encoded event. It does not depend on the revision that the event will get.
 type Entry struct {
+	// Frees is set if the event makes room, or is needed to make room: it deletes objects, or it is how an
+	// operator repairs or configures the log. Encode sets it by the event's type; a caller who knows more may
+	// set it too. A log that is full accepts such events up to a higher limit.
+	Frees bool
+
 	event *Event
 	bytes []byte // encoded logpb.Entry
 	leaf  Hash
@@ -82,7 +87,17 @@ func Encode(e *Event) (*Entry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("eventlog: encode event: %w", err)
 	}
-	return &Entry{event: e, bytes: encoded, leaf: LeafHash(metadata, hashes)}, nil
+	return &Entry{Frees: frees(e.Meta.GetType()), event: e, bytes: encoded, leaf: LeafHash(metadata, hashes)}, nil
+}
+
+// frees reports whether events of a type are accepted by a log that is full, see [Entry.Frees].
+func frees(t logpb.Type) bool {
+	switch t {
+	case logpb.Type_TYPE_DELETED, logpb.Type_TYPE_BULK_DELETED, logpb.Type_TYPE_EPOCH_STARTED, logpb.Type_TYPE_CLOCK_SET,
+		logpb.Type_TYPE_POLICY_CHUNK, logpb.Type_TYPE_POLICY_PROPOSED, logpb.Type_TYPE_POLICY_ACTIVATED: // a policy says how long the log keeps what
+		return true
+	}
+	return false
 }
 
 // draftOf makes a draft of one event without payloads.

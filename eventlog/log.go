@@ -167,7 +167,7 @@ func (l *Log) append(ctx context.Context, after Head, d *Draft, logTime time.Tim
 	if after.Revision > 0 {
 		from = after.Encode()
 	}
-	answer, err := l.settle(ctx, Proposal{From: from, To: batch.Head().Encode(), At: batch.First, Value: value})
+	answer, err := l.settle(ctx, Proposal{From: from, To: batch.Head().Encode(), At: batch.First, Value: value, Frees: d.frees})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -77,7 +77,7 @@ Every flag can also be set by the environment: --data-dir by STELE_DATA_DIR.`,
 	root.SetVersionTemplate(versionText())
 	root.SetHelpCommand(usage.HelpCommand())
 	addGroup(root, "past", "The past:", logCommand(), historyCommand(), diffCommand(), blameCommand(), atCommand(), restore.RevertCommand(), restore.UndeleteCommand(), restore.UndoCommand())
-	addGroup(root, "server", "The control plane:", statusCommand(), policyCommand(), whoCanCommand(), accessCommand())
+	addGroup(root, "server", "The control plane:", statusCommand(), policyCommand(), whoCanCommand(), accessCommand(), projectionCommand())
 	root.AddCommand(versionCommand())
 	if !usage.IsPlugin() {
 		addGroup(root, "server", "", serveCommand(), kubeconfigCommand(), backup.Command(checkDatabaseApart), plugincheck.Command())
@@ -88,7 +88,7 @@ Every flag can also be set by the environment: --data-dir by STELE_DATA_DIR.`,
 		if cmd.Name() == "completion" {
 			cmd.AddCommand(completionForKubectl())
 		}
-		if cmd.HasSubCommands() {
+		if cmd.HasSubCommands() && !cmd.Runnable() {
 			usage.Parent(cmd)
 		}
 	}

@@ -51,6 +51,7 @@ type serveOptions struct {
 	authentication authenticationOptions
 	authorization  authorizationOptions
 	compile        compileOptions
+	storage        storageOptions
 }
 
 func serveCommand() *cobra.Command {
@@ -82,10 +83,12 @@ then on the policy is in the log; --policy is only compared with it, or with
 	usage.DurationVar(f, &o.DrainDelay, "drain-delay", 0, "how long to keep serving after the first SIGTERM, so that load balancers can see that /readyz fails")
 	f.StringSliceVar(&o.controllers, "controllers", []string{"*"}, "controllers to run, as in kube-controller-manager: '*' for all, 'foo' for the one named foo, '-foo' for all except foo. The controllers are "+strings.Join(controllers.Names(), ", "))
 	usage.DurationVar(f, &o.EventTTL, "event-ttl", time.Hour, "how long events are kept; 0 for ever")
+	usage.DurationVar(f, &o.VerifyEvery, "verify-projections", 0, "how often the projections are built from the log a second time, in the background, and compared with what serves; meanwhile objects take twice the memory; 0 for never")
 	f.BoolVar(&o.AcceptClock, "accept-clock", false, "set the log's time back to the clock, if the newest events have times in the future although the clock is right")
 	o.authentication.addFlags(f)
 	o.authorization.addFlags(f)
 	o.compile.addFlags(f)
+	o.storage.addFlags(f)
 	for _, name := range []string{"data-dir", "policy", "plugin-dir", "plugin-secrets-dir"} {
 		_ = cmd.MarkFlagDirname(name)
 	}
@@ -111,7 +114,9 @@ func (o *serveOptions) serve(cmd *cobra.Command) error {
 		return err
 	}
 	defer config.Listener.Close()
-	dir, err := datadir.Open(o.dataDir, datadir.Options{Software: "stele " + build.Version, CheckDatabase: checkDatabaseApart, Logger: logger})
+	options := datadir.Options{Software: "stele " + build.Version, CheckDatabase: checkDatabaseApart, Logger: logger}
+	o.storage.limit(&options)
+	dir, err := datadir.Open(o.dataDir, options)
 	if err != nil {
 		return err
 	}
@@ -160,7 +165,10 @@ func (o *serveOptions) config(cmd *cobra.Command, logger *slog.Logger) (c plane.
 	if c.EventTTL < 0 {
 		return c, fmt.Errorf("--event-ttl %s: want a duration that is not negative", c.EventTTL)
 	}
-	if err := errors.Join(o.authentication.check(), o.authorization.check()); err != nil {
+	if c.VerifyEvery < 0 {
+		return c, fmt.Errorf("--verify-projections %s: want a duration that is not negative", c.VerifyEvery)
+	}
+	if err := errors.Join(o.authentication.check(), o.authorization.check(), o.storage.check()); err != nil {
 		return c, err
 	}
 	if c.Policy, err = o.source(); err != nil {

@@ -106,6 +106,15 @@ func (r *round) attempt(ctx context.Context) error {
 		r.refuse(accepted, fmt.Errorf("%w: %w", ErrUndecided, err))
 		r.group = pendings(refused)
 		return err
+	case errors.Is(err, eventlog.ErrFull):
+		// What frees space is not refused because of the others: it is sent again without them.
+		frees, rest := partition(accepted, func(p *pending) bool { return p.Entry.Frees })
+		if len(rest) == 0 { // all were refused although they free space
+			frees, rest = nil, frees
+		}
+		r.refuse(rest, err)
+		r.group = append(r.unsend(frees), pendings(refused)...)
+		return nil
 	case eventlog.Refused(err):
 		r.refuse(accepted, err)
 		r.group = pendings(refused)
@@ -121,17 +130,34 @@ func (r *round) attempt(ctx context.Context) error {
 	case len(newer) == 0:
 		r.confirm(refused)
 	default:
-		// The decisions were made on an old state. These proposals are not in the log, and may be withdrawn until they
-		// are sent again.
-		r.group = append(slices.DeleteFunc(accepted, func(p *pending) bool {
-			gone := !p.state.CompareAndSwap(sent, waiting)
-			if gone {
-				r.decide(p, outcome{err: ErrNotSent})
-			}
-			return gone
-		}), pendings(refused)...)
+		// The decisions were made on an old state.
+		r.group = append(r.unsend(accepted), pendings(refused)...)
 	}
 	return r.apply(newer)
+}
+
+// unsend returns the proposals of those who still wait. They are not in the log, and may be withdrawn until they are
+// sent again.
+func (r *round) unsend(group []*pending) []*pending {
+	return slices.DeleteFunc(group, func(p *pending) bool {
+		gone := !p.state.CompareAndSwap(sent, waiting)
+		if gone {
+			r.decide(p, outcome{err: ErrNotSent})
+		}
+		return gone
+	})
+}
+
+// partition splits a group.
+func partition(group []*pending, is func(*pending) bool) (those, others []*pending) {
+	for _, p := range group {
+		if is(p) {
+			those = append(those, p)
+		} else {
+			others = append(others, p)
+		}
+	}
+	return those, others
 }
 
 // confirm records that the tip was the log's newest state after the round began.

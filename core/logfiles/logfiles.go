@@ -34,12 +34,15 @@ const (
 // BatchesType is the media type of a stream of batches.
 const BatchesType = "application/vnd.stele.log.batches"
 
+// Options for [Routes].
+type Options = backup.Local
+
 // service answers requests for a log.
 type service struct{ log *backup.Local }
 
 // Routes returns the paths for a log.
-func Routes(log *backup.Local) []surface.Route {
-	s := service{log}
+func Routes(o Options) []surface.Route {
+	s := service{&o}
 	return []surface.Route{
 		{Path: StatePath, Serve: s.answerState},
 		{Path: BatchesPath, Long: true, Serve: s.answerBatches},

@@ -88,6 +88,8 @@ type Config struct {
 	AuditFile string
 	// Checkpoints says how often checkpoints are made; the plane sets its other fields.
 	Checkpoints checkpoints.Options
+	// VerifyEvery is how often the projections are compared with the log in the background; 0 for never.
+	VerifyEvery time.Duration
 	// WatchBytes bounds the recent changes in memory for watches; 0 for [objects.DefaultHistoryBytes].
 	WatchBytes int
 	// Memory is how many bytes this process may use, 0 for no limit. It bounds request bodies.

@@ -34,12 +34,13 @@ import (
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/inside"
 	"stele.dev/stele/core/logfiles"
+	"stele.dev/stele/core/logproof"
 	"stele.dev/stele/core/parts"
 	"stele.dev/stele/core/pki"
 	"stele.dev/stele/core/tokens"
 	"stele.dev/stele/core/trust"
+	"stele.dev/stele/core/verification"
 	"stele.dev/stele/eventlog"
-	"stele.dev/stele/eventlog/backup"
 	"stele.dev/stele/plugins/host"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/compile"
@@ -74,6 +75,7 @@ type Plane struct {
 	// checkpoints has what the next start begins with, and keeper makes it.
 	checkpoints *checkpoint.Folder
 	keeper      *checkpoints.Keeper
+	verifier    *verification.Verifier
 	closers     []func() error // in the order in which the parts were opened
 
 	authority   *pki.Authority     // nil without a listener
@@ -85,10 +87,13 @@ type Plane struct {
 	plugins     *host.Host         // nil without authorizers
 	audit       *audit.Writer      // nil without a file
 	server      *http.Server       // nil without a listener
+	front       *front             // its handler
+	served      chan error         // gets the error with which it ends
 	publisher   *trust.Publisher   // nil without a listener
 }
 
-// New opens a control plane and reads its log. The API answers once Run is called. The caller closes the plane.
+// New opens a control plane and reads its log. The API answers once Run is called; until then the listener answers that
+// the plane starts. The caller closes the plane.
 func New(ctx context.Context, c Config) (*Plane, error) {
 	c, err := c.withDefaults()
 	p := &Plane{config: c, prepared: make(chan struct{}), objects: objects.New(c.WatchBytes)}
@@ -105,11 +110,13 @@ func New(ctx context.Context, c Config) (*Plane, error) {
 		do   func(context.Context) error
 	}{
 		{"reading keys and certificates", p.authenticate},
+		{"opening the port", p.serve},
 		{"opening the log", p.openLog},
 		{"reading the files of authorizers", p.authorize},
 		{"loading a checkpoint", p.restore},
 		{"reading the log", p.replay},
 		{"opening the history", p.openProjections},
+		{"opening the verifier", p.openVerifier},
 		{"opening the API", p.openAPI},
 	} {
 		p.startup.begin(step.name)
@@ -187,7 +194,7 @@ func (p *Plane) authorize(context.Context) (err error) {
 
 // restore makes the committer and moves it to the newest good checkpoint.
 func (p *Plane) restore(ctx context.Context) (err error) {
-	p.Committer = commit.New(commit.Options{Log: p.Log, Objects: p.objects, Load: p.config.Load, Logger: p.config.Logger})
+	p.Committer = commit.New(p.committerOptions())
 	p.startup.count("objects", p.Committer.Loaded)
 	if p.checkpoints, err = checkpoint.Open(p.path("checkpoints"), nil); err != nil {
 		return err
@@ -236,7 +243,7 @@ func (p *Plane) openProjections(context.Context) (err error) {
 	return nil
 }
 
-// openAPI makes the pipeline, and its server if there is a listener.
+// openAPI makes the pipeline.
 func (p *Plane) openAPI(context.Context) error {
 	c := &p.config
 	uploads, err := parts.Open(p.path("parts"))
@@ -250,12 +257,15 @@ func (p *Plane) openAPI(context.Context) error {
 	if c.Listener == nil {
 		return nil
 	}
-	return p.openServer()
+	return p.openPublisher()
 }
 
 // checks returns the health checks of the parts that this plane has.
 func (p *Plane) checks() []core.Check {
-	checks := []core.Check{{Name: "clock", Check: p.Committer.ClockHealth}}
+	checks := []core.Check{
+		{Name: "clock", Check: p.Committer.ClockHealth},
+		{Name: "room", Warns: true, Check: func() error { return p.Log.Usage().Full() }}, // reads and deletes go on
+	}
 	if p.config.Policy != nil {
 		checks = append(checks, core.Check{Name: "bootstrap", Check: p.bootstrapped})
 	}
@@ -270,7 +280,21 @@ func (p *Plane) checks() []core.Check {
 
 // routes returns the paths that are no resources and that parts of this plane serve.
 func (p *Plane) routes() []core.Route {
-	return append(logfiles.Routes(&backup.Local{Log: p.Log, Dir: p.config.Dir}), p.config.Routes...)
+	files := logfiles.Routes(logfiles.Options{Log: p.Log, Dir: p.config.Dir})
+	return slices.Concat(logproof.Routes(p.Log), files, []core.Route{p.verifier.Route()}, p.config.Routes)
+}
+
+// openVerifier makes what compares the projections with the log. A projection that can be verified is a line here.
+func (p *Plane) openVerifier(context.Context) error {
+	p.verifier = verification.New([]verification.Projection{
+		&verification.Objects{Committer: p.Committer, Folder: p.checkpoints, Options: p.committerOptions()},
+	}, p.config.Metrics, p.config.Logger)
+	return nil
+}
+
+// committerOptions returns the options of the committer.
+func (p *Plane) committerOptions() commit.Options {
+	return commit.Options{Log: p.Log, Objects: p.objects, Load: p.config.Load, Logger: p.config.Logger}
 }
 
 // bootstrapped returns an error until the policy is in force and the first namespaces exist.

@@ -28,6 +28,11 @@ func OtherNamespace() *Error {
 // NotFound returns the error for an object that does not exist (404).
 func NotFound(r schema.GroupResource, name string) *Error { return apierrors.NewNotFound(r, name) }
 
+// NotFoundf returns the error for something that does not exist and is no object (404).
+func NotFoundf(format string, args ...any) *Error {
+	return &Error{ErrStatus: *failure(http.StatusNotFound, metav1.StatusReasonNotFound, fmt.Sprintf(format, args...))}
+}
+
 // NotServedNamed is [NotServed] for a request that names an object.
 func NotServedNamed(verb string, r schema.GroupResource, name string) *Error {
 	return apierrors.NewGenericServerResponse(http.StatusNotFound, verb, r, name, "", 0, false)

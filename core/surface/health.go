@@ -16,6 +16,9 @@ type Check struct {
 	Name string
 	// Live is true if only a restart can help: the check counts for /livez too. All checks count for /readyz.
 	Live bool
+	// Warns is true if the server is still useful while the check fails: /readyz shows it, and succeeds. Only the
+	// check's own path fails.
+	Warns bool
 	// Check returns why the check fails, or nil.
 	Check func() error
 }
@@ -61,7 +64,9 @@ func (s *Service) answerHealth(c *call.Call, kind, only string) error {
 		found = true
 		if slices.Contains(excluded, check.Name) {
 			fmt.Fprintf(&text, "[+]%s excluded: ok\n", check.Name)
-		} else if err := check.Check(); err != nil {
+		} else if err := check.Check(); err != nil && check.Warns && only == "" {
+			fmt.Fprintf(&text, "[!]%s failed: reason withheld; the server is ready\n", check.Name)
+		} else if err != nil {
 			failed = append(failed, fmt.Sprintf("%s: %v", check.Name, err))
 			reason := "reason withheld"
 			if only != "" {

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/client/pkg/v3/fileutil"
-	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
 	"go.uber.org/zap"
@@ -25,11 +24,11 @@ type EmbedOptions struct {
 	// Dir is etcd's folder. It is created if it does not exist. The caller holds a lock on it, so that
 	// no other process uses it.
 	Dir string
-	// Quota is the maximum size of etcd's database in bytes; 8 GiB if 0. Appends are refused from 90 %
-	// of it on, so that etcd itself never reaches it.
+	// Quota is the maximum size of etcd's database in bytes; [DefaultQuota] if 0. Appends are refused
+	// when 80 % of it are in use, and those that free space at 90 %.
 	Quota int64
-	// MinFree is how much disk space must stay free, in bytes; 256 MiB if 0. Appends are refused below
-	// it. A write-ahead log segment takes 64 MB.
+	// MinFree is how much disk space must stay free, in bytes; [DefaultMinFree] if 0. Appends are refused
+	// below it, and those that free space below half of it.
 	MinFree uint64
 	// Used says that writes were acknowledged from this folder before. An empty folder, or a log without
 	// entries, is then an error and not a first start.
@@ -43,15 +42,21 @@ type EmbedOptions struct {
 	Log *slog.Logger
 }
 
+// DefaultQuota and DefaultMinFree are the defaults of [EmbedOptions], in bytes.
+const (
+	DefaultQuota   = 8 << 30
+	DefaultMinFree = 256 << 20
+)
+
 // Embed starts a single etcd member in this process and keeps the log in it. The member has no network
 // listeners: its only client is the returned backend, which is therefore exclusive. Acknowledged appends
 // have been synced to disk.
 func Embed(ctx context.Context, o EmbedOptions) (*Backend, error) {
 	if o.Quota == 0 {
-		o.Quota = 8 << 30
+		o.Quota = DefaultQuota
 	}
 	if o.MinFree == 0 {
-		o.MinFree = 256 << 20
+		o.MinFree = DefaultMinFree
 	}
 	if o.Prefix == "" {
 		o.Prefix = "/stele"
@@ -69,8 +74,10 @@ func Embed(ctx context.Context, o EmbedOptions) (*Backend, error) {
 	// Raft keeps recent entries in memory, and ours are large.
 	cfg.SnapshotCount, cfg.SnapshotCatchUpEntries = 200, 50
 	cfg.MaxRequestBytes = embeddedMaxRequest
-	cfg.QuotaBackendBytes = o.Quota
-	// Only old values of the head are ever compacted.
+	// The backend keeps to the quota by itself: etcd compares it with the size of the file, which does not
+	// shrink, and refuses all writes from then on.
+	cfg.QuotaBackendBytes = -1
+	// Old values of the head; Trim compacts by itself.
 	cfg.AutoCompactionMode, cfg.AutoCompactionRetention = "revision", "1000"
 	cfg.BackendFreelistType = "map"
 	fatal := &fatalHook{errs: make(chan error, 1)}
@@ -87,24 +94,10 @@ func Embed(ctx context.Context, o EmbedOptions) (*Backend, error) {
 	}
 	client := v3client.New(etcd.Server)
 	b := newBackend(client, o.Prefix, eventlog.Limits{Value: embeddedMaxRequest - 1<<10, Exclusive: true})
-	disk := diskRoom{dir: o.Dir, min: o.MinFree}
-	b.room = func() error {
-		if size := etcd.Server.Backend().Size(); size > o.Quota/10*9 {
-			return fmt.Errorf("%w: %d bytes of %d are used in %s", eventlog.ErrFull, size, o.Quota, o.Dir)
-		}
-		return disk.check()
-	}
-	b.usage = func() eventlog.Usage {
-		store := etcd.Server.Backend()
-		free, _ := freeBytes(o.Dir) // 0 if unknown
-		return eventlog.Usage{
-			Used: store.SizeInUse(), Allocated: store.Size(), Limit: o.Quota / 10 * 9, DiskFree: free, DiskLimit: o.MinFree,
-		}
-	}
-	b.compact = func(ctx context.Context, revision int64) error {
-		_, err := client.Compact(ctx, revision, clientv3.WithCompactPhysical())
-		return err
-	}
+	space := &room{dir: o.Dir, quota: o.Quota, minFree: o.MinFree, log: o.Log, store: etcd.Server.Backend()}
+	b.room, b.usage = space.take, space.usage
+	b.compact = func(ctx context.Context, revision int64) error { return compactEmbedded(ctx, client, revision) }
+	b.shrink = func() error { return shrinkEmbedded(etcd, o) }
 	b.close = func() error {
 		err := client.Close()
 		etcd.Close()
@@ -113,32 +106,15 @@ func Embed(ctx context.Context, o EmbedOptions) (*Backend, error) {
 		}
 		return err
 	}
+	if err := b.makeRoom(ctx, etcd, o); err != nil {
+		return nil, errors.Join(fmt.Errorf("start embedded etcd in %s: %w", o.Dir, err), b.Close())
+	}
 	return b, nil
 }
 
 // embeddedMaxRequest is far above the API's limit of 3 MiB for a request's body: an event can hold an
 // object and the request that changed it.
 const embeddedMaxRequest = 16 << 20
-
-// diskRoom checks the free space of a disk, at most once a second.
-type diskRoom struct {
-	dir     string
-	min     uint64
-	checked atomic.Int64 // unix nano
-	short   atomic.Bool
-}
-
-func (d *diskRoom) check() error {
-	now := time.Now().UnixNano()
-	if last := d.checked.Load(); now-last > int64(time.Second) && d.checked.CompareAndSwap(last, now) {
-		free, err := freeBytes(d.dir)
-		d.short.Store(err == nil && free < d.min)
-	}
-	if d.short.Load() {
-		return fmt.Errorf("%w: less than %d MiB are free on the disk of %s", eventlog.ErrFull, d.min>>20, d.dir)
-	}
-	return nil
-}
 
 // start inspects the folder, starts etcd, and waits until etcd accepts writes.
 func start(ctx context.Context, o EmbedOptions, cfg *embed.Config, fatal *fatalHook) (*embed.Etcd, error) {

@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -33,10 +34,14 @@ type Backend struct {
 	head   string // key
 	log    string // key of a batch, without its revision
 	limits eventlog.Limits
-	// room returns an error if an append must be refused for lack of storage.
-	room func() error
+	// room returns an error if a proposal must be refused for lack of storage.
+	room func(eventlog.Proposal) error
 	// compact frees the space of what was deleted up to an etcd revision; nil if the etcd is not ours.
 	compact func(ctx context.Context, revision int64) error
+	// shrink makes the store's file smaller if that is worth it; nil if the etcd is not ours.
+	shrink func() error
+	// compacted is set once this process has compacted everything that an earlier one deleted.
+	compacted atomic.Bool
 	// usage returns what the backend uses.
 	usage func() eventlog.Usage
 	close func() error // called once
@@ -70,7 +75,7 @@ func New(client *clientv3.Client, prefix string, maxValue int) *Backend {
 func newBackend(client *clientv3.Client, prefix string, limits eventlog.Limits) *Backend {
 	b := &Backend{
 		client: client, head: prefix + "/head", log: prefix + "/log/", limits: limits,
-		room:  func() error { return nil },
+		room:  func(eventlog.Proposal) error { return nil },
 		usage: func() eventlog.Usage { return eventlog.Usage{} },
 		close: func() error { return nil },
 	}
@@ -80,10 +85,8 @@ func newBackend(client *clientv3.Client, prefix string, limits eventlog.Limits) 
 
 // Append implements [eventlog.Backend].
 func (b *Backend) Append(ctx context.Context, p eventlog.Proposal) (eventlog.Answer, error) {
-	if !p.Again {
-		if err := b.room(); err != nil {
-			return eventlog.Answer{}, err
-		}
+	if err := b.room(p); err != nil {
+		return eventlog.Answer{}, err
 	}
 	ctx, done := b.untilClosed(ctx)
 	defer done()

@@ -2,10 +2,8 @@ package etcdlog
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"stele.dev/stele/eventlog"
 )
@@ -22,32 +20,46 @@ func (b *Backend) Trim(ctx context.Context, upto uint64) error {
 	if err != nil || len(newest) == 0 {
 		return err
 	}
-	revision := int64(0) // etcd's, of the last deletion
-	for end := min(upto, newest[0].First-1); ; {
-		if err := ctx.Err(); err != nil {
+	deleted := false
+	for end := min(upto, newest[0].First-1); ; deleted = true {
+		more, err := b.trimSome(ctx, end)
+		if err != nil {
 			return err
 		}
-		next, err := b.client.Get(ctx, b.key(2), clientv3.WithRange(b.key(end)+"\x00"), clientv3.WithKeysOnly(), clientv3.WithLimit(trimmedAtOnce))
-		if err != nil {
-			return fmt.Errorf("etcd: %w", err)
-		}
-		if len(next.Kvs) == 0 {
+		if !more {
 			break
 		}
-		last := string(next.Kvs[len(next.Kvs)-1].Key)
-		deleted, err := b.client.Delete(ctx, b.key(2), clientv3.WithRange(last+"\x00"))
-		if err != nil {
-			return fmt.Errorf("etcd: %w", err)
-		}
-		revision = deleted.Header.Revision
 	}
-	if revision == 0 || b.compact == nil {
+	if b.compact == nil || !deleted && b.compacted.Load() {
 		return nil
 	}
-	if err := b.compact(ctx, revision); err != nil && !errors.Is(err, rpctypes.ErrCompacted) {
-		return fmt.Errorf("etcd: compaction: %w", err)
+	b.compacted.Store(false)
+	head, err := b.client.Get(ctx, b.head)
+	if err != nil {
+		return fmt.Errorf("etcd: %w", err)
 	}
-	return nil
+	if err := b.compact(ctx, head.Header.GetRevision()); err != nil {
+		return err
+	}
+	b.compacted.Store(true)
+	return b.shrink()
+}
+
+// trimSome deletes some of the oldest batches after the first one, up to revision end. It reports whether it has
+// deleted any.
+func (b *Backend) trimSome(ctx context.Context, end uint64) (bool, error) {
+	if err := ctx.Err(); err != nil {
+		return false, err
+	}
+	next, err := b.client.Get(ctx, b.key(2), clientv3.WithRange(b.key(end)+"\x00"), clientv3.WithKeysOnly(), clientv3.WithLimit(trimmedAtOnce))
+	if err == nil && len(next.Kvs) > 0 {
+		last := string(next.Kvs[len(next.Kvs)-1].Key)
+		_, err = b.client.Delete(ctx, b.key(2), clientv3.WithRange(last+"\x00"))
+	}
+	if err != nil {
+		return false, fmt.Errorf("etcd: %w", err)
+	}
+	return len(next.Kvs) > 0, nil
 }
 
 // Usage implements [eventlog.Backend]. Only that of an embedded etcd is known.

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"sort"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"stele.dev/stele/eventlog"
@@ -60,10 +61,13 @@ type Schedule func(Op) Fault
 type Store struct {
 	// MaxValue is the maximum size of one value in bytes; 8 MiB if 0.
 	MaxValue int
-	// Room is the maximum number of bytes of all values, see [eventlog.Usage]; 0 for no limit.
+	// Room is the number of bytes of all values from which on appends are refused, and an eighth more for
+	// those that free space; 0 for no limit. It is set before the store is used.
 	Room int64
 	// MaxBatches is the maximum number of batches that one Read returns; 100 if 0.
 	MaxBatches int
+
+	refused atomic.Uint64 // appends that were refused for lack of room
 
 	mu      sync.Mutex
 	head    []byte
@@ -109,8 +113,9 @@ func (b *Backend) Append(ctx context.Context, p eventlog.Proposal) (eventlog.Ans
 	if max := b.Limits().Value; len(p.Value) > max {
 		return eventlog.Answer{}, fmt.Errorf("%w: %d bytes, limit is %d", eventlog.ErrTooLarge, len(p.Value), max)
 	}
-	if room := b.store.Room; room > 0 && !p.Again && b.store.used() >= room {
-		return eventlog.Answer{}, fmt.Errorf("%w: %d bytes are used, limit is %d", eventlog.ErrFull, b.store.used(), room)
+	if err := b.full(p); err != nil && !p.Again {
+		b.store.refused.Add(1)
+		return eventlog.Answer{}, err
 	}
 	p.Value = bytes.Clone(p.Value)
 	return call(ctx, b, Append, func() eventlog.Answer { return b.store.append(p) })
@@ -153,10 +158,18 @@ func (b *Backend) Trim(ctx context.Context, upto uint64) error {
 	return err
 }
 
+// full returns an error if there is no room for a proposal.
+func (b *Backend) full(p eventlog.Proposal) error {
+	if p.Frees {
+		return b.Usage().FullForFreeing()
+	}
+	return b.Usage().Full()
+}
+
 // Usage implements [eventlog.Backend].
 func (b *Backend) Usage() eventlog.Usage {
 	used := b.store.used()
-	return eventlog.Usage{Used: used, Allocated: used, Limit: b.store.Room}
+	return eventlog.Usage{Used: used, Allocated: used, Limit: b.store.Room, FreeingLimit: b.store.Room / 8 * 9, Refused: b.store.refused.Load()}
 }
 
 // Limits implements [eventlog.Backend].

@@ -74,6 +74,11 @@ func OpenHead(signed []byte, keys ...note.Verifier) (TreeHead, error) {
 	case err != nil:
 		return TreeHead{}, fmt.Errorf("not a signed tree head: %w", err)
 	}
+	for _, s := range n.Sigs {
+		if _, err := base64.StdEncoding.Strict().DecodeString(s.Base64); err != nil {
+			return TreeHead{}, fmt.Errorf("the signature of %s on this tree head is misspelled: %w", s.Name, err)
+		}
+	}
 	return ParseHead(n.Text)
 }
 

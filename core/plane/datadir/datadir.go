@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 	"stele.dev/stele/core/pki"
@@ -31,11 +32,16 @@ type Options struct {
 	CheckDatabase func(ctx context.Context, file string) error
 	// Restoring opens a folder in which a restore is unfinished; see [Unfinished].
 	Restoring bool
+	// EtcdQuota is the maximum size of etcd's database, and MinFreeDisk how much of the disk must stay free, in
+	// bytes. 0 is for the defaults of [etcdlog.EmbedOptions].
+	EtcdQuota   int64
+	MinFreeDisk uint64
 	// Logger gets etcd's errors and warnings about keys; nil for none.
 	Logger *slog.Logger
 }
 
-// Dir is a locked data directory. Its methods are for one goroutine, except Path.
+// Dir is a locked data directory. Its methods are for one goroutine, except Path and
+// the collectors of Metrics.
 type Dir struct {
 	options Options
 	root    string // absolute
@@ -43,6 +49,7 @@ type Dir struct {
 	// file, for file systems that cannot lock folders.
 	folder, lock *os.File
 	backend      eventlog.Backend // nil before OpenLog
+	log          atomic.Pointer[eventlog.Log]
 }
 
 // Open creates the folder, for its owner alone, and locks it. Close unlocks it.
@@ -142,7 +149,9 @@ func (d *Dir) OpenLog(ctx context.Context) (*eventlog.Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	backend, err := etcdlog.Embed(ctx, etcdlog.EmbedOptions{Dir: d.Path("etcd"), Used: used, Check: d.options.CheckDatabase, Log: d.options.Logger})
+	backend, err := etcdlog.Embed(ctx, etcdlog.EmbedOptions{
+		Dir: d.Path("etcd"), Used: used, Check: d.options.CheckDatabase, Log: d.options.Logger, Quota: d.options.EtcdQuota, MinFree: d.options.MinFreeDisk,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -151,6 +160,7 @@ func (d *Dir) OpenLog(ctx context.Context) (*eventlog.Log, error) {
 	if err != nil {
 		return nil, err
 	}
+	d.log.Store(log)
 	return log, d.claim(log.ID())
 }
 

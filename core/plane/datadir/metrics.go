@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
+	"stele.dev/stele/eventlog"
 )
 
 // The names of the metrics of a data directory.
@@ -27,7 +28,30 @@ func (d *Dir) Metrics() []prometheus.Collector {
 				}
 				return float64(s.Bavail) * float64(s.Bsize)
 			}),
+		d.usage("stele_log_used_bytes", "What the log takes in etcd's database.",
+			func(u eventlog.Usage) float64 { return float64(u.Used) }),
+		d.usage("stele_log_allocated_bytes", "Size of etcd's database file. What is allocated and not used is used again.",
+			func(u eventlog.Usage) float64 { return float64(u.Allocated) }),
+		d.usage("stele_log_limit_bytes", "The value of stele_log_used_bytes from which on writes are refused; deletes are accepted up to some more.",
+			func(u eventlog.Usage) float64 { return float64(u.Limit) }),
+		d.usage("stele_log_min_free_disk_bytes", "Free space of the disk below which writes are refused; deletes are accepted down to some less.",
+			func(u eventlog.Usage) float64 { return float64(u.DiskLimit) }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "stele_log_refused_total", Help: "Appends to the log that were refused because it is full."},
+			func() float64 { return float64(d.usageNow().Refused) }),
 	}
+}
+
+// usage returns a gauge of the log's usage.
+func (d *Dir) usage(name, help string, value func(eventlog.Usage) float64) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return value(d.usageNow()) })
+}
+
+// usageNow returns the log's usage, zero before OpenLog.
+func (d *Dir) usageNow() eventlog.Usage {
+	if log := d.log.Load(); log != nil {
+		return log.Usage()
+	}
+	return eventlog.Usage{}
 }
 
 // sizeOf sums the sizes of the files in a folder. Files that disappear meanwhile do not count.

@@ -15,7 +15,6 @@ import (
 
 	"gocloud.dev/blob"
 	"gocloud.dev/gcerrors"
-	"stele.dev/stele/eventlog/backup"
 	"stele.dev/stele/eventlog/backup/stores"
 )
 

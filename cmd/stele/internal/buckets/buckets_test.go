@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 	_ "gocloud.dev/blob/memblob" // mem://
 	"stele.dev/stele/cmd/stele/internal/buckets"
-	"stele.dev/stele/eventlog/backup"
 	"stele.dev/stele/eventlog/backup/stores"
 )
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -118,4 +119,14 @@ func AskAccess[T any](ctx context.Context, o *Flags, warnings io.Writer, plural 
 	}
 	answer := new(T)
 	return answer, text, json.Unmarshal(text, answer)
+}
+
+// Read reads a path of the server that is no resource, as it is now.
+func Read(ctx context.Context, config *rest.Config, path string, query url.Values) ([]byte, error) {
+	m, err := NewMoments(config)
+	if err != nil {
+		return nil, err
+	}
+	_, body, err := m.get(ctx, query.Encode(), path)
+	return body, err
 }

@@ -60,7 +60,7 @@ type kindCount struct {
 	Count    int64  `json:"count"`
 }
 
-// readyCheck is the result of a check of /readyz.
+// readyCheck is the result of a check of /readyz. The server can be ready although a check failed.
 type readyCheck struct {
 	Name string `json:"name"`
 	OK   bool   `json:"ok"`
@@ -196,7 +196,7 @@ func (s *Status) readiness(ctx context.Context, config *rest.Config) error {
 	for line := range strings.Lines(string(text)) {
 		mark, rest, _ := strings.Cut(strings.TrimSpace(line), "]")
 		name, _, _ := strings.Cut(rest, " ")
-		if mark == "[+" || mark == "[-" {
+		if mark == "[+" || mark == "[-" || mark == "[!" {
 			s.Checks = append(s.Checks, readyCheck{name, mark == "[+"})
 		}
 	}

@@ -12,7 +12,7 @@ import (
 // Explanation prints whether a request is allowed, and below it a line for each stage with the rules that the stage
 // considered.
 func Explanation(out io.Writer, e *explain.Explanation) error {
-	fmt.Fprintln(out, harmless(sentence(e)))
+	fmt.Fprintln(out, Harmless(sentence(e)))
 	fmt.Fprintln(out)
 	rows := [][4]string{{"STAGE", "VERDICT", "RULE", "SOURCE"}}
 	notes := map[int]string{} // below a row
@@ -25,7 +25,7 @@ func Explanation(out io.Writer, e *explain.Explanation) error {
 			rows = append(rows, [4]string{"", "  " + c.Verdict, c.Rule, c.Source})
 			for _, text := range []string{c.Reason, c.Detail} {
 				for line := range strings.Lines(text) {
-					notes[len(rows)-1] += "      " + harmless(strings.TrimSuffix(line, "\n")) + "\n"
+					notes[len(rows)-1] += "      " + Harmless(strings.TrimSuffix(line, "\n")) + "\n"
 				}
 			}
 		}
@@ -33,7 +33,7 @@ func Explanation(out io.Writer, e *explain.Explanation) error {
 	var widths [4]int
 	for n := range rows {
 		for i, cell := range rows[n] {
-			rows[n][i] = harmless(cell)
+			rows[n][i] = Harmless(cell)
 			widths[i] = max(widths[i], len(rows[n][i]))
 		}
 	}
@@ -48,7 +48,7 @@ func Explanation(out io.Writer, e *explain.Explanation) error {
 	if e.Status.Message != "" {
 		fmt.Fprintln(out)
 		for line := range strings.SplitSeq(e.Status.Message, "\n") {
-			fmt.Fprintln(out, harmless(line))
+			fmt.Fprintln(out, Harmless(line))
 		}
 	}
 	return nil

@@ -78,9 +78,9 @@ func (o *Output) Paint(s Style, text string) string {
 	return "\x1b[" + string(s) + "m" + text + "\x1b[0m"
 }
 
-// harmless replaces characters that would move the cursor, start a line or change the direction of text. Names of
+// Harmless replaces characters that would move the cursor, start a line or change the direction of text. Names of
 // users come from outside and must not forge output.
-func harmless(text string) string {
+func Harmless(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || commands(r) || unicode.Is(unicode.Bidi_Control, r) {
 			return unicode.ReplacementChar
@@ -114,7 +114,7 @@ type row struct {
 // Add adds a row. The text below it is printed unchanged.
 func (c *Columns) Add(below string, cells ...Cell) {
 	for i := range cells {
-		cells[i].Text = harmless(cells[i].Text)
+		cells[i].Text = Harmless(cells[i].Text)
 	}
 	c.rows = append(c.rows, row{cells, below})
 }

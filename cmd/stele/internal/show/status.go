@@ -58,7 +58,7 @@ func Status(out *Output, s *client.Status, wide bool) error {
 	return c.Flush()
 }
 
-// showHealth prints the checks of /readyz that fail, or how many pass.
+// showHealth prints whether the server is ready, and the checks of /readyz that fail, or how many pass.
 func showHealth(s *client.Status, line func(string, string, ...any)) {
 	var failed []string
 	for _, x := range s.Checks {
@@ -67,6 +67,8 @@ func showHealth(s *client.Status, line func(string, string, ...any)) {
 		}
 	}
 	switch {
+	case s.Ready && len(failed) > 0:
+		line("Ready", "yes, but %s", strings.Join(failed, ", "))
 	case s.Ready:
 		line("Ready", "yes, %s", usage.Count(len(s.Checks), "check"))
 	case len(failed) > 0:

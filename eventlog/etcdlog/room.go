@@ -1,0 +1,176 @@
+package etcdlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+	"stele.dev/stele/eventlog"
+)
+
+const (
+	// Of the quota, appends may use limitPercent, and those that free space freeingPercent. The rest is for
+	// pages that are free and scattered: the file is always larger than its content.
+	limitPercent, freeingPercent = 80, 90
+	// diskForFreeing is how much of the disk must be free for appends that free space: a segment of the
+	// write-ahead log, which etcd allocates in advance, and some more. Without it etcd ends the process.
+	diskForFreeing = 96 << 20
+	// diskEvery is how often the free space of the disk is read.
+	diskEvery = time.Second
+)
+
+// sizes are those of etcd's database, in bytes.
+type sizes interface {
+	Size() int64      // of the file
+	SizeInUse() int64 // of its pages that are not free
+}
+
+// room decides whether there is space for an append, for an embedded etcd.
+type room struct {
+	dir     string
+	quota   int64
+	minFree uint64
+	log     *slog.Logger
+	store   sizes
+
+	mu      sync.Mutex
+	used    int64     // SizeInUse at the last append: etcd updates it when it commits to its file
+	pending int64     // bytes that were appended since it changed
+	disk    uint64    // free space of the disk; 0 if unknown
+	read    time.Time // when disk was read
+	refused uint64
+	full    bool // the last append that needed space was refused
+}
+
+// usage returns what is used now.
+func (r *room) usage() eventlog.Usage {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.usageLocked()
+}
+
+func (r *room) usageLocked() eventlog.Usage {
+	if used := r.store.SizeInUse(); used != r.used {
+		r.used, r.pending = used, 0
+	}
+	if now := time.Now(); now.Sub(r.read) >= diskEvery {
+		r.read, r.disk = now, 0
+		if free, err := freeBytes(r.dir); err == nil {
+			r.disk = max(1, free)
+		}
+	}
+	return eventlog.Usage{
+		Used: r.used + r.pending, Allocated: r.store.Size(), Limit: r.quota / 100 * limitPercent, FreeingLimit: r.quota / 100 * freeingPercent,
+		DiskFree: r.disk, DiskLimit: r.minFree, DiskFreeingLimit: min(r.minFree, max(r.minFree/2, diskForFreeing)), Refused: r.refused,
+	}
+}
+
+// take returns an error if there is no space for a proposal, and else counts its bytes.
+func (r *room) take(p eventlog.Proposal) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	u := r.usageLocked()
+	size := int64(len(p.Value))
+	u.Used += size // the limit is not to be crossed by it
+	err := u.Full()
+	if full := err != nil; full != r.full {
+		if r.full = full; full {
+			r.log.Error("the log is full; writes are refused, deletes are not", "folder", r.dir, "reason", err)
+		} else {
+			r.log.Warn("the log has room again; writes are accepted", "folder", r.dir)
+		}
+	}
+	if p.Frees {
+		err = u.FullForFreeing()
+	}
+	if err != nil && !p.Again {
+		r.refused++
+		return err
+	}
+	r.pending += size
+	return nil
+}
+
+// makeRoom brings a database back under its quota when etcd starts: it frees the space of old values and of
+// deleted batches, shrinks the file, and ends the alarm with which etcd refuses all writes. An etcd that
+// earlier versions filled has that alarm.
+func (b *Backend) makeRoom(ctx context.Context, etcd *embed.Etcd, o EmbedOptions) error {
+	var alarms []*etcdserverpb.AlarmMember
+	for _, alarm := range etcd.Server.Alarms() {
+		if alarm.GetAlarm() == etcdserverpb.AlarmType_NOSPACE {
+			alarms = append(alarms, alarm)
+		}
+	}
+	store := etcd.Server.Backend()
+	if len(alarms) == 0 && store.SizeInUse() < o.Quota/100*limitPercent && !worthShrinking(store, o.Quota) {
+		return nil
+	}
+	o.Log.Warn("etcd's database is as large as it may be; it is compacted", "folder", o.Dir, "bytes", store.Size(), "quota", o.Quota, "alarm", len(alarms) > 0)
+	newest, err := b.client.Get(ctx, b.head)
+	if err != nil {
+		return fmt.Errorf("etcd: %w", err)
+	}
+	if err := b.compact(ctx, newest.Header.GetRevision()); err != nil {
+		return err
+	}
+	if err := b.shrink(); err != nil {
+		o.Log.Error("etcd's database could not be made smaller", "folder", o.Dir, "error", err)
+	}
+	for _, alarm := range alarms {
+		_, err := etcd.Server.Alarm(ctx, &etcdserverpb.AlarmRequest{
+			Action: etcdserverpb.AlarmRequest_DEACTIVATE, MemberID: alarm.GetMemberID(), Alarm: alarm.GetAlarm(),
+		})
+		if err != nil {
+			return fmt.Errorf("etcd: end the alarm that its database is full: %w", err)
+		}
+	}
+	o.Log.Warn("etcd's database was compacted", "folder", o.Dir, "bytes", store.Size(), "used", store.SizeInUse())
+	return nil
+}
+
+// compactEmbedded frees the pages of what was deleted or replaced up to an etcd revision.
+func compactEmbedded(ctx context.Context, client *clientv3.Client, revision int64) error {
+	_, err := client.Compact(ctx, revision, clientv3.WithCompactPhysical())
+	if err != nil && !errors.Is(err, rpctypes.ErrCompacted) {
+		return fmt.Errorf("etcd: compaction: %w", err)
+	}
+	return nil
+}
+
+// worthShrinking reports whether a database is near its quota and at most half of it is used.
+func worthShrinking(store sizes, quota int64) bool {
+	return store.Size() >= quota/100*freeingPercent && store.SizeInUse() <= store.Size()/2
+}
+
+// shrinkEmbedded copies the database into a smaller file, if that is worth it. Nothing can be written or read meanwhile: it takes about a second for 500 MiB in use.
+func shrinkEmbedded(etcd *embed.Etcd, o EmbedOptions) error {
+	store := etcd.Server.Backend()
+	size, used := store.Size(), store.SizeInUse()
+	if !worthShrinking(store, o.Quota) {
+		return nil
+	}
+	if free, err := freeBytes(o.Dir); err == nil && free < uint64(used)+o.MinFree {
+		return fmt.Errorf("a smaller copy needs %d MiB of disk, and %d MiB are free", (uint64(used)+o.MinFree)>>20, free>>20)
+	}
+	begun := time.Now()
+	// The client's Defragment needs a server with listeners.
+	if err := store.Defrag(); err != nil {
+		return fmt.Errorf("etcd: defragmentation: %w", err)
+	}
+	o.Log.Warn("etcd's database was made smaller", "folder", o.Dir, "before", size, "now", store.Size(), "took", time.Since(begun).Round(time.Millisecond))
+	folder, err := os.Open(filepath.Join(o.Dir, "member", "snap"))
+	if err != nil {
+		return err
+	}
+	defer folder.Close()
+	return folder.Sync() // the copy has replaced the file
+}
