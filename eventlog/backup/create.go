@@ -339,7 +339,7 @@ func (c *creation) storeChunk(ctx context.Context, k *chunk) (Part, error) {
 // meanwhile is left out.
 func (c *creation) addCheckpoint(ctx context.Context) error {
 	for _, p := range slices.Backward(c.state.Checkpoints) {
-		if p.At.Revision > c.state.Head.Revision {
+		if p.Revision > c.state.Head.Revision {
 			continue
 		}
 		file, err := c.copyFile(ctx, p.File)
@@ -349,7 +349,7 @@ func (c *creation) addCheckpoint(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		c.m.Checkpoints = []Checkpoint{{At: p.At, File: file}}
+		c.m.Checkpoints = []Checkpoint{{Revision: p.Revision, File: file}}
 		return nil
 	}
 	return nil

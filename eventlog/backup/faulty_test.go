@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 	"testing/iotest"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -120,26 +121,28 @@ func TestAStoreThatLiesIsFoundOut(t *testing.T) {
 }
 
 func TestAStoreThatHangsIsGivenUp(t *testing.T) {
-	p := newPlant(t)
-	p.grow(5)
-	hangs := &faulty{Store: stores.NewFolder(t.TempDir()), slow: func(ctx context.Context, _ int) error {
-		<-ctx.Done()
-		return ctx.Err()
-	}}
-	o := p.options(hangs)
-	o.Patience.Stall = 10 * time.Millisecond
-	_, err := backup.Create(t.Context(), o)
-	require.ErrorContains(t, err, "no progress for 10ms (tried 3 times)")
-
-	hangs.slow = func(ctx context.Context, call int) error {
-		if call%2 == 0 {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlant(t)
+		p.grow(5)
+		hangs := &faulty{Store: stores.NewFolder(t.TempDir()), slow: func(ctx context.Context, _ int) error {
 			<-ctx.Done()
 			return ctx.Err()
+		}}
+		o := p.options(hangs)
+		o.Patience.Stall = time.Minute
+		_, err := backup.Create(t.Context(), o)
+		require.ErrorContains(t, err, "no progress for 1m0s (tried 3 times)")
+
+		hangs.slow = func(ctx context.Context, call int) error {
+			if call%2 == 0 {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return nil
 		}
-		return nil
-	}
-	_, err = backup.Create(t.Context(), o)
-	require.NoError(t, err)
+		_, err = backup.Create(t.Context(), o)
+		require.NoError(t, err)
+	})
 }
 
 func TestAnEndedContextEndsABackup(t *testing.T) {

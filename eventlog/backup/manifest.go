@@ -123,10 +123,10 @@ type Manifest struct {
 	id eventlog.ID
 }
 
-// Checkpoint is a checkpoint of the projections at a position.
+// Checkpoint is a checkpoint of the projections at a revision.
 type Checkpoint struct {
-	At   Position `json:"at"`
-	File File     `json:"file"`
+	Revision uint64 `json:"revision"`
+	File     File   `json:"file"`
 }
 
 // LogID returns the ID of the log.

@@ -117,10 +117,9 @@ type restoration struct {
 	restored *Restored
 	first    eventlog.Stored // the log's first batch
 	tail     []string        // paths of files of batches that go into the log's store, in order
-	before   eventlog.Head   // position before the tail
+	before   eventlog.Head   // position before the tail; where the log ends if there is none
 	end      eventlog.Head   // where the restored log ends
-	last     *eventlog.Batch // the batch before end
-	newest   []byte          // the stored bytes of last
+	time     time.Time       // log time at the end
 }
 
 func (r *restoration) report() {
@@ -166,7 +165,6 @@ func (r *restoration) fetchParts(ctx context.Context, whole int, piece bool) err
 		if b.First == 1 {
 			r.first = eventlog.Stored{First: 1, Value: slices.Clone(value())}
 		}
-		r.last = b
 		r.progress.Revision = b.Last()
 		return nil
 	}
@@ -174,6 +172,7 @@ func (r *restoration) fetchParts(ctx context.Context, whole int, piece bool) err
 		if err := r.fetchPart(ctx, c, part); err != nil {
 			return err
 		}
+		r.time = part.Last
 		r.report()
 	}
 	r.end = c.head
@@ -182,11 +181,11 @@ func (r *restoration) fetchParts(ctx context.Context, whole int, piece bool) err
 			return err
 		}
 	}
-	if r.last == nil || r.first.Value == nil || r.last.Head() != r.end {
-		return fmt.Errorf("the backup does not have the batch that ends at revision %d", r.end.Revision)
+	if r.first.Value == nil {
+		return errors.New("the backup does not have the log's first batch")
 	}
-	if len(r.tail) == 0 { // the newest batch is always in the log's store
-		return r.stageNewest()
+	if len(r.tail) == 0 {
+		r.before = r.end
 	}
 	return nil
 }
@@ -236,7 +235,7 @@ func (r *restoration) fetchPiece(ctx context.Context, c *chain, part Part) error
 			if over = over || !r.To.includes(sets, b.Last(), b.Time); over {
 				return nil
 			}
-			r.end = b.Head()
+			r.end, r.time = b.Head(), b.Time
 			if err := WriteBatch(w, value()); err != nil {
 				return err
 			}
@@ -266,20 +265,8 @@ func (r *restoration) fetchFile(ctx context.Context, f File, to string) error {
 	return r.fetcher.fetch(ctx, f, func(write func(io.Writer) error) error { return stores.WriteFile(to, write) })
 }
 
-// stageNewest makes a file of the newest batch alone.
-func (r *restoration) stageNewest() error {
-	file := filepath.Join(r.Dir, staging, "newest")
-	if err := stores.MakeFolder(filepath.Dir(file)); err != nil {
-		return err
-	}
-	if r.newest == nil {
-		return nil // it is the first batch
-	}
-	r.addTail(eventlog.Head{Log: r.last.Log, Epoch: r.last.Epoch, Revision: r.last.First - 1, Hash: r.last.Previous}, file)
-	return stores.WriteFile(file, func(w io.Writer) error { return WriteBatch(w, r.newest) })
-}
-
-// seed makes the log's store: the first batch, the tail, and the new epoch.
+// seed makes the log's store: the first batch, the tail, and the new epoch. The head that is stored with the first batch
+// is the position before the tail, because what is between them is in segments.
 func (r *restoration) seed(ctx context.Context) (err error) {
 	backend, err := r.OpenStore(ctx)
 	if err != nil {
@@ -290,74 +277,70 @@ func (r *restoration) seed(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := put(ctx, backend, nil, first, r.first.Value); err != nil {
+	at := r.before
+	if at.Revision == 0 {
+		at = first.Head()
+	}
+	if err := put(ctx, backend, eventlog.Head{}, at, r.first); err != nil {
 		return err
 	}
-	at, previous := first.Head(), first.Head()
+	from := r.before
 	for _, file := range r.tail {
-		if err := r.seedFile(ctx, backend, file, &at, &previous); err != nil {
+		if from, err = r.seedFile(ctx, backend, file, from); err != nil {
 			return err
 		}
 	}
-	if at != r.end {
-		return fmt.Errorf("the restored log ends at %v, not at %v", at, r.end)
+	if from != r.end && r.end != at {
+		return fmt.Errorf("the restored log ends at %v, not at %v", from, r.end)
 	}
 	log, err := eventlog.Open(ctx, backend, eventlog.Options{Software: r.Software})
 	if err != nil {
 		return err
 	}
-	if r.last.First > 1 { // so that log time does not go back
-		if _, err := log.CatchUp(ctx, previous); err != nil {
-			return err
-		}
-	}
-	started, newer, err := log.StartEpoch(ctx, at, at.Revision+1, r.Next)
+	log.Resume(r.end, r.time) // so that log time does not go back
+	started, newer, err := log.StartEpoch(ctx, r.end, r.end.Revision+1, r.Next)
 	if err != nil {
 		return fmt.Errorf("begin a new epoch: %w", err)
 	}
 	if started == nil {
 		return fmt.Errorf("begin a new epoch: another process has written to the log, %d batches", len(newer))
 	}
-	r.restored = &Restored{Log: at.Log, At: at, Time: r.last.Time, Next: r.Next, Keys: len(r.Manifest.Keys) > 0}
+	r.restored = &Restored{Log: r.end.Log, At: r.end, Time: r.time, Next: r.Next, Keys: len(r.Manifest.Keys) > 0}
 	return nil
 }
 
-// seedFile appends the batches of a file. previous is set to the position before the newest one.
-func (r *restoration) seedFile(ctx context.Context, backend eventlog.Backend, file string, at, previous *eventlog.Head) error {
+// seedFile appends the batches of a file behind a position, and returns the position after them.
+func (r *restoration) seedFile(ctx context.Context, backend eventlog.Backend, file string, from eventlog.Head) (eventlog.Head, error) {
 	in, err := os.Open(file)
 	if err != nil {
-		return err
+		return from, err
 	}
 	defer in.Close()
-	before := r.before
-	r.before, err = ReadBatches(in, before, func(b *eventlog.Batch, value []byte) error {
-		if b.First == 1 {
-			before = b.Head()
-			return nil // the tail is the whole log
+	return ReadBatches(in, from, func(b *eventlog.Batch, value []byte) error {
+		if b.First > 1 { // the first one is there already
+			if err := put(ctx, backend, from, b.Head(), eventlog.Stored{First: b.First, Value: value}); err != nil {
+				return err
+			}
 		}
-		if err := put(ctx, backend, at, b, value); err != nil {
-			return err
-		}
-		*at, *previous, before = b.Head(), before, b.Head()
+		from = b.Head()
 		r.progress.Revision = b.Last()
 		r.report()
 		return nil
 	})
-	return err
 }
 
-// put appends a batch behind the head. The batch need not continue it: the backend does not compare that.
-func put(ctx context.Context, backend eventlog.Backend, at *eventlog.Head, b *eventlog.Batch, value []byte) error {
-	p := eventlog.Proposal{To: b.Head().Encode(), At: b.First, Value: value}
-	if at != nil {
-		p.From = at.Encode()
+// put appends a batch and sets the head. The backend compares heads, and not whether batches continue each other.
+func put(ctx context.Context, backend eventlog.Backend, from, to eventlog.Head, s eventlog.Stored) error {
+	p := eventlog.Proposal{To: to.Encode(), At: s.First, Value: s.Value}
+	if from.Revision > 0 {
+		p.From = from.Encode()
 	}
 	answer, err := backend.Append(ctx, p)
 	if err != nil {
-		return fmt.Errorf("write revision %d: %w", b.First, err)
+		return fmt.Errorf("write revision %d: %w", s.First, err)
 	}
 	if !answer.Applied {
-		return fmt.Errorf("write revision %d: the store is not new", b.First)
+		return fmt.Errorf("write revision %d: the store is not new", s.First)
 	}
 	return nil
 }
@@ -365,7 +348,7 @@ func put(ctx context.Context, backend eventlog.Backend, at *eventlog.Head, b *ev
 // fetchOthers fetches keys, and the newest checkpoint that is not newer than what is restored.
 func (r *restoration) fetchOthers(ctx context.Context) error {
 	for _, c := range slices.Backward(r.Manifest.Checkpoints) {
-		if c.At.Revision <= r.end.Revision {
+		if c.Revision <= r.end.Revision {
 			if err := r.fetchFile(ctx, c.File, filepath.Join(r.Dir, filepath.FromSlash(c.File.Name))); err != nil {
 				return err
 			}

@@ -34,8 +34,8 @@ type Segment struct {
 
 // StateCheckpoint is a checkpoint of the projections.
 type StateCheckpoint struct {
-	At   Position  `json:"at"`
-	File StateFile `json:"file"`
+	Revision uint64    `json:"revision"`
+	File     StateFile `json:"file"`
 }
 
 // StateFile is a file of a server.

@@ -107,7 +107,7 @@ func (f *fold) event(e *eventlog.Event, i int) error {
 	if err != nil {
 		return err
 	}
-	deleted := deletes(e.Meta)
+	deleted := deletes(e.Meta) || superseded(e)
 	f.key = appendRevision(appendVersions(f.key[:0], number, object.GetName(), object.GetNamespace()), ^revision)
 	f.value = append(f.value[:0], 0)
 	if deleted {
@@ -324,6 +324,13 @@ func about(m *logpb.Metadata, i int) (object *logpb.Object, previous uint64) {
 		return bulk.GetObjects()[i].GetObject(), bulk.GetObjects()[i].GetPreviousRevision()
 	}
 	return m.GetObject(), m.GetPreviousRevision()
+}
+
+// superseded reports whether retention has erased the content of an event. It does so only once another change of the
+// object has superseded it, and that one may be erased as a whole: so the object does not exist after this event, unless
+// a later event says so.
+func superseded(e *eventlog.Event) bool {
+	return e.Content(logpb.Role_ROLE_OBJECT) == nil
 }
 
 func deletes(m *logpb.Metadata) bool {

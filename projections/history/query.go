@@ -35,7 +35,11 @@ func (s *Store) Get(ctx context.Context, r schema.GroupResource, namespace, name
 	if err != nil || len(versions) == 0 {
 		return nil, err
 	}
-	return s.change(ctx, v, versions[0], nil)
+	c, err := s.change(ctx, v, versions[0], nil)
+	if err == nil && c.Payload == nil && !c.Deleted && at >= v.oldestOf(r) {
+		return nil, nil // what superseded this version, below the floor, is erased
+	}
+	return c, err
 }
 
 // Versions yields the changes of all objects that ever had a name, from a revision on backwards, the

@@ -198,7 +198,7 @@ func (o *createOptions) source(ctx context.Context, cmd *cobra.Command) (backup.
 				return nil, nil, errors.Join(err, dir.Close())
 			}
 			o.Hint(cmd, "No server runs on %s, so the log is read from there.", o.dataDir)
-			return &backup.Local{Log: log, Dir: dir.Path()}, dir.Close, nil
+			return &backup.Local{Log: log}, dir.Close, nil
 		}
 		if admin := filepath.Join(o.dataDir, "admin.kubeconfig"); o.Kubeconfig == "" && o.Context == "" {
 			o.Kubeconfig = admin
