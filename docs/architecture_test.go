@@ -32,13 +32,15 @@ var mayImport = map[string][]string{
 	// What reads or writes the cold part of the log.
 	"core/logproof":  {"core/...", "eventlog", "eventlog/proof"},
 	"core/retention": {"core/...", "policy", "projections/...", "eventlog", "eventlog/logpb", "eventlog/archive", "eventlog/segment"},
-	"core/logfiles":  {"core/...", "eventlog/backup", "projections/checkpoint"},
+	"core/plane":     {"core/...", "limits/...", "plugins/...", "policy/...", "projections/...", "schemas/...", "eventlog", "eventlog/archive", "eventlog/segment"},
 	// The log's backends: the data directory has an etcd, and planes of tests keep their log in memory.
 	"core/plane/datadir":   {"core/pki", "eventlog", "eventlog/etcdlog"},
 	"core/plane/planetest": {"core/...", "eventlog", "eventlog/memlog", "policy/...", "projections/policies"},
 	"examples":             {"examples/...", "plugins/..."},
 	"cmd":                  {"..."}, // it wires
 	"docs":                 {},
+	// The stored log as files, of which backups are made.
+	"core/logfiles": {"core/...", "eventlog/backup", "projections/checkpoint"},
 }
 
 // home lists the folders that may import a heavy dependency, and the reason.

@@ -53,6 +53,12 @@ func run(t testing.TB, dir string, log eventlog.Reader, start eventlog.Head) *ru
 	if r.Store, err = history.Open(history.Options{Dir: dir, Log: log, Start: start, Logger: slog.New(slog.NewTextHandler(r.logs, nil))}); err != nil {
 		t.Fatal(err)
 	}
+	r.begin(t)
+	return r
+}
+
+// begin runs the store until stop is called.
+func (r *running) begin(t testing.TB) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- r.Run(ctx) }()
@@ -66,7 +72,6 @@ func run(t testing.TB, dir string, log eventlog.Reader, start eventlog.Head) *ru
 		}
 	})
 	t.Cleanup(r.stop)
-	return r
 }
 
 // follow runs a store up to the tape's tip.
