@@ -150,3 +150,30 @@ func TestAStartFromACheckpointEqualsAReplay(t *testing.T) {
 		})
 	}
 }
+
+// A verification builds the objects from a checkpoint or from the whole log, and finds what is served.
+func TestWhatIsServedIsVerified(t *testing.T) {
+	var store memlog.Store
+	p := start(t, store.Open(nil), 0)
+	p.bootstrap(t, bundle)
+	verify := func() {
+		t.Helper()
+		a := p.must(t, 200, "GET", "/log/verify?projection=objects", "")
+		results, _ := a.field("results").([]any)
+		if len(results) != 1 {
+			t.Fatal(a)
+		}
+		r, _ := results[0].(map[string]any)
+		if r["live"] != r["rebuilt"] || r["live"] == "" || r["error"] != nil || fmt.Sprint(r["revision"]) != fmt.Sprint(p.committer.Tip().Revision()) {
+			t.Errorf("%s", a)
+		}
+	}
+	p.must(t, 201, "POST", widgetsPath, widget("a", 1))
+	verify()
+	p.activate(t, graded)
+	p.must(t, 200, "DELETE", widgetsPath+"/a", "")
+	p.must(t, 201, "POST", widgetsPath, widget("b", 1))
+	verify()
+	p.must(t, 400, "GET", "/log/verify?projection=other", "")
+	p.must(t, 403, "GET", "/log/verify", "", "Authorization", "Bearer nobody-token")
+}

@@ -22,14 +22,17 @@ const module = "stele.dev/stele/"
 // import: imports point one way, and siblings never meet. A trailing /... is everything
 // below.
 var mayImport = map[string][]string{
-	"limits":        {},
-	"eventlog":      {"eventlog/...", "limits/..."},
-	"schemas":       {"schemas/...", "limits/..."},
-	"policy":        {"policy/...", "schemas/...", "eventlog"},
-	"projections":   {"schemas/...", "eventlog", "eventlog/logpb", "limits/..."}, // the log, not its backends; and no other projection
-	"plugins":       {"plugins/...", "limits/..."},                               // authors of plugins import it
-	"core":          {"core/...", "limits/...", "plugins/...", "policy/...", "projections/...", "schemas/...", "eventlog", "eventlog/logpb"},
-	"core/logproof": {"core/...", "eventlog", "eventlog/proof"},
+	"limits":      {},
+	"eventlog":    {"eventlog/...", "limits/..."},
+	"schemas":     {"schemas/...", "limits/..."},
+	"policy":      {"policy/...", "schemas/...", "eventlog"},
+	"projections": {"schemas/...", "eventlog", "eventlog/logpb", "limits/..."}, // the log, not its backends; and no other projection
+	"plugins":     {"plugins/...", "limits/..."},                               // authors of plugins import it
+	"core":        {"core/...", "limits/...", "plugins/...", "policy/...", "projections/...", "schemas/...", "eventlog", "eventlog/logpb"},
+	// What reads or writes the cold part of the log.
+	"core/logproof":  {"core/...", "eventlog", "eventlog/proof"},
+	"core/retention": {"core/...", "policy", "projections/...", "eventlog", "eventlog/logpb", "eventlog/archive", "eventlog/segment"},
+	"core/plane":     {"core/...", "limits/...", "plugins/...", "policy/...", "projections/...", "schemas/...", "eventlog", "eventlog/archive", "eventlog/segment"},
 	// The log's backends: the data directory has an etcd, and planes of tests keep their log in memory.
 	"core/plane/datadir":   {"core/pki", "eventlog", "eventlog/etcdlog"},
 	"core/plane/planetest": {"core/...", "eventlog", "eventlog/memlog", "policy/...", "projections/policies"},

@@ -29,6 +29,14 @@ type Archive interface {
 // what it has, and the rest from the backend. It is safe for concurrent use.
 func (l *Log) SetArchive(a Archive) { l.archive.Store(&a) }
 
+// Archive returns what SetArchive has set; nil if nothing. It is safe for concurrent use.
+func (l *Log) Archive() Archive {
+	if a := l.archive.Load(); a != nil {
+		return *a
+	}
+	return nil
+}
+
 // Resume tells the log a position and its log time, which the caller knows from a checkpoint: the log then
 // appends nothing with an earlier time, although it has not read the batches up to there. It is safe for
 // concurrent use.

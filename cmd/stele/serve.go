@@ -83,6 +83,7 @@ then on the policy is in the log; --policy is only compared with it, or with
 	usage.DurationVar(f, &o.DrainDelay, "drain-delay", 0, "how long to keep serving after the first SIGTERM, so that load balancers can see that /readyz fails")
 	f.StringSliceVar(&o.controllers, "controllers", []string{"*"}, "controllers to run, as in kube-controller-manager: '*' for all, 'foo' for the one named foo, '-foo' for all except foo. The controllers are "+strings.Join(controllers.Names(), ", "))
 	usage.DurationVar(f, &o.EventTTL, "event-ttl", time.Hour, "how long events are kept; 0 for ever")
+	usage.DurationVar(f, &o.VerifyEvery, "verify-projections", 0, "how often the projections are built from the log a second time, in the background, and compared with what serves; meanwhile objects take twice the memory; 0 for never")
 	f.BoolVar(&o.AcceptClock, "accept-clock", false, "set the log's time back to the clock, if the newest events have times in the future although the clock is right")
 	o.authentication.addFlags(f)
 	o.authorization.addFlags(f)
@@ -115,6 +116,7 @@ func (o *serveOptions) serve(cmd *cobra.Command) error {
 	defer config.Listener.Close()
 	options := datadir.Options{Software: "stele " + build.Version, CheckDatabase: checkDatabaseApart, Logger: logger}
 	o.storage.limit(&options)
+	config.Segments = o.storage.segments
 	dir, err := datadir.Open(o.dataDir, options)
 	if err != nil {
 		return err
@@ -163,6 +165,9 @@ func (o *serveOptions) config(cmd *cobra.Command, logger *slog.Logger) (c plane.
 	}
 	if c.EventTTL < 0 {
 		return c, fmt.Errorf("--event-ttl %s: want a duration that is not negative", c.EventTTL)
+	}
+	if c.VerifyEvery < 0 {
+		return c, fmt.Errorf("--verify-projections %s: want a duration that is not negative", c.VerifyEvery)
 	}
 	if err := errors.Join(o.authentication.check(), o.authorization.check(), o.storage.check()); err != nil {
 		return c, err

@@ -250,3 +250,14 @@ func Rebuild(ctx context.Context, o Options, from *checkpoint.Reader, to uint64,
 	}
 	return c.Tip(), nil
 }
+
+// DescribeRecord says what a record of [Tip.Save] is about: an object by its resource, name and revision, anything else
+// by its section.
+func DescribeRecord(t *Tip, section string, record []byte) string {
+	if section == sectionObjects {
+		if name, err := t.Objects.DescribeRecord(record); err == nil {
+			return name
+		}
+	}
+	return "a record of the " + section
+}

@@ -37,9 +37,9 @@ const (
 	sizeParameter     = "size"
 )
 
-// Routes returns the routes of a log.
-func Routes(log *eventlog.Log) []surface.Route {
-	s := service{proof.NewTree(proof.LogSource{Log: log}, log.ID())}
+// Routes returns the routes of a log. segments is nil if the whole log is in its backend.
+func Routes(log *eventlog.Log, segments proof.Segments) []surface.Route {
+	s := service{proof.NewTree(proof.NewSource(log, segments), log.ID())}
 	return []surface.Route{
 		{Path: HeadPath, Serve: s.head},
 		{Path: InclusionPath, Serve: func(c *call.Call) error { return s.inclusion(c, false) }},

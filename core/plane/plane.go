@@ -25,6 +25,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/rest"
 	"stele.dev/stele/core"
@@ -38,7 +39,9 @@ import (
 	"stele.dev/stele/core/pki"
 	"stele.dev/stele/core/tokens"
 	"stele.dev/stele/core/trust"
+	"stele.dev/stele/core/verification"
 	"stele.dev/stele/eventlog"
+	"stele.dev/stele/eventlog/archive"
 	"stele.dev/stele/plugins/host"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/compile"
@@ -59,6 +62,8 @@ type Plane struct {
 	// Log is the log of record, and Committer writes to it.
 	Log       *eventlog.Log
 	Committer *commit.Committer
+	// Archive has the older batches of the log; nil if the config's log has an archive of its own.
+	Archive *archive.Archive
 	// History answers requests about past revisions.
 	History *history.Store
 	// Authenticator authenticates requests. Accounts issues tokens of service accounts, by Keys.
@@ -73,6 +78,8 @@ type Plane struct {
 	// checkpoints has what the next start begins with, and keeper makes it.
 	checkpoints *checkpoint.Folder
 	keeper      *checkpoints.Keeper
+	sealer      *archive.Keeper // nil without an archive
+	verifier    *verification.Verifier
 	closers     []func() error // in the order in which the parts were opened
 
 	authority   *pki.Authority     // nil without a listener
@@ -84,10 +91,13 @@ type Plane struct {
 	plugins     *host.Host         // nil without authorizers
 	audit       *audit.Writer      // nil without a file
 	server      *http.Server       // nil without a listener
+	front       *front             // its handler
+	served      chan error         // gets the error with which it ends
 	publisher   *trust.Publisher   // nil without a listener
 }
 
-// New opens a control plane and reads its log. The API answers once Run is called. The caller closes the plane.
+// New opens a control plane and reads its log. The API answers once Run is called; until then the listener answers that
+// the plane starts. The caller closes the plane.
 func New(ctx context.Context, c Config) (*Plane, error) {
 	c, err := c.withDefaults()
 	p := &Plane{config: c, prepared: make(chan struct{}), objects: objects.New(c.WatchBytes)}
@@ -104,11 +114,13 @@ func New(ctx context.Context, c Config) (*Plane, error) {
 		do   func(context.Context) error
 	}{
 		{"reading keys and certificates", p.authenticate},
+		{"opening the port", p.serve},
 		{"opening the log", p.openLog},
 		{"reading the files of authorizers", p.authorize},
 		{"loading a checkpoint", p.restore},
 		{"reading the log", p.replay},
 		{"opening the history", p.openProjections},
+		{"opening the verifier", p.openVerifier},
 		{"opening the API", p.openAPI},
 	} {
 		p.startup.begin(step.name)
@@ -146,9 +158,34 @@ func (p *Plane) path(elem ...string) string {
 	return filepath.Join(append([]string{p.config.Dir}, elem...)...)
 }
 
+// openLog opens the log and the archive of its older batches.
 func (p *Plane) openLog(ctx context.Context) (err error) {
-	p.Log, err = p.config.OpenLog(ctx)
-	return err
+	if p.Log, err = p.config.OpenLog(ctx); err != nil || p.Log.Archive() != nil {
+		return err
+	}
+	c := &p.config.Segments
+	p.Archive, err = archive.Open(archive.Options{
+		Dir: p.path("segments"), Log: p.Log.ID(), SegmentRevisions: c.Revisions, SegmentBytes: c.Bytes, Logger: p.config.Logger,
+	})
+	if err != nil {
+		return err
+	}
+	p.Log.SetArchive(p.Archive)
+	p.sealer = archive.NewKeeper(archive.KeeperOptions{
+		Archive: p.Archive, Log: p.Log, Tip: func() eventlog.Head { return p.Committer.Tip().Head },
+		Trim: c.Trim || p.Log.Exclusive(), Window: c.Window, WindowBytes: c.WindowBytes, Logger: p.config.Logger,
+	})
+	return p.register(p.sealer.Metrics())
+}
+
+// register adds collectors to the metrics.
+func (p *Plane) register(collectors []prometheus.Collector) error {
+	for _, c := range collectors {
+		if err := p.config.Metrics.Register(c); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // authorize opens what policies need: workers that evaluate CUE, authorizers and plugins.
@@ -186,7 +223,7 @@ func (p *Plane) authorize(context.Context) (err error) {
 
 // restore makes the committer and moves it to the newest good checkpoint.
 func (p *Plane) restore(ctx context.Context) (err error) {
-	p.Committer = commit.New(commit.Options{Log: p.Log, Objects: p.objects, Load: p.config.Load, Logger: p.config.Logger})
+	p.Committer = commit.New(p.committerOptions())
 	p.startup.count("objects", p.Committer.Loaded)
 	if p.checkpoints, err = checkpoint.Open(p.path("checkpoints"), nil); err != nil {
 		return err
@@ -235,7 +272,7 @@ func (p *Plane) openProjections(context.Context) (err error) {
 	return nil
 }
 
-// openAPI makes the pipeline, and its server if there is a listener.
+// openAPI makes the pipeline.
 func (p *Plane) openAPI(context.Context) error {
 	c := &p.config
 	uploads, err := parts.Open(p.path("parts"))
@@ -249,7 +286,7 @@ func (p *Plane) openAPI(context.Context) error {
 	if c.Listener == nil {
 		return nil
 	}
-	return p.openServer()
+	return p.openPublisher()
 }
 
 // checks returns the health checks of the parts that this plane has.
@@ -257,6 +294,9 @@ func (p *Plane) checks() []core.Check {
 	checks := []core.Check{
 		{Name: "clock", Check: p.Committer.ClockHealth},
 		{Name: "room", Warns: true, Check: func() error { return p.Log.Usage().Full() }}, // reads and deletes go on
+	}
+	if p.sealer != nil {
+		checks = append(checks, core.Check{Name: "segments", Warns: true, Check: p.sealer.Health}) // the log's store fills up
 	}
 	if p.config.Policy != nil {
 		checks = append(checks, core.Check{Name: "bootstrap", Check: p.bootstrapped})
@@ -272,7 +312,20 @@ func (p *Plane) checks() []core.Check {
 
 // routes returns the paths that are no resources and that parts of this plane serve.
 func (p *Plane) routes() []core.Route {
-	return append(logproof.Routes(p.Log), p.config.Routes...)
+	return append(append(logproof.Routes(p.Log, nil), p.verifier.Route()), p.config.Routes...)
+}
+
+// openVerifier makes what compares the projections with the log. A projection that can be verified is a line here.
+func (p *Plane) openVerifier(context.Context) error {
+	p.verifier = verification.New([]verification.Projection{
+		&verification.Objects{Committer: p.Committer, Folder: p.checkpoints, Options: p.committerOptions()},
+	}, p.config.Metrics, p.config.Logger)
+	return nil
+}
+
+// committerOptions returns the options of the committer.
+func (p *Plane) committerOptions() commit.Options {
+	return commit.Options{Log: p.Log, Objects: p.objects, Load: p.config.Load, Logger: p.config.Logger}
 }
 
 // bootstrapped returns an error until the policy is in force and the first namespaces exist.

@@ -51,6 +51,9 @@ func (p *Plane) Run(ctx context.Context) error {
 	if c.EventTTL > 0 {
 		g.oncePrepared("expiry of events", expiry.New(expiry.Options{Committer: p.Committer, Log: p.Log, TTL: c.EventTTL, Logger: c.Logger}).Run)
 	}
+	if every := c.VerifyEvery; every > 0 {
+		g.oncePrepared("verification", func(ctx context.Context) error { return p.verifier.Run(ctx, every) })
+	}
 	if p.server != nil {
 		g.oncePrepared("published authorities", p.publisher.Run)
 	}
@@ -63,6 +66,9 @@ func (p *Plane) Run(ctx context.Context) error {
 	g.actor("watches", p.objects.Run)
 	g.actor("committer", p.Committer.Run)
 	g.actor("checkpoints", p.keeper.Run)
+	if p.sealer != nil {
+		g.actor("segments", p.sealer.Run)
+	}
 	if p.authorizers != nil {
 		g.actor("authorizers", p.authorizers.Run)
 		g.actor("plugins", p.plugins.Run)
@@ -148,7 +154,8 @@ func (p *Plane) addAPI(g *group) {
 		return
 	}
 	g.Add(func() error {
-		if err := p.server.ServeTLS(p.config.Listener, "", ""); !errors.Is(err, http.ErrServerClosed) {
+		p.front.use(p.Pipeline)
+		if err := <-p.served; !errors.Is(err, http.ErrServerClosed) {
 			return err
 		}
 		return nil

@@ -1,6 +1,8 @@
 package plane
 
 import (
+	"context"
+	"errors"
 	"net"
 	"os"
 
@@ -10,13 +12,30 @@ import (
 	"stele.dev/stele/core/trust"
 )
 
-// openServer makes the server for the listener, and the publisher of the authorities that it trusts.
-func (p *Plane) openServer() error {
+// serve serves the listener, if there is one, from now on: the front answers until Run puts the API in its place.
+func (p *Plane) serve(context.Context) error {
+	if p.config.Listener == nil {
+		return nil
+	}
 	certificate, err := p.credentials()
 	if err != nil {
 		return err
 	}
-	p.server = server.New(server.WithCORS(p.Pipeline, p.config.Origins), certificate.Get, p.clientAuthorities, p.config.Logger)
+	p.front = &front{startup: p.startup}
+	p.server = server.New(server.WithCORS(p.front, p.config.Origins), certificate.Get, p.clientAuthorities, p.config.Logger)
+	p.served = make(chan error, 1)
+	go func() { p.served <- p.server.ServeTLS(p.config.Listener, "", "") }()
+	p.onClose(func() error {
+		if err := p.server.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+			return err
+		}
+		return nil
+	})
+	return nil
+}
+
+// openPublisher makes the publisher of the authorities that the server trusts.
+func (p *Plane) openPublisher() (err error) {
 	p.publisher, err = trust.New(trust.Options{API: p.Pipeline, ClientCA: p.clients.Certificates, FrontProxy: p.frontProxy, Logger: p.config.Logger})
 	return err
 }

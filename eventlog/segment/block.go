@@ -206,11 +206,12 @@ func (s *Segment) parts(f *fetcher, b *logBlock, i int) (*eventlog.Parts, error)
 		if err := part.Scan(e.metadata); err != nil {
 			return nil, s.damagedLog(err)
 		}
+		of := kind{part.Group, part.Resource}
 		if len(e.blobs) > 0 {
 			part.Blobs = make([]eventlog.Blob, len(e.blobs))
 		}
 		for k := range e.blobs {
-			if err := f.blob(&part.Blobs[k], e.blobs[k], part, revision, k); err != nil {
+			if err := f.blob(&part.Blobs[k], e.blobs[k], of, revision, k); err != nil {
 				return nil, err
 			}
 		}
@@ -241,8 +242,8 @@ func (s *Segment) fetcher() *fetcher {
 	return &fetcher{s: s, last: map[kind]*payloadBlock{}}
 }
 
-// blob makes payload i of an event, from its description and from the .payloads file.
-func (f *fetcher) blob(b *eventlog.Blob, description []byte, e *eventlog.Part, revision uint64, i int) error {
+// blob makes payload i of an event about an object of a kind, from its description and from the .payloads file.
+func (f *fetcher) blob(b *eventlog.Blob, description []byte, k kind, revision uint64, i int) error {
 	if len(description) > 0 {
 		pb := new(logpb.Blob)
 		if err := proto.Unmarshal(description, pb); err != nil {
@@ -257,7 +258,7 @@ func (f *fetcher) blob(b *eventlog.Blob, description []byte, e *eventlog.Part, r
 	if err != nil {
 		return f.s.damagedLog(err)
 	}
-	p, err := f.find(kind{e.Group, e.Resource}, key)
+	p, err := f.find(k, key)
 	b.Salt, b.Content = p.salt, p.content
 	return err
 }

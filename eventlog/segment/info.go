@@ -271,3 +271,11 @@ func decodeGap(log eventlog.ID, encoded []byte) (*Gap, error) {
 
 // same reports whether two infos are of the same batches and files. The name and the .log file do not count.
 func (i *Info) same(other *Info) bool { return bytes.Equal(i.encode(), other.encode()) }
+
+// Last returns the last revision of the gap; 0 if it is nil.
+func (g *Gap) Last() uint64 {
+	if g == nil {
+		return 0
+	}
+	return g.After.Revision
+}

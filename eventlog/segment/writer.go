@@ -160,6 +160,7 @@ type logWriter struct {
 	pending []byte // the block that is not complete
 	first   uint64 // of the block's first record, less the segment's first
 	batches uint64 // in the block
+	total   uint64 // batches in all blocks
 	after   eventlog.Hash
 	last    uint64 // what first was in the block before
 }
@@ -185,6 +186,22 @@ func (l *logWriter) batch(revision uint64, p *eventlog.Parts, hash eventlog.Hash
 	l.end(1, hash)
 }
 
+// record appends the record of a batch as it is in another segment.
+func (l *logWriter) record(revision uint64, header []byte, entries []entry, hash eventlog.Hash) {
+	l.begin(revision)
+	l.pending = binary.AppendUvarint(l.pending, batchRecord)
+	l.pending = appendBytes(l.pending, header)
+	l.pending = binary.AppendUvarint(l.pending, uint64(len(entries)))
+	for i := range entries {
+		l.pending = appendBytes(l.pending, entries[i].metadata)
+		l.pending = binary.AppendUvarint(l.pending, uint64(len(entries[i].blobs)))
+		for _, description := range entries[i].blobs {
+			l.pending = appendBytes(l.pending, description)
+		}
+	}
+	l.end(1, hash)
+}
+
 // gap appends the record of a gap.
 func (l *logWriter) gap(revision uint64, g *Gap) {
 	l.begin(revision)
@@ -202,6 +219,7 @@ func (l *logWriter) begin(revision uint64) {
 
 func (l *logWriter) end(batches uint64, after eventlog.Hash) {
 	l.batches += batches
+	l.total += batches
 	if l.after = after; len(l.pending) >= blockBytes {
 		l.flush()
 	}
@@ -228,7 +246,12 @@ func appendDescription(to []byte, b *eventlog.Blob) []byte {
 	if !b.Gone && b.KeyID == "" {
 		return binary.AppendUvarint(to, 0)
 	}
-	return appendBytes(to, marshal(&logpb.Blob{KeyId: b.KeyID, Hash: b.Hash, Gone: b.Gone}))
+	return appendBytes(to, appendBlob(nil, b))
+}
+
+// appendBlob appends an encoded logpb.Blob without salt and content.
+func appendBlob(to []byte, b *eventlog.Blob) []byte {
+	return append(to, marshal(&logpb.Blob{KeyId: b.KeyID, Hash: b.Hash, Gone: b.Gone})...)
 }
 
 func appendBytes(to, b []byte) []byte {
@@ -314,6 +337,9 @@ func (w *payloadWriter) flush(k kind) {
 	length, crc := w.block(w.plain)
 	w.indexed(k, b.first, b.last, blockAt{length: length, plain: uint32(len(w.plain)), crc: crc})
 	*b = pendingBlock{directory: b.directory[:0], salts: b.salts[:0], contents: b.contents[:0]}
+	if cap(b.contents) > 8*blockBytes { // of a large content
+		b.contents = nil
+	}
 }
 
 // copy appends a block of another file as it is.

@@ -253,6 +253,21 @@ func (i *Importer) State(revision uint64) *State {
 	return &i.state
 }
 
+// DescribeRecord returns the resource, the name and the revision of the object of a record that Export made of this
+// state.
+func (s *State) DescribeRecord(record []byte) (string, error) {
+	i := Importer{kinds: s.exported(s.resources()).all}
+	o, err := i.Object(record)
+	if err != nil {
+		return "", err
+	}
+	name := o.Name
+	if o.Namespace != "" {
+		name = o.Namespace + "/" + o.Name
+	}
+	return fmt.Sprintf("%s %s at revision %d", o.kind.GroupResource, name, o.Revision), nil
+}
+
 // Restore makes a state the current one of a store that is new. The changes before it are not in memory, so that
 // watches from earlier revisions get [ErrExpired].
 func (s *Store) Restore(state *State) {

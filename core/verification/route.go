@@ -1,0 +1,37 @@
+package verification
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+
+	"stele.dev/stele/core/call"
+	"stele.dev/stele/core/status"
+	"stele.dev/stele/core/surface"
+)
+
+// Path is the path below which projections are verified: GET /log/verify, with ?projection=NAME for some of them.
+const Path = "/log/verify"
+
+// Answer is the answer of [Path].
+type Answer struct {
+	Results []Result `json:"results"`
+}
+
+// Route returns the route of [Path]. It answers when all have been verified.
+func (v *Verifier) Route() surface.Route {
+	return surface.Route{Path: Path, Long: true, Serve: func(c *call.Call) error {
+		results, err := v.Verify(c.HTTP.Context(), c.HTTP.URL.Query()["projection"]...)
+		switch {
+		case errors.Is(err, ErrUnknown):
+			return status.BadRequest(err.Error())
+		case err != nil:
+			return err
+		}
+		body, err := json.Marshal(Answer{results})
+		if err != nil {
+			return err
+		}
+		return c.Send("application/json", http.StatusOK, body)
+	}}
+}

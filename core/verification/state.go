@@ -1,0 +1,61 @@
+package verification
+
+import (
+	"context"
+	"fmt"
+
+	"stele.dev/stele/core/commit"
+	"stele.dev/stele/projections/checkpoint"
+	"stele.dev/stele/projections/objects"
+)
+
+// Objects is the projection of the current objects and of the policies, which are folded together: a policy renders
+// objects. It is rebuilt from the older checkpoint and the log, or from the whole log if there is none.
+type Objects struct {
+	Committer *commit.Committer
+	Folder    *checkpoint.Folder
+	// Options are those of the committer. Its objects are not used.
+	Options commit.Options
+}
+
+// Name implements [Projection].
+func (*Objects) Name() string { return "objects" }
+
+// Live implements [Projection].
+func (o *Objects) Live(context.Context) (State, error) { return tipState{o.Committer.Tip()}, nil }
+
+// Rebuild implements [Projection].
+func (o *Objects) Rebuild(ctx context.Context, revision uint64, pause func() error) (State, error) {
+	options := o.Options
+	options.Objects = objects.New(1) // nobody watches
+	from := uint64(0)
+	for _, c := range o.Folder.Good() { // the newest first
+		if c.Revision <= revision {
+			from = c.Revision
+		}
+	}
+	if from == 0 {
+		tip, err := commit.Rebuild(ctx, options, nil, revision, pause)
+		return tipState{tip}, err
+	}
+	var tip *commit.Tip
+	err := o.Folder.Read(from, func(r *checkpoint.Reader) (err error) {
+		tip, err = commit.Rebuild(ctx, options, r, revision, pause)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("from the checkpoint of revision %d: %w", from, err)
+	}
+	return tipState{tip}, nil
+}
+
+// tipState is a tip as a [State].
+type tipState struct{ tip *commit.Tip }
+
+func (s tipState) Revision() uint64 { return s.tip.Revision() }
+
+func (s tipState) Save(to checkpoint.Sink) error { return s.tip.Save(to) }
+
+func (s tipState) Describe(section string, record []byte) string {
+	return commit.DescribeRecord(s.tip, section, record)
+}
