@@ -34,6 +34,7 @@ import (
 	"stele.dev/stele/core/checkpoints"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/inside"
+	"stele.dev/stele/core/logfiles"
 	"stele.dev/stele/core/logproof"
 	"stele.dev/stele/core/parts"
 	"stele.dev/stele/core/pki"
@@ -315,11 +316,12 @@ func (p *Plane) checks() []core.Check {
 
 // routes returns the paths that are no resources and that parts of this plane serve.
 func (p *Plane) routes() []core.Route {
-	routes := append(logproof.Routes(p.Log, nil), p.verifier.Route())
+	files := logfiles.Routes(logfiles.Options{Log: p.Log})
+	routes := slices.Concat(logproof.Routes(p.Log), files, []core.Route{p.verifier.Route()}, p.config.Routes)
 	if p.eraser != nil {
 		routes = append(routes, p.eraser.Route())
 	}
-	return append(routes, p.config.Routes...)
+	return routes
 }
 
 // openVerifier makes what compares the projections with the log. A projection that can be verified is a line here.
