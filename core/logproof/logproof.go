@@ -37,9 +37,10 @@ const (
 	sizeParameter     = "size"
 )
 
-// Routes returns the routes of a log.
+// Routes returns the routes of a log. The archive of the log, if it has one, must have been set.
 func Routes(log *eventlog.Log) []surface.Route {
-	s := service{proof.NewTree(proof.LogSource{Log: log}, log.ID())}
+	segments, _ := log.Archive().(proof.Segments)
+	s := service{proof.NewTree(proof.NewSource(log, segments), log.ID())}
 	return []surface.Route{
 		{Path: HeadPath, Serve: s.head},
 		{Path: InclusionPath, Serve: func(c *call.Call) error { return s.inclusion(c, false) }},

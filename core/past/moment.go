@@ -1,12 +1,14 @@
 package past
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strconv"
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/status"
@@ -102,15 +104,37 @@ func (p *Past) Check(ctx context.Context, tip *commit.Tip, revision uint64) erro
 	if revision >= tip.EpochStart { // memory may answer it, so do not wait for the history
 		return p.Kept(revision)
 	}
-	return p.retained(ctx, revision)
-}
-
-// retained is like Check, for a revision that exists.
-func (p *Past) retained(ctx context.Context, revision uint64) error {
 	if err := p.NotLost(ctx, revision); err != nil {
 		return err
 	}
 	return p.Kept(revision)
+}
+
+// retained is like Check, for a revision that exists, and objects of one resource.
+func (p *Past) retained(ctx context.Context, r schema.GroupResource, revision uint64) error {
+	if err := p.NotLost(ctx, revision); err != nil {
+		return err
+	}
+	if err := p.Kept(revision); err != nil {
+		return err
+	}
+	return p.KeptOf(r, revision)
+}
+
+// KeptOf returns an error if objects of a resource are no longer kept as they were at a revision.
+func (p *Past) KeptOf(r schema.GroupResource, revision uint64) error {
+	if oldest := p.history.OldestOf(r); revision < oldest {
+		return status.Expired("%s of revision %d are not kept any more: the oldest revision that is kept is %d", r, revision, oldest)
+	}
+	return nil
+}
+
+// forgotten returns the error for clients of a read that found its revision forgotten.
+func (p *Past) forgotten(r schema.GroupResource, revision uint64, err error) error {
+	if !errors.Is(err, history.ErrForgotten) {
+		return err
+	}
+	return cmp.Or(p.KeptOf(r, revision), err)
 }
 
 // Kept returns an error if a revision is no longer kept.

@@ -160,12 +160,12 @@ func (p *Past) Object(ctx context.Context, tip *commit.Tip, r schema.GroupResour
 	case !errors.Is(err, objects.ErrExpired):
 		return nil, err
 	}
-	if err := p.retained(ctx, revision); err != nil {
+	if err := p.retained(ctx, r, revision); err != nil {
 		return nil, err
 	}
 	c, err := p.history.Get(ctx, r, namespace, name, revision)
 	if err != nil || c == nil || c.Deleted {
-		return nil, err
+		return nil, p.forgotten(r, revision, err)
 	}
 	s, err := p.makeState(ctx, tip, r, revision, func(yield func(*history.Change, error) bool) { yield(c, nil) })
 	if err != nil {
@@ -188,14 +188,14 @@ func (p *Past) Objects(ctx context.Context, tip *commit.Tip, r schema.GroupResou
 			return s, nil
 		}
 	}
-	if err := p.retained(ctx, revision); err != nil {
+	if err := p.retained(ctx, r, revision); err != nil {
 		return nil, err
 	}
 	at := place{r, namespace, revision}
 	return p.making.do(ctx, at, func(ctx context.Context) (*objects.State, error) {
 		m, err := p.makeState(ctx, tip, r, revision, p.history.List(ctx, r, namespace, revision))
 		if err != nil {
-			return nil, err
+			return nil, p.forgotten(r, revision, err)
 		}
 		p.states.Add(at, m.state, m.bytes)
 		return m.state, nil

@@ -189,7 +189,7 @@ func (j *joined) read() ([]objects.Event, error) {
 			return nil, err
 		}
 	}
-	if oldest := j.rd.History.Oldest(); j.place.Revision < oldest {
+	if oldest := j.rd.History.OldestOf(j.resource); j.place.Revision < oldest {
 		return nil, &objects.ExpiredError{Oldest: oldest}
 	}
 	tip := j.rd.Committer.Tip()

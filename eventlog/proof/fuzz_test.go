@@ -11,7 +11,7 @@ import (
 // nothing but the tree's own proofs is proven.
 func FuzzDecode(f *testing.F) {
 	log, events := randomLog(f, 12, 30)
-	tree := proof.NewTree(proof.LogSource{Log: log}, log.ID())
+	tree := proof.NewTree(proof.NewSource(log, nil), log.ID())
 	head := headOf(f, tree, 0)
 	valid := map[string]bool{}
 	for _, e := range events {

@@ -22,18 +22,21 @@ type Run struct {
 
 // Item is a batch of a log, or a gap in the place of batches that are not kept any more.
 type Item struct {
-	Batch *eventlog.Parts // nil for a gap
-	Gap   *Run
+	First uint64        // first revision of the batch; not set for a gap
+	After eventlog.Head // position after it
+	Gap   *Run          // nil for a batch
 }
 
 // Source is where a [Tree] reads a log. It MUST be safe for concurrent use.
 type Source interface {
 	// Segments returns the batches of the log's segments, in order, from the beginning of the log and without gaps.
 	// The tree does not read these batches unless a proof needs them.
-	Segments() []Run
-	// Read returns what follows a position, in order and as it was written. If it returns none, the position was the
-	// tip. The position is the beginning of a segment, or the end of an item, or not in a segment.
+	Segments() ([]Run, error)
+	// Read returns what follows a position, in order. If it returns none, the position was the tip. The position is the
+	// beginning of a segment, or the end of an item, or not in a segment.
 	Read(ctx context.Context, after eventlog.Head) ([]Item, error)
+	// Batch returns the batch that follows a position, as it was written and checked.
+	Batch(ctx context.Context, after eventlog.Head) (*eventlog.Parts, error)
 }
 
 // Errors of a [Tree] about what was asked for.
@@ -91,7 +94,11 @@ func (t *Tree) catchUp(ctx context.Context) (view, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	v := &t.view
-	if segments := t.source.Segments(); len(segments) != t.segments { // the batches behind them are few, and read again
+	segments, err := t.source.Segments()
+	if err != nil {
+		return view{}, err
+	}
+	if len(segments) != t.segments { // the batches behind them are few, and read again
 		start := eventlog.Head{Log: v.tip.Log}
 		*v, t.segments = view{before: start, tip: start}, len(segments)
 		for i := range segments {
@@ -108,7 +115,7 @@ func (t *Tree) catchUp(ctx context.Context) (view, error) {
 				v.close()
 				v.addRun(item.Gap)
 			} else {
-				v.addBatch(item.Batch)
+				v.addBatch(item.After)
 			}
 		}
 	}
@@ -122,9 +129,9 @@ func (v *view) addRun(run *Run) {
 }
 
 // addBatch appends a batch.
-func (v *view) addBatch(b *eventlog.Parts) {
-	v.open = append(v.open, b.Hash)
-	v.tip = b.Head()
+func (v *view) addBatch(after eventlog.Head) {
+	v.open = append(v.open, after.Hash)
+	v.tip = after
 	if v.size()%pieceSize == 0 {
 		v.close()
 	}
@@ -200,7 +207,7 @@ func (r *request) items(ctx context.Context, i int) ([]Item, error) {
 		}
 		for _, item := range more {
 			n := uint64(1)
-			if at = item.after(); item.Gap != nil {
+			if at = item.After; item.Gap != nil {
 				n = item.Gap.Batches
 			}
 			if n > want {
@@ -214,14 +221,6 @@ func (r *request) items(ctx context.Context, i int) ([]Item, error) {
 	}
 	r.read[i] = read
 	return read, nil
-}
-
-// after returns the position after the item.
-func (i *Item) after() eventlog.Head {
-	if i.Gap != nil {
-		return i.Gap.After
-	}
-	return i.Batch.Head()
 }
 
 // pieceOf returns the number of the piece that has a batch, and the index of its first batch.
@@ -283,7 +282,7 @@ func appendItems(to *compact.Range, first uint64, items []Item, end uint64) erro
 		}
 		if item.Gap == nil {
 			if first == to.End() {
-				appendLeaves(to, []eventlog.Hash{item.Batch.Hash})
+				appendLeaves(to, []eventlog.Hash{item.After.Hash})
 			}
 			first++
 			continue
@@ -340,7 +339,7 @@ func (r *request) position(ctx context.Context, size uint64) (eventlog.Head, err
 			at += item.Gap.Batches - 1
 		}
 		if at == size {
-			return item.after(), nil
+			return item.After, nil
 		} else if at > size {
 			break
 		}
@@ -397,28 +396,32 @@ func (r *request) find(ctx context.Context, revision uint64) (uint64, *eventlog.
 		return 0, nil, fmt.Errorf("%w: %d; the log has revisions up to %d", ErrNoEvent, revision, r.tip.Revision)
 	}
 	i := sort.Search(len(r.pieces), func(i int) bool { return r.pieces[i].After.Revision >= revision })
-	index := r.begin
+	index, before := r.begin, r.before
 	if i < len(r.pieces) {
-		index = r.pieces[i].index
+		index, before = r.pieces[i].index, r.pieces[i].Before
 	}
 	items, err := r.items(ctx, i)
 	if err != nil {
 		return 0, nil, err
 	}
 	for _, item := range items {
-		if last := item.after().Revision; last < revision {
+		switch {
+		case item.After.Revision < revision:
 			if index++; item.Gap != nil {
 				index += item.Gap.Batches - 1
 			}
+			before = item.After
 			continue
-		}
-		switch {
 		case item.Gap != nil:
 			return 0, nil, fmt.Errorf("%w: the event of revision %d", ErrForgotten, revision)
-		case item.Batch.First > revision:
+		case item.First > revision:
 			return 0, nil, fmt.Errorf("%w: %d is one of those that the log has declared lost", ErrNoEvent, revision)
 		}
-		return index, item.Batch, nil
+		b, err := r.source.Batch(ctx, before)
+		if err == nil && b.Hash != item.After.Hash {
+			err = fmt.Errorf("%w: revision %d", eventlog.ErrDiverged, b.First)
+		}
+		return index, b, err
 	}
 	return 0, nil, fmt.Errorf("%w: it ends before revision %d", eventlog.ErrDiverged, revision)
 }

@@ -53,8 +53,8 @@ func filled(b *testing.B, objects uint64) (*running, *factory) {
 func BenchmarkAppend(b *testing.B) {
 	f := &factory{events: events(b), objects: 10_000, payload: 1000}
 	var batches []*eventlog.Batch
-	for r := uint64(1); r <= f.events; r += perBatch {
-		batches = append(batches, f.batch(r))
+	for r := uint64(1); r <= f.events; r += f.perBatch() {
+		batches = append(batches, f.make(r))
 	}
 	before := cpu()
 	for b.Loop() {
@@ -85,7 +85,7 @@ type given struct {
 
 func (g *given) Next(ctx context.Context, after eventlog.Head) ([]*eventlog.Batch, error) {
 	if after.Revision < g.events {
-		i := after.Revision / perBatch
+		i := after.Revision / g.perBatch()
 		return g.batches[i : i+1], nil
 	}
 	return g.factory.Next(ctx, after)

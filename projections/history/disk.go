@@ -22,10 +22,10 @@ type disk struct {
 	ended   chan struct{} // closed by end
 }
 
-func newDisk(changed func(error)) *disk {
+func newDisk(files vfs.FS, changed func(error)) *disk {
 	works := make(chan struct{})
 	close(works)
-	return &disk{FS: vfs.Default, changed: changed, works: works, ended: make(chan struct{})}
+	return &disk{FS: files, changed: changed, works: works, ended: make(chan struct{})}
 }
 
 // end lets writes that fail return their errors.

@@ -5,7 +5,14 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
 )
+
+// On returns options for a store on another file system.
+func On(files vfs.FS, o Options) Options {
+	o.files = files
+	return o
+}
 
 // Keys calls visit with all keys and values of a store's index.
 func Keys(s *Store, visit func(key, value []byte)) error {
@@ -32,7 +39,10 @@ func Sum(t testing.TB, s *Store) (sum [sha256.Size]byte) {
 
 // SmallMemory makes stores that are opened during a test write their files early.
 func SmallMemory(t testing.TB) {
-	before := memtableBytes
-	memtableBytes = 64 << 10
-	t.Cleanup(func() { memtableBytes = before })
+	memtable, atOnce := memtableBytes, atOnceBytes
+	memtableBytes, atOnceBytes = 64<<10, 4<<10
+	t.Cleanup(func() { memtableBytes, atOnceBytes = memtable, atOnce })
 }
+
+// Position returns the revision up to which a store's index goes.
+func Position(s *Store) uint64 { return s.current.view.Load().head.Revision }

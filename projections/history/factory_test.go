@@ -2,6 +2,7 @@ package history_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -16,9 +17,10 @@ import (
 type factory struct {
 	events, objects, every uint64
 	payload                int
+	batch                  uint64 // events in a batch; 50 if it is 0
 }
 
-const perBatch = 50
+func (f *factory) perBatch() uint64 { return cmp.Or(f.batch, 50) }
 
 func (f *factory) head(revision uint64) eventlog.Head {
 	h := eventlog.Head{Log: eventlog.ID{9}, Revision: revision}
@@ -28,10 +30,10 @@ func (f *factory) head(revision uint64) eventlog.Head {
 	return h
 }
 
-func (f *factory) batch(first uint64) *eventlog.Batch {
+func (f *factory) make(first uint64) *eventlog.Batch {
 	b := &eventlog.Batch{Log: eventlog.ID{9}, First: first, Time: time.Unix(int64(first), 0)}
 	b.Hash[0] = 1
-	for r := first; r < first+perBatch && r <= f.events; r++ {
+	for r := first; r < first+f.perBatch() && r <= f.events; r++ {
 		b.Events = append(b.Events, f.event(r, b.Time))
 	}
 	b.Revisions = uint64(len(b.Events))
@@ -68,7 +70,7 @@ func (f *factory) event(r uint64, t time.Time) *eventlog.Event {
 
 func (f *factory) Next(ctx context.Context, after eventlog.Head) ([]*eventlog.Batch, error) {
 	if after.Revision < f.events {
-		return []*eventlog.Batch{f.batch(after.Revision + 1)}, nil
+		return []*eventlog.Batch{f.make(after.Revision + 1)}, nil
 	}
 	<-ctx.Done()
 	return nil, ctx.Err()
@@ -82,5 +84,5 @@ func (f *factory) CatchUp(ctx context.Context, after eventlog.Head) ([]*eventlog
 }
 
 func (f *factory) Back(_ context.Context, from uint64, _ int) ([]*eventlog.Batch, error) {
-	return []*eventlog.Batch{f.batch((from-1)/perBatch*perBatch + 1)}, nil
+	return []*eventlog.Batch{f.make((from-1)/f.perBatch()*f.perBatch() + 1)}, nil
 }

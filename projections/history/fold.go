@@ -13,10 +13,11 @@ import (
 )
 
 const (
-	// atOnceBytes is about how many bytes of keys are written to the index at once.
-	atOnceBytes = 1 << 20
-	// A base of a scope is made after as many changes as there are objects, and at least after leastBase.
-	leastBase = 64
+	// A base of a scope is made after baseFactor changes for each object that exists, and at least after
+	// leastBase. So a list looks at no more than baseFactor changes for each object in it, which is little
+	// beside reading the object.
+	baseFactor = 4
+	leastBase  = 256
 	// sampleEvery is how many revisions apart the time index has entries.
 	sampleEvery = 256
 	// scopesKept limits the scopes whose counts stay in memory.
@@ -107,7 +108,7 @@ func (f *fold) event(e *eventlog.Event, i int) error {
 	if err != nil {
 		return err
 	}
-	deleted := deletes(e.Meta)
+	deleted := deletes(e.Meta) || superseded(e)
 	f.key = appendRevision(appendVersions(f.key[:0], number, object.GetName(), object.GetNamespace()), ^revision)
 	f.value = append(f.value[:0], 0)
 	if deleted {
@@ -168,19 +169,17 @@ func (f *fold) change(in []byte, revision, previous uint64, deleted bool) error 
 		s.live--
 	}
 	s.since++
-	due := s.since >= max(leastBase, s.live)
-	if due {
-		s.since = 0
-	}
-	if len(s.pending) == 0 {
+	s.pending = append(s.pending, entry{revision, s.change})
+	if len(s.pending) == 1 {
 		f.touched = append(f.touched, s)
 	}
-	s.pending = append(s.pending, entry{revision, s.change})
-	f.value = s.append(f.value[:0], revision)
-	if err := f.batch.Set(with(changeKey, in, revision), f.value, nil); err != nil || !due {
-		return err
+	if s.since >= max(leastBase, baseFactor*s.live) {
+		if err := f.makeBase(slices.Clone(in), revision, s); err != nil {
+			return err
+		}
 	}
-	return f.makeBase(slices.Clone(in), revision, s)
+	f.value = s.append(f.value[:0], revision)
+	return f.batch.Set(with(changeKey, in, revision), f.value, nil)
 }
 
 func (f *fold) loadScope(in []byte) (*scope, error) {
@@ -205,6 +204,7 @@ func (f *fold) makeBase(in []byte, revision uint64, s *scope) error {
 	}); err != nil {
 		return err
 	}
+	s.since, s.live = 0, uint64(len(live))
 	chunk := uint16(0)
 	for part := range slices.Chunk(live, baseChunk) {
 		if err := f.batch.Set(keyOfBase(in, revision, chunk), appendRevisions(nil, part), nil); err != nil {
@@ -324,6 +324,13 @@ func about(m *logpb.Metadata, i int) (object *logpb.Object, previous uint64) {
 		return bulk.GetObjects()[i].GetObject(), bulk.GetObjects()[i].GetPreviousRevision()
 	}
 	return m.GetObject(), m.GetPreviousRevision()
+}
+
+// superseded reports whether retention has erased the content of an event. It does so only once another change of the
+// object has superseded it, and that one may be erased as a whole: so the object does not exist after this event, unless
+// a later event says so.
+func superseded(e *eventlog.Event) bool {
+	return e.Content(logpb.Role_ROLE_OBJECT) == nil
 }
 
 func deletes(m *logpb.Metadata) bool {

@@ -4,52 +4,69 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 
 	"github.com/cockroachdb/pebble/v2"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Floors say since which revision the past of a resource is kept.
+// Floors say since which revision the past of a resource is kept; 0 means all of it.
 type Floors struct {
-	// Contents is the oldest revision at which objects can be read: what was superseded before may have been
-	// erased from the log. 0 means all are kept.
+	// Contents is the oldest revision at which objects can be read. Contents that only earlier revisions need
+	// may have been erased from the log.
 	Contents uint64
-	// Changes is the oldest revision whose changes are known, with or without contents; at most Contents.
+	// Changes is the oldest revision whose changes are known, with or without contents; at most Contents. What
+	// was superseded before may have been erased from the log as a whole.
 	Changes uint64
 }
 
-// Forget raises the floors of a resource, and removes from the index what lies below them. The last version of
-// an object before a floor stays, unless that is a deletion. Floors that are lower than the present ones change
-// nothing. When Forget has returned without an error, the index does not need what is below the floors from the
-// log any more, also after a crash. An index that is made again from the log begins without floors: the caller
-// sets them again.
+// Forget raises the floors of a resource. From then on its objects can be read since Contents only. Lower floors
+// than the present ones change nothing. What is below is removed from the index, which does not need it from the
+// log any more once Forget has returned without an error, also after a crash: the versions that were superseded
+// before Changes, the deletions and the changes before it, and lists of what existed that only revisions before
+// Contents need. An object's last version before a floor stays.
 //
-// The error is [ErrBehind] if the store has not reached the floors yet, else that of the context.
+// If the store has not reached the floors yet, they hold, but nothing is removed; the caller does it again later.
+// An index that is made again from the log has no floors: the caller raises them again after a start. Errors are
+// those of the context, and [ErrBehind] while the index is being made again.
 func (s *Store) Forget(ctx context.Context, r schema.GroupResource, floors Floors) error {
+	if floors.Changes > floors.Contents {
+		return fmt.Errorf("history: changes of %s since revision %d need contents, which are kept since %d", r, floors.Changes, floors.Contents)
+	}
 	s.forgetting.Lock()
 	defer s.forgetting.Unlock()
+	if raised := *s.raised.Load(); floors.Contents > raised[r] {
+		raised = maps.Clone(raised)
+		raised[r] = floors.Contents
+		s.raised.Store(&raised)
+	}
 	v := s.look()
-	info, found := v.resources[r]
-	floors = Floors{max(floors.Contents, info.floors.Contents), max(floors.Changes, info.floors.Changes)}
-	switch {
-	case floors.Changes > floors.Contents:
-		return fmt.Errorf("history: changes of %s since revision %d need contents, which are kept since %d", r, floors.Changes, floors.Contents)
-	case floors.Contents > v.head.Revision:
-		return fmt.Errorf("%w: it has reached revision %d, not yet %d", ErrBehind, v.head.Revision, floors.Contents)
-	case !found || floors == info.floors:
+	if floors.Contents > v.head.Revision {
 		return nil
 	}
-	f := &forgetter{view: v, number: info.number, floors: floors, batch: v.db.NewBatch()}
-	if err := f.batch.Set(keyOfFloor(info.number), appendRevision(appendRevision(nil, floors.Contents), floors.Changes), nil); err != nil {
+	return v.forget(ctx, r, floors)
+}
+
+// forget raises the floors of a resource, and removes what is below them.
+func (v *view) forget(ctx context.Context, r schema.GroupResource, to Floors) error {
+	info, found := v.resources[r]
+	to = Floors{max(to.Contents, info.floors.Contents), max(to.Changes, info.floors.Changes)}
+	if !found || to == info.floors {
+		return nil
+	}
+	f := &forgetter{view: v, number: info.number, floors: to, batch: v.db.NewBatch()}
+	if err := f.batch.Set(keyOfFloor(info.number), appendRevision(appendRevision(nil, to.Contents), to.Changes), nil); err != nil {
 		return err
 	}
 	// Queries hear of the floors before anything is removed. A query checks them when it has read.
-	v.update(func(v *view) { v.set(r, resource{info.number, floors}) })
+	v.update(func(v *view) { v.set(r, resource{info.number, to}) })
 	if err := f.scopes(ctx); err != nil {
 		return err
 	}
-	if err := f.versions(ctx); err != nil {
-		return err
+	if to.Changes > info.floors.Changes {
+		if err := f.versions(ctx); err != nil {
+			return err
+		}
 	}
 	if err := f.commit(ctx); err != nil {
 		return err
@@ -60,17 +77,20 @@ func (s *Store) Forget(ctx context.Context, r schema.GroupResource, floors Floor
 // ForgetAll raises [Store.Oldest]: the log has forgotten, or is about to forget, everything before a revision.
 // The floors of all resources are raised to it. Errors are as for [Store.Forget].
 func (s *Store) ForgetAll(ctx context.Context, oldest uint64) error {
+	s.forgetting.Lock()
+	defer s.forgetting.Unlock()
 	v := s.look()
+	if oldest > v.head.Revision {
+		return fmt.Errorf("%w: it has reached revision %d, not yet %d", ErrBehind, v.head.Revision, oldest)
+	}
 	if oldest <= v.oldest {
 		return nil
 	}
 	for r := range v.resources {
-		if err := s.Forget(ctx, r, Floors{oldest, oldest}); err != nil {
+		if err := v.forget(ctx, r, Floors{oldest, oldest}); err != nil {
 			return err
 		}
 	}
-	s.forgetting.Lock()
-	defer s.forgetting.Unlock()
 	v.update(func(v *view) { v.oldest = max(v.oldest, oldest) })
 	f := &forgetter{view: v, batch: v.db.NewBatch()}
 	if err := f.batch.Set(oldestName, appendRevision(nil, oldest), nil); err != nil {

@@ -26,6 +26,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/logpb"
 )
@@ -74,7 +76,8 @@ type Store struct {
 	asked    bool          // the log has been asked whether it has the position found in the folder
 	followed bool          // the log has continued that position
 
-	forgetting sync.Mutex // held by Forget
+	forgetting sync.Mutex                                      // held while something is forgotten
+	raised     atomic.Pointer[map[schema.GroupResource]uint64] // floors of contents, see [Store.Forget]
 
 	mu     sync.Mutex
 	grown  chan struct{} // closed and replaced when the view, or the health, changes
@@ -93,6 +96,8 @@ type Options struct {
 	// Start is the position before the log's first batch.
 	Start  eventlog.Head
 	Logger *slog.Logger
+
+	files vfs.FS // of tests
 }
 
 // Open opens the folder. If its files are damaged or of another log, Open removes them, and Run makes them
@@ -103,10 +108,14 @@ func Open(o Options) (*Store, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	s := &Store{o: o, begin: o.Start, grown: make(chan struct{}), contents: newContents(o.Log)}
+	if s.o.files == nil {
+		s.o.files = vfs.Default
+	}
+	s.raised.Store(&map[schema.GroupResource]uint64{})
 	err := s.open()
 	if errors.Is(err, errUnusable) {
 		o.Logger.Warn("the history is made again from the log", "folder", o.Dir, "reason", err)
-		if err = removeAll(o.Dir); err == nil {
+		if err = removeAll(s.o.files, o.Dir); err == nil {
 			err = s.open()
 		}
 	}
@@ -118,7 +127,7 @@ func Open(o Options) (*Store, error) {
 
 // open opens the index in the folder.
 func (s *Store) open() error {
-	x, err := open(s.o.Dir, s.begin, s.o.Logger, s.diskChanged)
+	x, err := open(newDisk(s.o.files, s.diskChanged), s.o.Dir, s.begin, s.o.Logger)
 	if err != nil {
 		return err
 	}
@@ -249,7 +258,7 @@ func (s *Store) again(ctx context.Context, reason error) {
 		s.o.Logger.Debug("damaged files of the history", "error", err)
 	}
 	for ctx.Err() == nil {
-		err := removeAll(s.o.Dir)
+		err := removeAll(s.o.files, s.o.Dir)
 		if err == nil {
 			err = s.open()
 		}
@@ -314,7 +323,7 @@ func (s *Store) wake() {
 
 // look returns the state that a query reads. Until the log has confirmed the index, it is empty.
 func (s *Store) look() *view {
-	if x := s.visible.Load(); x != nil {
+	if x := s.visible.Load(); x != nil && x.damaged.Err() == nil {
 		return x.view.Load()
 	}
 	return &view{head: s.o.Start, oldest: 1}

@@ -9,8 +9,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"maps"
-	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -18,6 +16,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/sstable/block"
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/eventlog"
 )
@@ -29,15 +28,17 @@ const (
 )
 
 // memtableBytes is how many bytes of keys gather in memory before they are written to a file. Up to
-// memtables of them wait to be written.
-var memtableBytes uint64 = 4 << 20 // tests write more often
+// memtables of them wait to be written. atOnceBytes is about how many are added at once. Tests have less.
+var (
+	memtableBytes uint64 = 4 << 20
+	atOnceBytes          = 1 << 20
+)
 
 const memtables = 3
 
 // index is one copy of the index on disk, and what the fold knows of it. Making it again from the log makes
 // another index. One goroutine writes; readers hold a view.
 type index struct {
-	dir  string
 	db   *pebble.DB
 	lock *pebble.Lock
 	disk *disk
@@ -79,13 +80,13 @@ var errGone = fmt.Errorf("%w: its files are being made again from the log; try a
 // open opens the index in a folder, or makes an empty one that begins at a position. The error wraps
 // errUnusable if what is there cannot be used; the caller may then call removeAll, and open again. Other errors
 // are those of the file system.
-func open(dir string, begin eventlog.Head, logger *slog.Logger, changed func(error)) (_ *index, err error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+func open(d *disk, dir string, begin eventlog.Head, logger *slog.Logger) (_ *index, err error) {
+	if err := d.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	x := &index{dir: dir, disk: newDisk(changed)}
+	x := &index{disk: d}
 	x.damaged, x.damage = context.WithCancelCause(context.Background())
-	if x.lock, err = pebble.LockDirectory(dir, x.disk.FS); err != nil {
+	if x.lock, err = pebble.LockDirectory(dir, d); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -94,7 +95,7 @@ func open(dir string, begin eventlog.Head, logger *slog.Logger, changed func(err
 		}
 	}()
 	for _, old := range []string{"cursor", "records"} { // of the first format, which was not Pebble's
-		if _, err := os.Stat(filepath.Join(dir, old)); err == nil {
+		if _, err := d.Stat(d.PathJoin(dir, old)); err == nil {
 			return nil, fmt.Errorf("%w: it is of another version", errUnusable)
 		}
 	}
@@ -121,6 +122,7 @@ func (x *index) options(logger *slog.Logger) *pebble.Options {
 		MaxOpenFiles:                fileCacheFiles,
 		MemTableSize:                memtableBytes,
 		MemTableStopWritesThreshold: memtables,
+		L0CompactionThreshold:       8,    // a third less rewriting than with the default, for a few more files to look into
 		L0StopWritesThreshold:       1000, // the fold stops by itself when writes fail, see [disk]
 		MaxManifestFileSize:         4 << 20,
 		DisableTableStats:           true,
@@ -199,12 +201,12 @@ func (x *index) loadResources(v *view) error {
 				return errDamaged
 			}
 			info := resource{number: number}
-			floors, err := x.get(keyOfFloor(number))
-			if err != nil || floors != nil && len(floors) != 16 {
+			saved, err := x.get(keyOfFloor(number))
+			if err != nil || saved != nil && len(saved) != 16 {
 				return errors.Join(errDamaged, err)
 			}
-			if floors != nil {
-				info.floors = Floors{Contents: binary.BigEndian.Uint64(floors), Changes: binary.BigEndian.Uint64(floors[8:])}
+			if saved != nil {
+				info.floors = Floors{binary.BigEndian.Uint64(saved), binary.BigEndian.Uint64(saved[8:])}
 			}
 			v.resources[r] = info
 		}
@@ -345,13 +347,13 @@ func (x *index) close() (err error) {
 }
 
 // removeAll removes the files of an index that is closed.
-func removeAll(dir string) error {
-	entries, err := os.ReadDir(dir)
+func removeAll(files vfs.FS, dir string) error {
+	names, err := files.List(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	for _, e := range entries {
-		if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
+	for _, name := range names {
+		if err := files.RemoveAll(files.PathJoin(dir, name)); err != nil {
 			return err
 		}
 	}

@@ -88,6 +88,9 @@ func (n *naive) versions(p place, from uint64) []*history.Change {
 	return versions
 }
 
+// erased reports whether the content of a version has been erased, which happens only to superseded ones.
+func erased(c *history.Change) bool { return !c.Deleted && c.Payload == nil }
+
 func (n *naive) list(r schema.GroupResource, namespace string, at uint64) []*history.Change {
 	last := map[place]*history.Change{}
 	for _, c := range n.selected(history.Filter{Resource: r, Namespace: namespace}, 0, at) {
@@ -95,7 +98,7 @@ func (n *naive) list(r schema.GroupResource, namespace string, at uint64) []*his
 	}
 	var living []*history.Change
 	for _, c := range upTo(n.changes, at) {
-		if c.Object != nil && last[placeOf(c.Object)] == c && !c.Deleted {
+		if c.Object != nil && last[placeOf(c.Object)] == c && !c.Deleted && !erased(c) {
 			living = append(living, c)
 		}
 	}

@@ -35,15 +35,19 @@ func (s *Store) Get(ctx context.Context, r schema.GroupResource, namespace, name
 	if err != nil || len(versions) == 0 {
 		return nil, err
 	}
-	return s.change(ctx, v, versions[0], nil)
+	c, err := s.change(ctx, v, versions[0], nil)
+	if err == nil && c.Payload == nil && !c.Deleted && at >= s.OldestOf(r) {
+		return nil, nil // what superseded this version, below the floor, is erased
+	}
+	return c, err
 }
 
 // Versions yields the changes of all objects that ever had a name, from a revision on backwards, the
-// newest first. It ends with an error if there is one.
+// newest first. It ends with an error if there is one. It leaves out changes that are not kept any more.
 func (s *Store) Versions(ctx context.Context, r schema.GroupResource, namespace, name string, from uint64) iter.Seq2[*Change, error] {
 	return func(yield func(*Change, error) bool) {
 		v := s.look()
-		s.changes(ctx, v, false, func(n int) (revisions []uint64, err error) {
+		s.changes(ctx, v, true, func(n int) (revisions []uint64, err error) {
 			revisions, err = v.versions(Filter{r, namespace, name}, 0, from, n)
 			if len(revisions) > 0 {
 				from = revisions[len(revisions)-1] - 1
@@ -61,7 +65,7 @@ func (s *Store) List(ctx context.Context, r schema.GroupResource, namespace stri
 		at = min(at, v.head.Revision)
 		s.changes(ctx, v, false, func(int) ([]uint64, error) {
 			all, err := v.living(r, namespace, at)
-			if now := s.look(); err == nil && at > 0 && at < now.oldestOf(r) { // perhaps while it was read
+			if err == nil && at > 0 && at < s.OldestOf(r) { // perhaps while it was read
 				err = forgotten(at)
 			}
 			at = 0
@@ -79,7 +83,8 @@ type Filter struct {
 }
 
 // After yields the changes after a revision, up to and including upto, the oldest first. It ends with an
-// error if there is one. It leaves out changes that were forgotten.
+// error if there is one, [ErrForgotten] if a change is not kept any more. With the zero Filter, or before a
+// revision of [Store.Forget], it leaves these out.
 func (s *Store) After(ctx context.Context, f Filter, after, upto uint64) iter.Seq2[*Change, error] {
 	return func(yield func(*Change, error) bool) {
 		v := s.look()
@@ -89,13 +94,13 @@ func (s *Store) After(ctx context.Context, f Filter, after, upto uint64) iter.Se
 }
 
 // Before yields the changes up to and including a revision, the newest first. It ends with an error if
-// there is one. It leaves out changes that were forgotten.
+// there is one. It leaves out changes that are not kept any more.
 func (s *Store) Before(ctx context.Context, f Filter, from uint64) iter.Seq2[*Change, error] {
 	return func(yield func(*Change, error) bool) {
 		v := s.look()
 		after := uint64(0)
 		from = min(from, v.head.Revision)
-		s.changes(ctx, v, f == (Filter{}), v.pick(f, false, &after, &from), yield)
+		s.changes(ctx, v, true, v.pick(f, false, &after, &from), yield)
 	}
 }
 
@@ -183,10 +188,9 @@ func (v *view) around(t time.Time) (from, to uint64, err error) {
 func (s *Store) Oldest() uint64 { return s.look().oldest }
 
 // OldestOf returns the oldest revision at which objects of a resource can be read.
-func (s *Store) OldestOf(r schema.GroupResource) uint64 { return s.look().oldestOf(r) }
-
-func (v *view) oldestOf(r schema.GroupResource) uint64 {
-	return max(v.oldest, v.resources[r].floors.Contents)
+func (s *Store) OldestOf(r schema.GroupResource) uint64 {
+	v := s.look()
+	return max(v.oldest, v.resources[r].floors.Contents, (*s.raised.Load())[r])
 }
 
 // Lost reports whether a revision was lost by a restore, and in which gap it lies.
@@ -199,23 +203,6 @@ func (v *view) lost(revision uint64) (Epoch, bool) {
 		}
 	}
 	return Epoch{}, false
-}
-
-// Next returns the revision that superseded a version of an object: that of the next change of the same name;
-// 0 if there is none.
-func (s *Store) Next(_ context.Context, r schema.GroupResource, namespace, name string, revision uint64) (next uint64, err error) {
-	v := s.look()
-	info, found := v.resources[r]
-	if !found {
-		return 0, nil
-	}
-	prefix := appendVersions(nil, info.number, name, namespace)
-	return next, v.read(within(prefix), func(it *pebble.Iterator) error {
-		if it.SeekLT(appendRevision(prefix, ^revision)) {
-			next = revisionOfVersion(it.Key())
-		}
-		return nil
-	})
 }
 
 // living returns the revisions of the objects of a resource that existed at a revision.

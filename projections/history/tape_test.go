@@ -28,7 +28,7 @@ type tape struct {
 	now     time.Time
 	batches []*eventlog.Batch
 	grown   chan struct{}
-	back    int // calls of Back
+	kept    int // the index of the oldest batch that has not been forgotten
 }
 
 func newTape(id byte) *tape {
@@ -88,6 +88,9 @@ func (t *tape) Next(ctx context.Context, after eventlog.Head) ([]*eventlog.Batch
 func (t *tape) following(after eventlog.Head) ([]*eventlog.Batch, error) {
 	i := t.position(after.Revision + 1)
 	before := t.start()
+	if i < t.kept {
+		return nil, &eventlog.ForgottenError{Oldest: t.batches[t.kept-1].Head()}
+	}
 	if i > 0 {
 		before = t.batches[i-1].Head()
 	}
@@ -110,14 +113,24 @@ func (t *tape) CatchUp(_ context.Context, after eventlog.Head) ([]*eventlog.Batc
 	return t.following(after)
 }
 
-func (t *tape) Back(_ context.Context, from uint64, max int) ([]*eventlog.Batch, error) {
+func (t *tape) Back(_ context.Context, from uint64, most int) ([]*eventlog.Batch, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.back++
 	i := t.position(from + 1)
-	back := slices.Clone(t.batches[i-min(i, max) : i])
+	if i > 0 && i <= t.kept {
+		return nil, &eventlog.ForgottenError{Oldest: t.batches[t.kept-1].Head()}
+	}
+	back := slices.Clone(t.batches[max(t.kept, i-most):i])
 	slices.Reverse(back)
 	return back, nil
+}
+
+// forget makes a batch the oldest one that is kept, and returns its first revision.
+func (t *tape) forget(before int) uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.kept = before
+	return t.batches[before].First
 }
 
 // cut returns the log up to a batch, as in a backup.

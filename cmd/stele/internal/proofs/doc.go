@@ -21,8 +21,8 @@ import (
 )
 
 // Commands returns the subcommands.
-func Commands() []*cobra.Command {
-	return []*cobra.Command{headCommand(), keyCommand(), proveCommand(), checkCommand()}
+func Commands(check DatabaseCheck) []*cobra.Command {
+	return []*cobra.Command{headCommand(), keyCommand(), proveCommand(), checkCommand(), verifyCommand(check)}
 }
 
 // serverFlags are the flags of commands that ask a server.

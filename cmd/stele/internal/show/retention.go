@@ -1,0 +1,36 @@
+package show
+
+import (
+	"cmp"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"stele.dev/stele/core/retention"
+)
+
+// Retention prints what is kept of the past, one line for each kind.
+func Retention(out *Output, r *retention.Report) error {
+	c := &Columns{Out: out}
+	c.Header("KIND", "VERSIONS", "RECORDS", "READABLE SINCE", "REVISION", "KEPT", "SIZE", "RULE")
+	for _, k := range r.Kinds {
+		since := "the beginning"
+		if k.Oldest > 1 {
+			since = out.time(k.Since)
+		}
+		rule := k.Rule
+		if k.Source != "" {
+			rule += " (" + k.Source + ")"
+		}
+		c.Add("", Cell{Text: schema.GroupResource{Group: k.Group, Resource: k.Resource}.String()}, Cell{Text: k.History}, Cell{Text: k.Records},
+			Cell{Text: since}, Cell{Text: fmt.Sprint(k.Oldest), right: true}, Cell{Text: fmt.Sprint(k.Versions), right: true}, Cell{Text: bytesText(uint64(k.Bytes)), right: true}, Cell{Text: cmp.Or(rule, "-")})
+	}
+	if err := c.Flush(); err != nil {
+		return err
+	}
+	limit := ""
+	if r.MaxBytes > 0 {
+		limit = " of " + bytesText(uint64(r.MaxBytes))
+	}
+	_, err := fmt.Fprintf(out, "\nAll segments take %s%s. Ages are counted from %s.\n", bytesText(uint64(r.Bytes)), limit, out.time(r.Horizon))
+	return err
+}

@@ -1,0 +1,158 @@
+package retention
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"stele.dev/stele/core/commit"
+	"stele.dev/stele/eventlog"
+	"stele.dev/stele/eventlog/archive"
+	"stele.dev/stele/eventlog/segment"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/projections/history"
+)
+
+// Options for [New]. All are required but those with a default.
+type Options struct {
+	// Tip returns the newest state.
+	Tip     func() *commit.Tip
+	Log     eventlog.Reader
+	Archive *archive.Archive
+	History *history.Store
+	// Covered returns a revision of which a checkpoint is kept: nothing after it is erased.
+	Covered func() uint64
+	// Dir is the folder for the files of the horizon and of the floors.
+	Dir string
+	// Longest limits how long anything is kept; 0 for no limit.
+	Longest time.Duration
+	// MaxBytes limits the size of all segments; 0 for no limit. What is needed for the present stays beyond it.
+	MaxBytes int64
+	// Now is the machine's time.
+	Now func() time.Time
+	// Elapsed is a clock that nobody can set. The default is that of the process.
+	Elapsed func() time.Duration
+	Logger  *slog.Logger
+	Metrics prometheus.Registerer // nil for none
+}
+
+// Eraser erases what need not be kept. Run and Pass are for one goroutine; Report is safe for concurrent use.
+type Eraser struct {
+	Options
+	horizon *Horizon
+	// erased are the floors at which a segment was written last, by its first revision and kind. It is only in
+	// memory: after a start some segments are written again in vain.
+	erased map[uint64]map[schema.GroupResource]floor
+	// again has the first revisions of segments that the next pass writes again, see [erasure.gone].
+	again map[uint64]bool
+	// reached are the floors of versions that were reached, as in the file.
+	reached map[schema.GroupResource]uint64
+	report  atomic.Pointer[Report]
+	freed   prometheus.Counter
+	told    bool // that the horizon is behind
+}
+
+// New opens the horizon's file and returns an Eraser.
+func New(o Options) (*Eraser, error) {
+	if o.Elapsed == nil {
+		begun := time.Now()
+		o.Elapsed = func() time.Duration { return time.Since(begun) }
+	}
+	o.Longest = cmp.Or(o.Longest, policy.Forever)
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	horizon, err := OpenHorizon(filepath.Join(o.Dir, "horizon.json"), o.Elapsed)
+	if err != nil {
+		return nil, err
+	}
+	e := &Eraser{Options: o, horizon: horizon, erased: map[uint64]map[schema.GroupResource]floor{}, again: map[uint64]bool{}, reached: map[schema.GroupResource]uint64{},
+		freed: prometheus.NewCounter(prometheus.CounterOpts{Name: "stele_retention_freed_bytes_total", Help: "Bytes of segments that retention has erased."})}
+	if o.Metrics != nil {
+		return e, o.Metrics.Register(e.freed)
+	}
+	return e, nil
+}
+
+// every is the time between two passes.
+const every = 10 * time.Minute
+
+// Run makes a pass every ten minutes until the context ends.
+func (e *Eraser) Run(ctx context.Context) error {
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for {
+		if err := e.Pass(ctx); err != nil && ctx.Err() == nil {
+			e.Logger.Error("the past could not be erased as far as retention says; it is tried again", "error", err)
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Pass moves the floors, and erases what is below them.
+func (e *Eraser) Pass(ctx context.Context) error {
+	tip := e.Tip()
+	horizon, behind, err := e.horizon.Step(e.Now(), tip.Revision(), tip.Time)
+	if err != nil {
+		return err
+	}
+	if behind != e.told {
+		if e.told = behind; behind {
+			e.Logger.Warn("the clock is far ahead of the time to which the past was erased: it is followed by an hour in each step; set the clock if it is wrong",
+				"clock", e.Now().UTC().Format(time.RFC3339), "at", horizon.UTC().Format(time.RFC3339))
+		}
+	}
+	segments := e.Archive.Segments()
+	if len(segments) == 0 {
+		return nil
+	}
+	limit := min(e.Covered(), segments[len(segments)-1].Last)
+	if err := e.History.Reach(ctx, limit); err != nil {
+		return err
+	}
+	floors, err := e.floors(ctx, tip, segments, horizon, limit)
+	if err != nil {
+		return err
+	}
+	if err := e.raise(ctx, floors); err != nil {
+		return err
+	}
+	var errs []error
+	for i := range segments {
+		if s := &segments[i]; e.again[s.First] || e.due(s, floors) {
+			if err := e.erase(ctx, s, floors); err != nil {
+				errs = append(errs, err)
+			}
+		}
+	}
+	e.publish(ctx, tip, horizon, floors)
+	return errors.Join(errs...)
+}
+
+// due reports whether a segment is to be written again: a floor has passed it for the first time, or is twice as far
+// beyond it as when it was written last.
+func (e *Eraser) due(s *segment.Info, floors map[schema.GroupResource]floor) bool {
+	done := e.erased[s.First]
+	passed := func(now, before uint64) bool {
+		if now < s.Last || now == before {
+			return false
+		}
+		return before < s.Last || now-s.Last >= 2*(before-s.Last)+(s.Last-s.First)
+	}
+	return slices.ContainsFunc(s.Groups, func(g segment.Group) bool {
+		r := groupResource(&g)
+		now, before := floors[r], done[r]
+		return g.Payloads > 0 && passed(now.history, before.history) || g.Events > 0 && passed(now.records, before.records)
+	})
+}

@@ -1,0 +1,247 @@
+package verify_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"stele.dev/stele/eventlog"
+	"stele.dev/stele/eventlog/archive"
+	"stele.dev/stele/eventlog/logpb"
+	"stele.dev/stele/eventlog/memlog"
+	"stele.dev/stele/eventlog/proof"
+	"stele.dev/stele/eventlog/segment"
+	"stele.dev/stele/eventlog/verify"
+)
+
+// fixture is a log of 100 batches and an epoch, of which the older ones are in segments too.
+type fixture struct {
+	*testing.T
+	store *memlog.Store
+	id    eventlog.ID
+	dir   string
+	heads []proof.TreeHead // of all sizes, by size - 1
+}
+
+func newFixture(t *testing.T) *fixture {
+	f := &fixture{T: t, store: new(memlog.Store), dir: t.TempDir()}
+	log := f.open()
+	f.id = log.ID()
+	batches, err := log.CatchUp(t.Context(), log.Start())
+	if err != nil {
+		t.Fatal(err)
+	}
+	at, sealed := batches[0].Head(), eventlog.Head{}
+	for i := range 99 {
+		var b *eventlog.Batch
+		if i == 50 {
+			b, _, err = log.StartEpoch(t.Context(), at, at.Revision+3, at.Revision+7)
+		} else {
+			e := &eventlog.Event{Meta: &logpb.Metadata{Type: logpb.Type_TYPE_CREATED, Object: &logpb.Object{Resource: "widgets"}}}
+			e.AddContent(&logpb.Payload{Role: logpb.Role_ROLE_OBJECT}, fmt.Appendf(nil, `{"number":%d}`, i))
+			var entry *eventlog.Entry
+			if entry, err = eventlog.Encode(e); err == nil {
+				b, _, err = log.Append(t.Context(), at, eventlog.NewDraft([]*eventlog.Entry{entry}))
+			}
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if at = b.Head(); i == 89 {
+			sealed = at
+		}
+	}
+	if n, err := f.archive().Seal(t.Context(), log, sealed); err != nil || n != 4 {
+		t.Fatalf("%d segments, %v", n, err)
+	}
+	tree := proof.NewTree(proof.NewSource(log, nil), f.id)
+	for size := range uint64(100) {
+		head, err := tree.Head(t.Context(), size+1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.heads = append(f.heads, head)
+	}
+	return f
+}
+
+func (f *fixture) open() *eventlog.Log {
+	f.Helper()
+	log, err := eventlog.Open(f.Context(), f.store.Open(nil), eventlog.Options{})
+	if err != nil {
+		f.Fatal(err)
+	}
+	return log
+}
+
+func (f *fixture) archive() *archive.Archive {
+	f.Helper()
+	a, err := archive.Open(archive.Options{Dir: f.dir, Log: f.id, SegmentRevisions: 20})
+	if err != nil {
+		f.Fatal(err)
+	}
+	return a
+}
+
+// verify verifies the log with its segments, or without.
+func (f *fixture) verify(segments bool, heads ...proof.TreeHead) (*verify.Result, error) {
+	f.Helper()
+	log := f.open()
+	s := verify.Source{ID: f.id, Name: "the store", Batches: verify.BatchesOf(log), Confirm: verify.ConfirmBy(log)}
+	if segments {
+		s.Segments = verify.SegmentsOf(f.archive())
+	}
+	return verify.Log(f.Context(), s, verify.Options{Heads: heads})
+}
+
+// file returns the path of a file of the n-th segment.
+func (f *fixture) file(n int, extension string) string {
+	f.Helper()
+	files, err := filepath.Glob(filepath.Join(f.dir, "*"+extension))
+	if err != nil || len(files) <= n {
+		f.Fatalf("%d files, %v", len(files), err)
+	}
+	slices.Sort(files)
+	return files[n]
+}
+
+// change rewrites a file.
+func (f *fixture) change(file string, change func([]byte) []byte) {
+	f.Helper()
+	content, err := os.ReadFile(file)
+	if err != nil {
+		f.Fatal(err)
+	}
+	if err := os.WriteFile(file, change(content), 0o600); err != nil {
+		f.Fatal(err)
+	}
+}
+
+// tamper changes the stored batches.
+func (f *fixture) tamper(change func([]eventlog.Stored) []eventlog.Stored) {
+	f.store.Tamper(func(head []byte, batches []eventlog.Stored) ([]byte, []eventlog.Stored) {
+		return head, change(batches)
+	})
+}
+
+func TestAGoodLog(t *testing.T) {
+	f := newFixture(t)
+	for _, segments := range []bool{false, true} {
+		r, err := f.verify(segments, f.heads...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Head != f.heads[99] || r.Batches != 100 || r.Events != 100 || len(r.Epochs) != 1 || r.Forgotten != 0 || (r.Segments == 4) != segments {
+			t.Errorf("%+v", r)
+		}
+	}
+}
+
+func TestForgottenBatchesAreDeclared(t *testing.T) {
+	f := newFixture(t)
+	a := f.archive()
+	info := a.Segments()[1]
+	if _, err := a.Rewrite(t.Context(), info.First, func(b *eventlog.Batch, _ *eventlog.Event) segment.Keep {
+		if b.First > info.First+5 && b.First < info.First+10 {
+			return segment.Nothing
+		}
+		return segment.Metadata
+	}); err != nil {
+		t.Fatal(err)
+	}
+	r, err := f.verify(true, f.heads...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Head != f.heads[99] || r.Batches != 96 || r.Forgotten != 4 {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestTheFirstDifferenceIsNamed(t *testing.T) {
+	flip := func(at int) func([]byte) []byte {
+		return func(b []byte) []byte {
+			b = bytes.Clone(b)
+			b[(at+len(b))%len(b)] ^= 1
+			return b
+		}
+	}
+	batch := func(i int, change func([]byte) []byte) func(*fixture) {
+		return func(f *fixture) {
+			f.tamper(func(all []eventlog.Stored) []eventlog.Stored { all[i].Value = change(all[i].Value); return all })
+		}
+	}
+	for _, tc := range []struct {
+		name     string
+		segments bool
+		damage   func(*fixture)
+		where    string
+		revision uint64
+	}{
+		{"a byte of a batch", false, batch(30, flip(-20)), "the store", 31},
+		{"a batch is missing", false, func(f *fixture) {
+			f.tamper(func(all []eventlog.Stored) []eventlog.Stored { return slices.Delete(all, 30, 31) })
+		}, "the store", 31},
+		{"two batches change places", false, func(f *fixture) {
+			f.tamper(func(all []eventlog.Stored) []eventlog.Stored {
+				all[30].Value, all[31].Value = all[31].Value, all[30].Value
+				return all
+			})
+		}, "the store", 31},
+		{"the newest batches are missing", false, func(f *fixture) {
+			f.tamper(func(all []eventlog.Stored) []eventlog.Stored { return all[:90] })
+		}, "the store", 97},
+		{"the head is an older one", false, func(f *fixture) {
+			f.store.Tamper(func(_ []byte, all []eventlog.Stored) ([]byte, []eventlog.Stored) {
+				h := f.heads[89]
+				return eventlog.Head{Log: h.Log, Epoch: 1, Revision: h.Revision, Hash: h.Batch}.Encode(), all
+			})
+		}, "the store", 107},
+		{"a byte of a segment's metadata", true, func(f *fixture) { f.change(f.file(1, ".log"), flip(60)) }, "0021-00000000000000000040.log", 21},
+		{"a byte of a segment's payloads", true, func(f *fixture) { f.change(f.file(2, ".payloads"), flip(60)) }, "0041-00000000000000000066.payloads", 41},
+		{"a segment is cut short", true, func(f *fixture) {
+			f.change(f.file(1, ".log"), func(b []byte) []byte { return b[:len(b)/2] })
+		}, "0021-00000000000000000040.log", 21},
+		{"a batch behind the segments", true, batch(95, flip(-20)), "the store", 102},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			f := newFixture(t)
+			tc.damage(f)
+			_, err := f.verify(tc.segments)
+			var d *verify.Difference
+			if !errors.As(err, &d) {
+				t.Fatalf("%v", err)
+			}
+			if !strings.HasSuffix(d.Where, tc.where) || d.Revision != tc.revision || d.What == "" {
+				t.Errorf("%q, revision %d: %s", d.Where, d.Revision, d.What)
+			}
+		})
+	}
+}
+
+func TestAnotherLogIsNotThatOfTheHead(t *testing.T) {
+	f, other := newFixture(t), newFixture(t)
+	var d *verify.Difference
+	if _, err := f.verify(true, other.heads[50]); !errors.As(err, &d) {
+		t.Errorf("a head of another log: %v", err)
+	}
+	for _, size := range []int{1, 37, 100} {
+		changed := f.heads[size-1]
+		changed.Root[0] ^= 1
+		for _, segments := range []bool{false, true} {
+			if _, err := f.verify(segments, changed); !errors.As(err, &d) || !strings.Contains(d.What, "are not those of the tree head") {
+				t.Errorf("another root of size %d: %v", size, err)
+			}
+		}
+	}
+	longer := f.heads[99]
+	longer.Size, longer.Revision = 120, 200
+	if _, err := f.verify(true, longer); !errors.As(err, &d) || !strings.Contains(d.What, "before the tree head of size 120") {
+		t.Errorf("a head of a longer log: %v", err)
+	}
+}
