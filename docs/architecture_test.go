@@ -32,12 +32,15 @@ var mayImport = map[string][]string{
 	// What reads or writes the cold part of the log.
 	"core/logproof":  {"core/...", "eventlog", "eventlog/proof"},
 	"core/retention": {"core/...", "policy", "projections/...", "eventlog", "eventlog/logpb", "eventlog/archive", "eventlog/segment"},
+	"core/plane":     {"core/...", "limits/...", "plugins/...", "policy/...", "projections/...", "schemas/...", "eventlog", "eventlog/archive", "eventlog/segment"},
 	// The log's backends: the data directory has an etcd, and planes of tests keep their log in memory.
 	"core/plane/datadir":   {"core/pki", "eventlog", "eventlog/etcdlog"},
 	"core/plane/planetest": {"core/...", "eventlog", "eventlog/memlog", "policy/...", "projections/policies"},
 	"examples":             {"examples/...", "plugins/..."},
 	"cmd":                  {"..."}, // it wires
 	"docs":                 {},
+	// The stored log as files, of which backups are made.
+	"core/logfiles": {"core/...", "eventlog/backup", "projections/checkpoint"},
 }
 
 // home lists the folders that may import a heavy dependency, and the reason.
@@ -53,6 +56,8 @@ var home = []struct {
 	{"google.golang.org/grpc", []string{"eventlog/etcdlog", "plugins", "examples/authorizer-plugin"}, "it is etcd's transport, and that of plugins"},
 	{"github.com/hashicorp/go-plugin", []string{"plugins"}, "the host and the SDK hide it"},
 	{"github.com/spf13/cobra", []string{"cmd"}, "only the program has flags"},
+	{"gocloud.dev", []string{"cmd/stele/internal/buckets"}, "the drivers of buckets are large"},
+	{"filippo.io/age", []string{"eventlog/backup", "cmd/stele/internal/backup"}, "only backups are encrypted"},
 	{"github.com/oklog/run", []string{"core/plane"}, "packages have errgroups and contexts; a control plane has one group"},
 }
 

@@ -5,7 +5,9 @@ import (
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"stele.dev/stele/core/plane"
 	"stele.dev/stele/core/plane/datadir"
+	"stele.dev/stele/eventlog/archive"
 	"stele.dev/stele/eventlog/etcdlog"
 )
 
@@ -16,9 +18,10 @@ const (
 	leastFreeDisk = 128 << 20
 )
 
-// storageOptions are the flags that limit the storage of the log.
+// storageOptions are the flags on the storage of the log.
 type storageOptions struct {
 	quota, minFree resource.QuantityValue
+	segments       plane.Segments
 }
 
 func (o *storageOptions) addFlags(f *pflag.FlagSet) {
@@ -26,10 +29,19 @@ func (o *storageOptions) addFlags(f *pflag.FlagSet) {
 	o.minFree.Quantity = *resource.NewQuantity(etcdlog.DefaultMinFree, resource.BinarySI)
 	f.Var(&o.quota, "etcd-quota", "maximum size of the database of the newest events; when 80 % of it are in use, writes are refused (507), and at 90 % deletes too")
 	f.Var(&o.minFree, "min-free-disk", "free space of the disk below which writes are refused (507), and below half of it deletes too")
+	f.DurationVar(&o.segments.Window, "log-window", archive.DefaultWindow, "how long events stay in etcd once they are in a file of the data directory, too; fewer if half of the limit of --etcd-quota is in use")
+	f.Uint64Var(&o.segments.Revisions, "segment-revisions", archive.DefaultSegmentRevisions, "number of revisions in a file of older events")
+	f.Int64Var(&o.segments.Bytes, "segment-bytes", archive.DefaultSegmentBytes, "size of the events in such a file, before compression")
+	for _, name := range []string{"segment-revisions", "segment-bytes"} { // for tests
+		_ = f.MarkHidden(name) // it exists
+	}
 }
 
 // check returns an error for limits that cannot work.
 func (o *storageOptions) check() error {
+	if o.segments.Window <= 0 {
+		return fmt.Errorf("--log-window %v: want a positive duration", o.segments.Window)
+	}
 	for _, limit := range []struct {
 		flag  string
 		value *resource.QuantityValue

@@ -88,6 +88,8 @@ type Config struct {
 	AuditFile string
 	// Checkpoints says how often checkpoints are made; the plane sets its other fields.
 	Checkpoints checkpoints.Options
+	// Segments says how the older batches of the log are kept, unless the log that OpenLog returns has an archive.
+	Segments Segments
 	// VerifyEvery is how often the projections are compared with the log in the background; 0 for never.
 	VerifyEvery time.Duration
 	// WatchBytes bounds the recent changes in memory for watches; 0 for [objects.DefaultHistoryBytes].
@@ -102,6 +104,20 @@ type Config struct {
 	Metrics *prometheus.Registry
 	// Logger gets messages for operators; nil for none.
 	Logger *slog.Logger
+}
+
+// Segments says how the older batches of the log are kept in files below Dir.
+type Segments struct {
+	// Revisions and Bytes say when a segment is complete; 0 for the defaults of package archive. Replicas have the same.
+	Revisions uint64
+	Bytes     int64
+	// Window is the age up to which batches stay in the log's store, too; 0 for [archive.DefaultWindow].
+	Window time.Duration
+	// WindowBytes is how much the store may hold before younger batches leave it; half of its limit if 0.
+	WindowBytes int64
+	// Trim removes sealed batches from the log's store although other processes may read it. A store that only this
+	// process can read is always trimmed.
+	Trim bool
 }
 
 // Authentication says how users are authenticated. The methods, their order and their settings

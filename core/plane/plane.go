@@ -25,6 +25,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/rest"
 	"stele.dev/stele/core"
@@ -33,6 +34,7 @@ import (
 	"stele.dev/stele/core/checkpoints"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/inside"
+	"stele.dev/stele/core/logfiles"
 	"stele.dev/stele/core/logproof"
 	"stele.dev/stele/core/parts"
 	"stele.dev/stele/core/pki"
@@ -40,6 +42,7 @@ import (
 	"stele.dev/stele/core/trust"
 	"stele.dev/stele/core/verification"
 	"stele.dev/stele/eventlog"
+	"stele.dev/stele/eventlog/archive"
 	"stele.dev/stele/plugins/host"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/compile"
@@ -60,6 +63,8 @@ type Plane struct {
 	// Log is the log of record, and Committer writes to it.
 	Log       *eventlog.Log
 	Committer *commit.Committer
+	// Archive has the older batches of the log; nil if the config's log has an archive of its own.
+	Archive *archive.Archive
 	// History answers requests about past revisions.
 	History *history.Store
 	// Authenticator authenticates requests. Accounts issues tokens of service accounts, by Keys.
@@ -74,6 +79,7 @@ type Plane struct {
 	// checkpoints has what the next start begins with, and keeper makes it.
 	checkpoints *checkpoint.Folder
 	keeper      *checkpoints.Keeper
+	sealer      *archive.Keeper // nil without an archive
 	verifier    *verification.Verifier
 	closers     []func() error // in the order in which the parts were opened
 
@@ -153,9 +159,34 @@ func (p *Plane) path(elem ...string) string {
 	return filepath.Join(append([]string{p.config.Dir}, elem...)...)
 }
 
+// openLog opens the log and the archive of its older batches.
 func (p *Plane) openLog(ctx context.Context) (err error) {
-	p.Log, err = p.config.OpenLog(ctx)
-	return err
+	if p.Log, err = p.config.OpenLog(ctx); err != nil || p.Log.Archive() != nil {
+		return err
+	}
+	c := &p.config.Segments
+	p.Archive, err = archive.Open(archive.Options{
+		Dir: p.path("segments"), Log: p.Log.ID(), SegmentRevisions: c.Revisions, SegmentBytes: c.Bytes, Logger: p.config.Logger,
+	})
+	if err != nil {
+		return err
+	}
+	p.Log.SetArchive(p.Archive)
+	p.sealer = archive.NewKeeper(archive.KeeperOptions{
+		Archive: p.Archive, Log: p.Log, Tip: func() eventlog.Head { return p.Committer.Tip().Head },
+		Trim: c.Trim || p.Log.Exclusive(), Window: c.Window, WindowBytes: c.WindowBytes, Logger: p.config.Logger,
+	})
+	return p.register(p.sealer.Metrics())
+}
+
+// register adds collectors to the metrics.
+func (p *Plane) register(collectors []prometheus.Collector) error {
+	for _, c := range collectors {
+		if err := p.config.Metrics.Register(c); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // authorize opens what policies need: workers that evaluate CUE, authorizers and plugins.
@@ -265,6 +296,9 @@ func (p *Plane) checks() []core.Check {
 		{Name: "clock", Check: p.Committer.ClockHealth},
 		{Name: "room", Warns: true, Check: func() error { return p.Log.Usage().Full() }}, // reads and deletes go on
 	}
+	if p.sealer != nil {
+		checks = append(checks, core.Check{Name: "segments", Warns: true, Check: p.sealer.Health}) // the log's store fills up
+	}
 	if p.config.Policy != nil {
 		checks = append(checks, core.Check{Name: "bootstrap", Check: p.bootstrapped})
 	}
@@ -279,7 +313,8 @@ func (p *Plane) checks() []core.Check {
 
 // routes returns the paths that are no resources and that parts of this plane serve.
 func (p *Plane) routes() []core.Route {
-	return append(append(logproof.Routes(p.Log, nil), p.verifier.Route()), p.config.Routes...)
+	files := logfiles.Routes(logfiles.Options{Log: p.Log})
+	return slices.Concat(logproof.Routes(p.Log), files, []core.Route{p.verifier.Route()}, p.config.Routes)
 }
 
 // openVerifier makes what compares the projections with the log. A projection that can be verified is a line here.

@@ -66,6 +66,9 @@ func (p *Plane) Run(ctx context.Context) error {
 	g.actor("watches", p.objects.Run)
 	g.actor("committer", p.Committer.Run)
 	g.actor("checkpoints", p.keeper.Run)
+	if p.sealer != nil {
+		g.actor("segments", p.sealer.Run)
+	}
 	if p.authorizers != nil {
 		g.actor("authorizers", p.authorizers.Run)
 		g.actor("plugins", p.plugins.Run)

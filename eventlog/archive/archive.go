@@ -93,6 +93,7 @@ type slot struct {
 	info        segment.Info     // of the segment
 	file        string           // name of the .log file
 	err         error            // why it is damaged
+	readBack    bool             // this process has read it in full
 }
 
 // tip returns the position after the last slot; the zero Head if there is none.

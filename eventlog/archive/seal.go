@@ -154,7 +154,7 @@ func (a *Archive) complete(ctx context.Context) error {
 
 // publish makes the two files of a segment durable, reads them back, and gives them their names.
 func (a *Archive) publish(ctx context.Context, info *segment.Info, log, payloads *file) (slot, error) {
-	made := slot{first: info.First, last: info.Last, info: *info, file: info.Files[0].Name}
+	made := slot{first: info.First, last: info.Last, info: *info, file: info.Files[0].Name, readBack: true}
 	if err := a.refuseForeign(made); err != nil {
 		return slot{}, err
 	}
