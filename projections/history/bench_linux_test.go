@@ -18,6 +18,7 @@ import (
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/archive"
 	"stele.dev/stele/eventlog/memlog"
+	"stele.dev/stele/projections/history"
 )
 
 // number returns the number in an environment variable.
@@ -213,6 +214,25 @@ func BenchmarkVersions(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64((cpu()-before).Microseconds())/float64(b.N), "µs-cpu/op")
+}
+
+// This reads all changes of a resource, as a watch of the past does.
+func BenchmarkAfter(b *testing.B) {
+	f := &factory{events: events(b), objects: 10_000, payload: 1000, batch: number(b, "STELE_HISTORY_BATCH", 10)}
+	s, _ := sealed(b, f)
+	before := cpu()
+	for b.Loop() {
+		n := uint64(0)
+		for _, err := range s.After(b.Context(), history.Filter{Resource: widgets}, 0, f.events+1) {
+			if n++; err != nil {
+				b.Fatal(err)
+			}
+		}
+		if n != f.events {
+			b.Fatal(n)
+		}
+	}
+	b.ReportMetric(float64((cpu()-before).Microseconds())/float64(b.N)/float64(f.events), "µs-cpu/event")
 }
 
 func BenchmarkRevisionAt(b *testing.B) {
