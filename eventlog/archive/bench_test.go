@@ -82,7 +82,7 @@ const benchmarked = 1 << 16
 
 func benchArchive(b *testing.B, perBatch int) (*archive.Archive, *eventlog.Log, eventlog.Head) {
 	_, log, tip := typical(b, benchmarked, perBatch)
-	a, err := archive.Open(archive.Options{Dir: b.TempDir(), Log: log.ID(), SegmentRevisions: benchmarked})
+	a, err := archive.Open(archive.Options{Dir: b.TempDir(), Log: log.ID(), SegmentRevisions: benchmarked, SegmentBytes: 1 << 40})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -95,7 +95,7 @@ func BenchmarkSeal(b *testing.B) {
 			_, log, tip := typical(b, benchmarked, perBatch)
 			before := cpu()
 			for b.Loop() {
-				a, err := archive.Open(archive.Options{Dir: b.TempDir(), Log: log.ID(), SegmentRevisions: benchmarked})
+				a, err := archive.Open(archive.Options{Dir: b.TempDir(), Log: log.ID(), SegmentRevisions: benchmarked, SegmentBytes: 1 << 40})
 				if err != nil {
 					b.Fatal(err)
 				}
