@@ -7,8 +7,10 @@ import (
 	"flag"
 	"fmt"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"net/http/httptest"
+	"os"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -22,8 +24,10 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/core/bootstrap"
+	"stele.dev/stele/core/plane"
 	"stele.dev/stele/core/plane/planetest"
 	"stele.dev/stele/eventlog"
+	"stele.dev/stele/eventlog/archive"
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/eventlog/memlog"
 )
@@ -46,8 +50,8 @@ func inForce(written string, is bool) string {
 }
 
 // TestSimulation runs control planes of three replicas on a log that loses, delays and
-// refuses, with replicas that crash and policies that change, and holds what clients
-// were told against the log. Time is simulated, and everything random comes from the
+// refuses, with replicas that crash, policies that change, and older batches that move to
+// an archive, and holds what clients were told against the log. Time is simulated, and everything random comes from the
 // seed: a failure names the one that shows it again.
 func TestSimulation(t *testing.T) {
 	for _, text := range []string{bundle, lockedOut} { // outside of the simulations, which share them
@@ -74,7 +78,7 @@ func TestSimulation(t *testing.T) {
 	}
 	t.Logf("outcomes: %v", total)
 	// A simulation in which nothing goes wrong shows nothing.
-	for _, what := range []string{"200", "201", "404", "409", "403", "503", "504", "crash", "activation", "watched", "rendered"} {
+	for _, what := range []string{"200", "201", "404", "409", "403", "503", "504", "crash", "activation", "watched", "rendered", "sealed", "trimmed", "past", "watched the past"} {
 		if total[what] < seeds/10 {
 			t.Errorf("%q happened %d times in %d seeds", what, total[what], seeds)
 		}
@@ -89,9 +93,13 @@ type simulation struct {
 	seed  uint64
 	store memlog.Store
 	calm  atomic.Bool // no faults any more
+	// archive is shared by all replicas.
+	archive *archive.Archive
+	began   uint64 // the revision at which clients begin
 
 	mu       sync.Mutex
-	replicas []*replica // nil while one is down
+	all      []eventlog.Stored // what was in the store, also what was trimmed
+	replicas []*replica        // nil while one is down
 	history  []*operation
 	watches  []*watchRecord
 	counts   outcomes
@@ -106,7 +114,8 @@ type operation struct {
 	key        string // namespace/name; of a list only the namespace
 	as         string
 	begin, end int64
-	batches    int // in the log at its end
+	batches    int    // in the log at its end
+	past       uint64 // the revision that it asks for, of a past list
 	answer     answer
 	told       uint64 // the revision of the object in the answer, 0 if there is none
 }
@@ -173,20 +182,28 @@ const (
 func (s *simulation) run() {
 	// The log is made, and the first policy put in force, in peace.
 	s.calm.Store(true)
+	log, err := eventlog.Open(s.t.Context(), s.store.Open(s.schedule(500)), eventlog.Options{})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.archive = smallArchive(s.t, log.ID(), 10)
+	log.SetArchive(s.archive)
 	for i := range simReplicas {
-		r, err := tryStart(s.t.Context(), s.store.Open(s.schedule(i)), 1<<20)
+		r, err := s.start(s.t.Context(), i, s.schedule(i))
 		if err != nil {
 			s.t.Fatal(err)
 		}
 		s.replicas = append(s.replicas, r)
 	}
 	s.replicas[0].bootstrap(s.t, bundle)
+	s.began = s.replicas[0].committer.Tip().Revision()
 	s.calm.Store(false)
 
 	ctx, stop := context.WithCancel(s.t.Context())
 	var background sync.WaitGroup
 	background.Go(func() { s.crash(ctx, s.rng(1)) })
 	background.Go(func() { s.activate(ctx, s.rng(2)) })
+	background.Go(func() { s.keep(ctx, log, s.rng(3)) })
 	for i := range 3 {
 		background.Go(func() { s.observe(ctx, s.rng(uint64(10+i))) })
 	}
@@ -217,6 +234,68 @@ func (s *simulation) run() {
 		}
 	}
 	time.Sleep(time.Minute) // requests of replicas that are no more have arrived
+}
+
+// start starts a replica. Some remember few changes, so that their watches must read the past.
+func (s *simulation) start(ctx context.Context, i int, schedule memlog.Schedule) (*replica, error) {
+	return tryStartWith(ctx, s.store.Open(schedule), planetest.Options{
+		Config: plane.Config{WatchBytes: []int{1 << 20, 4 << 10}[i%2]}, Archive: s.archive})
+}
+
+// smallArchive returns an archive whose segments have few revisions.
+func smallArchive(t *testing.T, log eventlog.ID, revisions uint64) *archive.Archive {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "segments") // no machine crashes here
+	if err != nil {
+		dir = t.TempDir()
+	} else {
+		t.Cleanup(func() { os.RemoveAll(dir) })
+	}
+	a, err := archive.Open(archive.Options{Dir: dir, Log: log, SegmentRevisions: revisions})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// written returns all batches that were ever in the store. Whoever trims calls it before.
+func (s *simulation) written() []eventlog.Stored {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, b := range s.store.Batches() {
+		if n := len(s.all); n == 0 || b.First > s.all[n-1].First {
+			s.all = append(s.all, b)
+		}
+	}
+	return s.all[:len(s.all):len(s.all)]
+}
+
+// keep seals and trims at any moment. What fails is tried again.
+func (s *simulation) keep(ctx context.Context, log *eventlog.Log, rng *rand.Rand) {
+	for wait(ctx, time.Duration(rng.IntN(200))*time.Millisecond) {
+		newest, err := log.Back(ctx, math.MaxUint64, 1)
+		if err != nil {
+			continue
+		}
+		sealed, err := s.archive.Seal(ctx, log, newest[0].Head())
+		if sealed > 0 {
+			s.count("sealed")
+		}
+		s.unlessFatal("sealing", err)
+		s.written()
+		before := len(s.store.Batches())
+		err = log.Trim(ctx, rng.Uint64N(s.archive.Tip().Revision+1))
+		if len(s.store.Batches()) < before {
+			s.count("trimmed")
+		}
+		s.unlessFatal("trimming", err)
+	}
+}
+
+func (s *simulation) unlessFatal(what string, err error) {
+	if eventlog.IsFatal(err) {
+		s.t.Errorf("%s: %v", what, err)
+	}
 }
 
 func (s *simulation) replica(rng *rand.Rand) *replica {
@@ -250,8 +329,9 @@ func (s *simulation) crash(ctx context.Context, rng *rand.Rand) {
 		s.count("crash")
 		time.Sleep(time.Duration(rng.IntN(200)) * time.Millisecond)
 		for n := 0; ; n++ {
-			next, err := tryStart(context.WithoutCancel(ctx), s.store.Open(s.schedule(i+10*n)), 1<<20)
+			next, err := s.start(context.WithoutCancel(ctx), i, s.schedule(i+10*n))
 			if err != nil {
+				s.unlessFatal("a start", err)
 				continue // the network was down
 			}
 			s.mu.Lock()
@@ -289,8 +369,12 @@ func (s *simulation) observe(ctx context.Context, rng *rand.Rand) {
 	from := uint64(0)
 	for wait(ctx, time.Duration(rng.IntN(300))*time.Millisecond) {
 		r := s.replica(rng)
-		if from == 0 || rng.IntN(3) == 0 {
+		switch {
+		case from == 0 || rng.IntN(3) == 0:
 			from = r.committer.Tip().Revision()
+		case rng.IntN(3) == 0:
+			from = s.began + rng.Uint64N(max(s.began, r.committer.Tip().Revision())-s.began+1)
+			s.count("watched the past")
 		}
 		record := &watchRecord{from: from}
 		watchCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Minute)
@@ -337,7 +421,7 @@ func (s *simulation) client(number int, rng *rand.Rand) {
 		base := "/apis/example.com/v1/namespaces/" + namespace + "/widgets"
 		path, method, body := base+"/"+name, "GET", ""
 		header := []string{"Authorization", "Bearer " + o.as, "Audit-ID", o.id}
-		switch rng.IntN(9) {
+		switch rng.IntN(10) {
 		case 0, 1:
 			o.verb, method, path, body = "create", "POST", base, widget(name, 1+rng.IntN(3))
 		case 2, 3:
@@ -355,6 +439,11 @@ func (s *simulation) client(number int, rng *rand.Rand) {
 			o.verb, method = "delete", "DELETE"
 		case 6:
 			o.verb, path, o.key = "list", base, namespace
+		case 7:
+			tip := max(s.began, s.replica(rng).committer.Tip().Revision())
+			o.past = s.began + rng.Uint64N(tip-s.began+1)
+			o.verb, path, o.key = "past", fmt.Sprintf("/at/%d%s", o.past, base), namespace
+			s.count("past")
 		default:
 			o.verb = "get"
 		}
@@ -364,9 +453,9 @@ func (s *simulation) client(number int, rng *rand.Rand) {
 		o.answer = r.do(method, path, body, header...)
 		version, _ := o.answer.field("metadata", "resourceVersion").(string)
 		o.told, _ = strconv.ParseUint(version, 10, 64)
-		o.batches = len(s.store.Batches())
+		o.batches = len(s.written())
 		o.end = s.clock.Add(1)
-		if o.answer.code < 300 && o.verb != "list" && o.verb != "delete" {
+		if o.answer.code < 300 && o.verb != "list" && o.verb != "past" && o.verb != "delete" {
 			known[o.key] = string(o.answer.body)
 		}
 		s.mu.Lock()
@@ -432,7 +521,7 @@ func (s *simulation) model() *model {
 		_, digest := compileBundle(s.t, text).Form.Encode()
 		digests[hex.EncodeToString(digest[:])] = editors
 	}
-	for _, stored := range s.store.Batches() {
+	for _, stored := range s.written() {
 		b, err := eventlog.DecodeBatch(stored.First, stored.Value)
 		if err != nil {
 			s.t.Fatal(err)
@@ -492,11 +581,55 @@ func (s *simulation) check() {
 	s.checkPolicies(m)
 	s.checkWatches(m)
 	s.checkServed(m)
+	s.checkTiers()
+}
+
+// checkTiers: P1. A reader of both tiers reads what was written, byte for byte, forward and back.
+func (s *simulation) checkTiers() {
+	log, err := eventlog.Open(s.t.Context(), s.store.Open(nil), eventlog.Options{})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	log.SetArchive(s.archive)
+	written := s.written()
+	var forward []eventlog.Hash
+	for at := log.Start(); ; {
+		batches, err := log.CatchUp(s.t.Context(), at)
+		if err != nil {
+			s.t.Fatalf("P1: after %v: %v", at, err)
+		}
+		if len(batches) == 0 {
+			break
+		}
+		for _, b := range batches {
+			forward, at = append(forward, b.Hash), b.Head()
+		}
+	}
+	var want []eventlog.Hash
+	for _, stored := range written {
+		b, err := eventlog.DecodeBatch(stored.First, stored.Value)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		want = append(want, b.Hash)
+	}
+	if !slices.Equal(forward, want) {
+		s.t.Errorf("P1: %d batches were written, and %d are read, or others", len(want), len(forward))
+	}
+	back, err := log.Back(s.t.Context(), math.MaxUint64, len(written)+1)
+	if err != nil || len(back) != len(want) {
+		s.t.Fatalf("P1: %d batches were written, and %d are read backwards: %v", len(want), len(back), err)
+	}
+	for i, b := range back {
+		if b.Hash != want[len(want)-1-i] {
+			s.t.Errorf("P1: revision %d reads otherwise backwards", b.First)
+		}
+	}
 }
 
 // acknowledged is the revision that an answer tells of, 0 if none.
 func (o *operation) acknowledged(m *model) uint64 {
-	if o.answer.code >= 300 {
+	if o.answer.code >= 300 || o.verb == "past" {
 		return 0
 	}
 	if o.verb == "delete" {
@@ -528,7 +661,7 @@ func (s *simulation) checkOperations(m *model) {
 		fail := func(format string, args ...any) {
 			s.t.Errorf("%s %s as %s (%s): %.300s\nrevisions %d..%d, events %v\n%s", o.verb, o.key, o.as, o.id, o.answer, lo, hi, events, fmt.Sprintf(format, args...))
 		}
-		write := o.verb != "get" && o.verb != "list"
+		write := o.verb != "get" && o.verb != "list" && o.verb != "past"
 		if !write && len(events) > 0 {
 			fail("P1: a read is in the log")
 		}
@@ -556,6 +689,10 @@ func (s *simulation) checkOperations(m *model) {
 				fail("P1: refused, and in the log")
 			}
 			s.checkRefusal(m, o, lo, hi, fail)
+		case o.verb == "past":
+			if want := m.list(o.key, o.past); string(o.answer.body) != want {
+				fail("P4: at revision %d there was\n%s", o.past, want)
+			}
 		case o.verb == "list":
 			s.checkList(m, o, lo, hi, fail)
 		case o.verb == "get":
@@ -639,6 +776,9 @@ func (s *simulation) checkWatches(m *model) {
 		}
 		has := m.decoded(w.from)
 		for _, e := range w.events {
+			if e.Type == "ERROR" && e.Object["code"] == 503.0 {
+				break // the network was down while it read the past
+			}
 			if e.Type == "ERROR" {
 				s.t.Errorf("P2: a watch from %d failed: %v", w.from, e.Object)
 				break
@@ -692,7 +832,7 @@ func (m *model) decoded(revision uint64) map[string]string {
 // checkServed: P2. Every replica, and one that starts from nothing, serves the fold of
 // the log, byte for byte.
 func (s *simulation) checkServed(m *model) {
-	fresh, err := tryStart(s.t.Context(), s.store.Open(nil), 1<<20)
+	fresh, err := s.start(s.t.Context(), 1, nil)
 	if err != nil {
 		s.t.Fatal(err)
 	}

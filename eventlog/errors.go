@@ -25,6 +25,10 @@ func Refused(err error) bool {
 // the log. Only a repetition of the same append can find out.
 var ErrUnknownOutcome = errors.New("eventlog: append outcome unknown")
 
+// ErrUnreadable reports that the backend did not answer a question about the past ([Reader.Back]). It may be
+// asked again.
+var ErrUnreadable = errors.New("eventlog: the log cannot be read at the moment")
+
 // ErrDiverged reports that the log ends before the reader's position, or differs there: a restored
 // backup, another log, or a store that lost acknowledged writes. The reader cannot catch up; the process
 // must stop.

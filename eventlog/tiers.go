@@ -142,11 +142,14 @@ func (l *Log) Back(ctx context.Context, from uint64, max int) ([]*Batch, error) 
 		if err != nil || len(batches) == max {
 			return batches, err
 		}
-		if err := l.meets(ctx, older, batches); err != nil {
+		meet, err := l.meets(ctx, older, from, batches)
+		if err != nil {
 			if err := l.gap(ctx, older, older.tip, err); err != nil {
 				return nil, err
 			}
-			continue
+		}
+		if !meet {
+			continue // something has changed meanwhile
 		}
 		rest, err := older.back(ctx, older.tip.Revision, max-len(batches))
 		if len(batches) > 0 && errors.As(err, new(*ForgottenError)) {
@@ -161,7 +164,7 @@ func (l *Log) Back(ctx context.Context, from uint64, max int) ([]*Batch, error) 
 func (l *Log) backendBack(ctx context.Context, behind, from uint64, max int) (batches []*Batch, err error) {
 	stored, err := l.backend.ReadBack(ctx, from, max)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", ErrUnreadable, err)
 	}
 	for _, s := range stored {
 		if s.First <= behind {
@@ -184,20 +187,21 @@ func (l *Log) decode(s Stored) (*Batch, error) {
 	return b, err
 }
 
-// meets returns an error if batches of the backend, the newest first, do not continue what is older. If there
-// are none, nothing must be between that and what follows in the backend.
-func (l *Log) meets(ctx context.Context, older olderBatches, batches []*Batch) error {
+// meets reports whether batches of the backend, the newest first, continue what is older. If there are none up to
+// revision `from`, nothing must be between that and what follows in the backend.
+func (l *Log) meets(ctx context.Context, older olderBatches, from uint64, batches []*Batch) (bool, error) {
 	if n := len(batches); n > 0 {
 		if b := batches[n-1]; b.Previous != older.tip.Hash {
-			return &gapError{b}
+			return false, &gapError{b}
 		}
-		return nil
+		return true, nil
 	}
 	answer, err := l.backend.Read(ctx, older.tip.Revision+1)
-	if err == nil {
-		_, err = l.check(older.tip, answer)
+	if err != nil {
+		return false, fmt.Errorf("%w: %w", ErrUnreadable, err)
 	}
-	return err
+	following, err := l.check(older.tip, answer)
+	return err == nil && (len(following) == 0 || following[0].First > from), err
 }
 
 // olderBatches are what is before the batches that the backend keeps without a gap.

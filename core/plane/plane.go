@@ -34,6 +34,7 @@ import (
 	"stele.dev/stele/core/checkpoints"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/inside"
+	"stele.dev/stele/core/logfiles"
 	"stele.dev/stele/core/logproof"
 	"stele.dev/stele/core/parts"
 	"stele.dev/stele/core/pki"
@@ -312,7 +313,11 @@ func (p *Plane) checks() []core.Check {
 
 // routes returns the paths that are no resources and that parts of this plane serve.
 func (p *Plane) routes() []core.Route {
-	return append(append(logproof.Routes(p.Log, nil), p.verifier.Route()), p.config.Routes...)
+	files := logfiles.Options{Log: p.Log}
+	if p.Archive != nil {
+		files.Archive = p.Archive
+	}
+	return slices.Concat(logproof.Routes(p.Log), logfiles.Routes(files), []core.Route{p.verifier.Route()}, p.config.Routes)
 }
 
 // openVerifier makes what compares the projections with the log. A projection that can be verified is a line here.

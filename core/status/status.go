@@ -26,11 +26,14 @@ import (
 func From(err error) (s *metav1.Status, internal bool) {
 	var api apierrors.APIStatus
 	var starved *apart.Starved
+	var forgotten *eventlog.ForgottenError
 	switch {
 	case errors.As(err, &api):
 		status := api.Status()
 		status.Kind, status.APIVersion = "Status", "v1"
 		return &status, status.Code == http.StatusInternalServerError
+	case errors.Is(err, eventlog.ErrUnreadable):
+		s = unavailable("the log cannot be read at the moment; try again")
 	case errors.Is(err, eventlog.ErrTooLarge):
 		s = &TooLarge("%s", err).ErrStatus
 	case errors.Is(err, eventlog.ErrFull):
@@ -45,6 +48,8 @@ func From(err error) (s *metav1.Status, internal bool) {
 		s = unavailable("the policy could not be checked: " + starved.Why + "; try again")
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		s = &apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0).ErrStatus
+	case errors.As(err, &forgotten):
+		s = &Expired("the past before revision %d is not kept any more", forgotten.Oldest.Revision+1).ErrStatus
 	case errors.Is(err, history.ErrForgotten):
 		s = &Expired("what was asked for is not kept any more").ErrStatus
 	case errors.Is(err, objects.ErrExpired):

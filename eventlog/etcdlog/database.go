@@ -10,7 +10,9 @@ import (
 
 	"go.etcd.io/bbolt"
 	berrors "go.etcd.io/bbolt/errors"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/server/v3/storage/schema"
+	"google.golang.org/protobuf/proto"
 )
 
 // database describes the file of etcd's database.
@@ -101,5 +103,41 @@ func CheckDatabase(file string) error {
 			}
 		}
 		return first
+	})
+}
+
+// DatabaseUsage is how full a database file is.
+type DatabaseUsage struct {
+	Used, Allocated int64 // bytes; the file has what is allocated
+	NoSpace         bool  // etcd has raised the alarm NOSPACE
+}
+
+// ReadUsage reads how full a database file is that no process uses.
+func ReadUsage(file string) (usage DatabaseUsage, err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // of this goroutine alone
+	defer func() {
+		if v := recover(); v != nil {
+			err = Damaged(file, fmt.Errorf("%v", v))
+		}
+	}()
+	bolt, err := bbolt.Open(file, 0, &bbolt.Options{ReadOnly: true, Timeout: lockTimeout, PreLoadFreelist: true})
+	if err != nil {
+		return usage, Damaged(file, err)
+	}
+	defer bolt.Close()
+	return usage, bolt.View(func(tx *bbolt.Tx) error {
+		usage.Allocated = tx.Size()
+		usage.Used = tx.Size() - int64(bolt.Stats().FreePageN)*int64(bolt.Info().PageSize)
+		alarms := tx.Bucket(schema.Alarm.Name())
+		if alarms == nil {
+			return nil
+		}
+		return alarms.ForEach(func(key, _ []byte) error {
+			var alarm etcdserverpb.AlarmMember
+			if proto.Unmarshal(key, &alarm) == nil && alarm.GetAlarm() == etcdserverpb.AlarmType_NOSPACE {
+				usage.NoSpace = true
+			}
+			return nil
+		})
 	})
 }

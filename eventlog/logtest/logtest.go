@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 	"slices"
 	"sync"
@@ -184,7 +185,7 @@ func readBack(t *testing.T, c Cluster) {
 	b := c.Open()
 	fill(t, b, 12)
 	for _, tc := range []struct{ from, max, first, last int }{
-		{12, 3, 12, 10}, {100, 1, 12, 12}, {5, 100, 5, 1}, {1, 1, 1, 1}, {0, 1, 1, 2},
+		{12, 3, 12, 10}, {100, 1, 12, 12}, {math.MaxInt, 2, 12, 11}, {5, 100, 5, 1}, {1, 1, 1, 1}, {0, 1, 1, 2},
 	} {
 		var want []eventlog.Stored
 		for i := tc.first; i >= tc.last; i-- {
@@ -209,7 +210,7 @@ func holds(t *testing.T, b eventlog.Backend, revisions ...int) {
 		t.Errorf("Read: %v (-want +got):\n%s", err, diff)
 	}
 	slices.Reverse(want)
-	back, err := b.ReadBack(t.Context(), 1<<60, len(want)+1)
+	back, err := b.ReadBack(t.Context(), math.MaxUint64, len(want)+1)
 	if diff := cmp.Diff(want, back, cmpopts.EquateEmpty()); err != nil || diff != "" {
 		t.Errorf("ReadBack: %v (-want +got):\n%s", err, diff)
 	}
@@ -238,7 +239,7 @@ func trim(t *testing.T, c Cluster) {
 func trimAll(t *testing.T, c Cluster) {
 	b := c.Open()
 	fill(t, b, 5)
-	for _, upto := range []uint64{5, 1 << 62} {
+	for _, upto := range []uint64{5, 1 << 62, math.MaxUint64} {
 		if err := b.Trim(t.Context(), upto); err != nil {
 			t.Fatal(err)
 		}

@@ -287,7 +287,7 @@ func (s *Store) readBack(from uint64, max int) []eventlog.Stored {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var back []eventlog.Stored
-	for i := s.search(from+1) - 1; i >= 0 && len(back) < max; i-- {
+	for i := s.behind(from) - 1; i >= 0 && len(back) < max; i-- {
 		back = append(back, s.batches[i])
 	}
 	return back
@@ -297,7 +297,7 @@ func (s *Store) readBack(from uint64, max int) []eventlog.Stored {
 func (s *Store) trim(upto uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	i, j := s.search(2), min(s.search(upto+1), len(s.batches)-1)
+	i, j := s.search(2), min(s.behind(upto), len(s.batches)-1)
 	if i < j {
 		s.batches = slices.Delete(slices.Clone(s.batches), i, j)
 	}
@@ -328,4 +328,9 @@ func (s *Store) reaches(revision uint64) (bool, <-chan struct{}) {
 // search returns the index of the first batch at the revision or after it.
 func (s *Store) search(revision uint64) int {
 	return sort.Search(len(s.batches), func(i int) bool { return s.batches[i].First >= revision })
+}
+
+// behind returns the index of the first batch that begins after the revision.
+func (s *Store) behind(revision uint64) int {
+	return sort.Search(len(s.batches), func(i int) bool { return s.batches[i].First > revision })
 }

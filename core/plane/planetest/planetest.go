@@ -47,6 +47,8 @@ type Options struct {
 	Bundle string
 	// Backend keeps the log; nil for a new log in memory.
 	Backend eventlog.Backend
+	// Archive has the older batches of the log; nil for none.
+	Archive eventlog.Archive
 	// Clock is the log's clock; nil for that of the machine.
 	Clock func() time.Time
 }
@@ -110,7 +112,11 @@ func (o *Options) config(p *Plane, tokens string) plane.Config {
 	c := o.Config
 	c.Dir = p.Dir
 	c.OpenLog = func(ctx context.Context) (*eventlog.Log, error) {
-		return eventlog.Open(ctx, p.Backend, eventlog.Options{Clock: o.Clock})
+		log, err := eventlog.Open(ctx, p.Backend, eventlog.Options{Clock: o.Clock})
+		if err == nil && o.Archive != nil {
+			log.SetArchive(o.Archive)
+		}
+		return log, err
 	}
 	if c.Load == nil {
 		c.Load = func(proposal *policies.Proposal) (*policy.Policy, error) { return Load(proposal.Form) }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -129,4 +130,23 @@ func Read(ctx context.Context, config *rest.Config, path string, query url.Value
 	}
 	_, body, err := m.get(ctx, query.Encode(), path)
 	return body, err
+}
+
+// ReadAny reads a path of the server that is no resource, as it is now, and returns the answer whatever its code is.
+func ReadAny(ctx context.Context, config *rest.Config, path string) (code int, body []byte, err error) {
+	m, err := NewMoments(config)
+	if err != nil {
+		return 0, nil, err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, m.server.JoinPath(path).String(), nil)
+	if err != nil {
+		return 0, nil, err
+	}
+	response, err := m.client.Do(request)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer response.Body.Close()
+	body, err = io.ReadAll(response.Body)
+	return response.StatusCode, body, err
 }

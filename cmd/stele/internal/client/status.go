@@ -38,7 +38,7 @@ type Status struct {
 	Policy       *policyStatus     `json:"policy,omitempty"`
 	Kinds        []kindCount       `json:"kinds,omitempty"`
 	Ready        bool              `json:"ready"`
-	Checks       []readyCheck      `json:"checks,omitempty"`
+	Checks       []ReadyCheck      `json:"checks,omitempty"`
 	Certificates []certificateEnd  `json:"certificates,omitempty"`
 	Disk         *diskStatus       `json:"disk,omitempty"`
 	Unknown      map[string]string `json:"unknown,omitempty"` // what could not be found out, and why
@@ -60,10 +60,12 @@ type kindCount struct {
 	Count    int64  `json:"count"`
 }
 
-// readyCheck is the result of a check of /readyz. The server can be ready although a check failed.
-type readyCheck struct {
+// ReadyCheck is the result of a check of /readyz. The server can be ready although a check failed.
+type ReadyCheck struct {
 	Name string `json:"name"`
 	OK   bool   `json:"ok"`
+	// Warns is true for a check that fails while the server stays ready.
+	Warns bool `json:"warns,omitempty"`
 }
 
 // certificateEnd is when a certificate expires.
@@ -104,7 +106,7 @@ func ReadStatus(ctx context.Context, o *Flags, config *rest.Config) (*Status, er
 		{"kinds", func() error { return s.count(ctx, config) }},
 		{"checks", func() error { return s.readiness(ctx, config) }},
 		{"certificates", func() error { return s.certificates(config) }},
-		{"disk", func() error { return s.disk(ctx, m) }},
+		{"disk", func() error { return s.disk(ctx, config) }},
 	} {
 		if err := part.look(); err != nil {
 			s.Unknown[part.name] = err.Error()
@@ -197,7 +199,7 @@ func (s *Status) readiness(ctx context.Context, config *rest.Config) error {
 		mark, rest, _ := strings.Cut(strings.TrimSpace(line), "]")
 		name, _, _ := strings.Cut(rest, " ")
 		if mark == "[+" || mark == "[-" || mark == "[!" {
-			s.Checks = append(s.Checks, readyCheck{name, mark == "[+"})
+			s.Checks = append(s.Checks, ReadyCheck{name, mark == "[+", mark == "[!"})
 		}
 	}
 	if len(s.Checks) > 0 {
@@ -243,22 +245,31 @@ func (s *Status) certificates(config *rest.Config) error {
 }
 
 // disk reads the size of the server's data from its metrics.
-func (s *Status) disk(ctx context.Context, m *moments) error {
-	_, text, err := m.get(ctx, "", "metrics")
+func (s *Status) disk(ctx context.Context, config *rest.Config) error {
+	values, err := ReadMetrics(ctx, config)
 	if err != nil {
 		return err
+	}
+	s.Disk = &diskStatus{Bytes: uint64(values[datadir.BytesMetric]), Free: uint64(values[datadir.FreeBytesMetric])}
+	return nil
+}
+
+// ReadMetrics reads the gauges and counters of a server, by name. The values of a metric with labels are added up.
+func ReadMetrics(ctx context.Context, config *rest.Config) (map[string]float64, error) {
+	text, err := Read(ctx, config, "/metrics", nil)
+	if err != nil {
+		return nil, err
 	}
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	value := func(name string) uint64 {
-		if f := families[name]; f != nil && len(f.GetMetric()) > 0 {
-			return uint64(f.GetMetric()[0].GetGauge().GetValue())
+	values := map[string]float64{}
+	for name, family := range families {
+		for _, m := range family.GetMetric() {
+			values[name] += m.GetGauge().GetValue() + m.GetCounter().GetValue()
 		}
-		return 0
 	}
-	s.Disk = &diskStatus{Bytes: value(datadir.BytesMetric), Free: value(datadir.FreeBytesMetric)}
-	return nil
+	return values, nil
 }
