@@ -313,7 +313,7 @@ func (p *Plane) checks() []core.Check {
 
 // routes returns the paths that are no resources and that parts of this plane serve.
 func (p *Plane) routes() []core.Route {
-	files := logfiles.Routes(logfiles.Options{Log: p.Log})
+	files := logfiles.Routes(logfiles.Options{Log: p.Log, Archive: p.Archive, Checkpoints: p.checkpoints})
 	return slices.Concat(logproof.Routes(p.Log, nil), files, []core.Route{p.verifier.Route()}, p.config.Routes)
 }
 
