@@ -314,7 +314,7 @@ func (p *Plane) checks() []core.Check {
 // routes returns the paths that are no resources and that parts of this plane serve.
 func (p *Plane) routes() []core.Route {
 	files := logfiles.Routes(logfiles.Options{Log: p.Log, Archive: p.Archive, Checkpoints: p.checkpoints})
-	return slices.Concat(logproof.Routes(p.Log, nil), files, []core.Route{p.verifier.Route()}, p.config.Routes)
+	return slices.Concat(logproof.Routes(p.Log), files, []core.Route{p.verifier.Route()}, p.config.Routes)
 }
 
 // openVerifier makes what compares the projections with the log. A projection that can be verified is a line here.

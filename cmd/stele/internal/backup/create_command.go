@@ -211,7 +211,7 @@ func (o *createOptions) source(ctx context.Context, cmd *cobra.Command) (backup.
 	if err != nil {
 		return nil, nil, err
 	}
-	s, err := newServer(config)
+	s, err := NewServer(config)
 	return s, func() error { return nil }, err
 }
 

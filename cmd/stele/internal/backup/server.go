@@ -26,13 +26,17 @@ type server struct {
 
 var _ backup.Source = (*server)(nil)
 
-func newServer(config *rest.Config) (*server, error) {
+// NewServer returns the source of the log of a server.
+func NewServer(config *rest.Config) (backup.Source, error) {
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, err
 	}
 	base, _, err := rest.DefaultServerUrlFor(config)
-	return &server{client, base}, err
+	if err != nil {
+		return nil, err
+	}
+	return &server{client, base}, nil
 }
 
 // State implements [backup.Source].

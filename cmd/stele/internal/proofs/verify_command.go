@@ -26,6 +26,7 @@ type DatabaseCheck func(ctx context.Context, file string) error
 
 // verifyOptions are the flags of verify.
 type verifyOptions struct {
+	serverFlags
 	keyFlags
 	show.FormatFlags
 	dataDir string
@@ -37,27 +38,32 @@ func verifyCommand(check DatabaseCheck) *cobra.Command {
 	o := &verifyOptions{check: check}
 	cmd := &cobra.Command{
 		Use:   "verify",
-		Short: "Read the whole log of a stopped server, and name the first thing that is wrong in it",
-		Long: `Verify reads every batch of a log in the data directory of a stopped server. It checks the hashes of all
-events, that each batch continues the one before, that no revision is missing but those that the log
-declares lost or forgotten, the checksums of segments and checkpoints, and that the log ends where its
-store says. The first difference is named with its file and revision, and the exit code is 1.
+		Short: "Read the whole log, and name the first thing that is wrong in it",
+		Long: `Verify reads every batch of the log of a server, or with --data-dir that in the data directory of a
+stopped server. It checks the hashes of all events, that each batch continues the one before, that no
+revision is missing but those that the log declares lost or forgotten, the checksums of segments and
+checkpoints, and that the log ends where its store says. The first difference is named with its file
+and revision, and the exit code is 1.
+
+To read a server's log you need permission to get the nonResourceURLs /log/*, with the contents of all
+objects. Segments are downloaded one after the other.
 
 With --head it also compares the log with tree heads that you have kept. Only that finds a log that was
 replaced by another one as a whole.
 
 For backups there is ` + "`stele backup verify`" + `, for what serves there is ` + "`stele projection verify`" + `.`,
-		Example: `  stele log verify --data-dir ./stele-data
+		Example: `  stele log verify
+  stele log verify --data-dir ./stele-data
   stele log verify --data-dir ./stele-data --head head.txt --key log.key.pub`,
 		Args: usage.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.dataDir, "data-dir", "", "data directory of a stopped server")
+	f.StringVar(&o.dataDir, "data-dir", "", "data directory of a stopped server (default: ask the server of the kubeconfig)")
 	f.StringArrayVar(&o.heads, "head", nil, "file of a tree head that the log must agree with; may be repeated")
-	usage.Required(cmd, "data-dir")
 	_ = cmd.MarkFlagDirname("data-dir")
 	_ = cmd.MarkFlagFilename("head")
+	o.serverFlags.addFlags(cmd)
 	o.keyFlags.addFlags(cmd)
 	o.FormatFlags.AddFlags(cmd, "json", "yaml")
 	return cmd
@@ -77,7 +83,11 @@ func (o *verifyOptions) run(cmd *cobra.Command) error {
 		}
 		heads = append(heads, head.head)
 	}
-	found, err := o.directory(ctx, heads, newProgress(cmd.ErrOrStderr()))
+	look := o.server
+	if o.dataDir != "" {
+		look = o.directory
+	}
+	found, err := look(ctx, heads, newProgress(cmd.ErrOrStderr()))
 	if err != nil {
 		return err
 	}
@@ -86,6 +96,29 @@ func (o *verifyOptions) run(cmd *cobra.Command) error {
 	}
 	_, err = fmt.Fprint(cmd.OutOrStdout(), found.text())
 	return err
+}
+
+// server verifies the log of the server of the flags.
+func (o *verifyOptions) server(ctx context.Context, heads []proof.TreeHead, p *progress) (*verified, error) {
+	defer p.end()
+	config, _, err := o.Config()
+	if err != nil {
+		return nil, err
+	}
+	folder, err := os.MkdirTemp("", "stele-verify-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(folder)
+	source, err := serverSource(ctx, config, folder)
+	if err != nil {
+		return nil, err
+	}
+	result, err := verify.Log(ctx, source, verify.Options{Heads: heads, Progress: p.show})
+	if err != nil {
+		return nil, err
+	}
+	return newVerified(result, len(heads)), nil
 }
 
 // directory verifies the log in the data directory.
@@ -117,10 +150,7 @@ func (o *verifyOptions) directory(ctx context.Context, heads []proof.TreeHead, p
 	if err != nil {
 		return nil, err
 	}
-	v := &verified{Head: headOf(result.Head), Batches: result.Batches, Events: result.Events, Forgotten: result.Forgotten, Segments: result.Segments, Heads: len(heads)}
-	for _, e := range result.Epochs {
-		v.Lost = append(v.Lost, lostRevisions{e.LostFrom, e.Next - 1})
-	}
+	v := newVerified(result, len(heads))
 	return v, o.checkpoints(ctx, dir, result, v)
 }
 
@@ -166,6 +196,15 @@ type verified struct {
 	Segments    int             `json:"segments"`
 	Checkpoints int             `json:"checkpoints"`
 	Heads       int             `json:"heads"` // tree heads that agree
+}
+
+// newVerified returns the document of a result, which agrees with a number of heads.
+func newVerified(result *verify.Result, heads int) *verified {
+	v := &verified{Head: headOf(result.Head), Batches: result.Batches, Events: result.Events, Forgotten: result.Forgotten, Segments: result.Segments, Heads: heads}
+	for _, e := range result.Epochs {
+		v.Lost = append(v.Lost, lostRevisions{e.LostFrom, e.Next - 1})
+	}
+	return v
 }
 
 // lostRevisions are revisions that an epoch has declared lost.
