@@ -4,7 +4,7 @@ ROUNDS ?= 500
 STREAMS ?= 500
 TIMES ?= 10
 
-.PHONY: test fuzz fuzz-schemas conformance soak
+.PHONY: test fuzz fuzz-schemas conformance soak history-large
 
 test:
 	go test ./...
@@ -36,3 +36,8 @@ conformance:
 soak:
 	go test ./core/plane -run TestManyTimesTheQuotaIsWritten -v -timeout 0 -soak.folder $${TMPDIR:-/tmp} \
 	  -soak.quota $$((64 << 20)) -soak.times $(TIMES) -soak.size 2000
+
+# Follows EVENTS events by an index of the past, and reads it: docs/PERFORMANCE.md.
+EVENTS ?= 10000000
+history-large:
+	STELE_HISTORY_EVENTS=$(EVENTS) go test ./projections/history -run '^$$' -bench Large -benchtime 5000x -timeout 0

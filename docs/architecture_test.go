@@ -39,6 +39,8 @@ var mayImport = map[string][]string{
 	"examples":             {"examples/...", "plugins/..."},
 	"cmd":                  {"..."}, // it wires
 	"docs":                 {},
+	// The stored log as files, of which backups are made.
+	"core/logfiles": {"core/...", "eventlog/backup", "projections/checkpoint"},
 }
 
 // home lists the folders that may import a heavy dependency, and the reason.
@@ -54,6 +56,8 @@ var home = []struct {
 	{"google.golang.org/grpc", []string{"eventlog/etcdlog", "plugins", "examples/authorizer-plugin"}, "it is etcd's transport, and that of plugins"},
 	{"github.com/hashicorp/go-plugin", []string{"plugins"}, "the host and the SDK hide it"},
 	{"github.com/spf13/cobra", []string{"cmd"}, "only the program has flags"},
+	{"gocloud.dev", []string{"cmd/stele/internal/buckets"}, "the drivers of buckets are large"},
+	{"filippo.io/age", []string{"eventlog/backup", "cmd/stele/internal/backup"}, "only backups are encrypted"},
 	{"github.com/oklog/run", []string{"core/plane"}, "packages have errgroups and contexts; a control plane has one group"},
 }
 

@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"stele.dev/stele/cmd/stele/internal/backup"
 	"stele.dev/stele/cmd/stele/internal/build"
 	"stele.dev/stele/cmd/stele/internal/client"
 	"stele.dev/stele/cmd/stele/internal/doctor"
@@ -80,7 +81,7 @@ Every flag can also be set by the environment: --data-dir by STELE_DATA_DIR.`,
 	addGroup(root, "server", "The control plane:", statusCommand(), doctor.Command(checkDatabaseApart), policyCommand(), whoCanCommand(), accessCommand(), projectionCommand())
 	root.AddCommand(versionCommand())
 	if !usage.IsPlugin() {
-		addGroup(root, "server", "", serveCommand(), kubeconfigCommand(), plugincheck.Command())
+		addGroup(root, "server", "", serveCommand(), kubeconfigCommand(), backup.Command(checkDatabaseApart), plugincheck.Command())
 		root.AddCommand(checkDatabaseCommand())
 	}
 	root.InitDefaultCompletionCmd()

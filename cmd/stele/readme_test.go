@@ -24,7 +24,7 @@ var update = flag.Bool("update", false, "write into the READMEs and the scripts 
 func TestREADMEs(t *testing.T) {
 	withKubectl(t)
 	t.Parallel()
-	for _, file := range []string{"README.md", "examples/quickstart/README.md", "examples/platform/README.md", "examples/controller/README.md", "examples/authorizer-plugin/README.md", "docs/HISTORY.md", "docs/ACCESS.md", "docs/AUTHENTICATION.md", "docs/AUTHORIZATION.md"} {
+	for _, file := range []string{"README.md", "examples/quickstart/README.md", "examples/platform/README.md", "examples/controller/README.md", "examples/authorizer-plugin/README.md", "docs/HISTORY.md", "docs/ACCESS.md", "docs/AUTHENTICATION.md", "docs/AUTHORIZATION.md", "docs/PROOF.md"} {
 		t.Run(file, func(t *testing.T) {
 			t.Parallel()
 			path := filepath.Join("..", "..", file)
@@ -220,6 +220,8 @@ var varying = []struct {
 	{regexp.MustCompile(`\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d[.0-9]*(Z|[-+]\d\d:\d\d)?`), "TIME"},
 	{regexp.MustCompile(`"?\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"?`), "UID"},
 	{regexp.MustCompile(`\b[0-9a-f]{12,}\b`), "DIGEST"},
+	{regexp.MustCompile(`\+[0-9a-f]{8}\+[A-Za-z0-9+/]{40,}|[A-Za-z0-9+/]{40,}=+`), "BASE64"}, // keys, signatures and hashes
+	{regexp.MustCompile(`(?m)^\d+$|\b\d+ batches\b`), "SIZE"},
 	{regexp.MustCompile(`(?m)\b\d+m?s *$`), "AGE"},
 	{regexp.MustCompile(`([("])linux/\w+([)"])`), "${1}PLATFORM$2"},
 	// Controllers write when they come to it.

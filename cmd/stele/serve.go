@@ -83,6 +83,7 @@ then on the policy is in the log; --policy is only compared with it, or with
 	usage.DurationVar(f, &o.DrainDelay, "drain-delay", 0, "how long to keep serving after the first SIGTERM, so that load balancers can see that /readyz fails")
 	f.StringSliceVar(&o.controllers, "controllers", []string{"*"}, "controllers to run, as in kube-controller-manager: '*' for all, 'foo' for the one named foo, '-foo' for all except foo. The controllers are "+strings.Join(controllers.Names(), ", "))
 	usage.DurationVar(f, &o.EventTTL, "event-ttl", time.Hour, "how long events are kept; 0 for ever")
+	f.Uint64Var(&o.Checkpoints.Events, "checkpoint-events", 0, "after how many revisions a checkpoint is made, from which the next start goes on; 0 for 50,000, or for an eighth of the number of objects if that is more")
 	usage.DurationVar(f, &o.VerifyEvery, "verify-projections", 0, "how often the projections are built from the log a second time, in the background, and compared with what serves; meanwhile objects take twice the memory; 0 for never")
 	f.BoolVar(&o.AcceptClock, "accept-clock", false, "set the log's time back to the clock, if the newest events have times in the future although the clock is right")
 	o.authentication.addFlags(f)
@@ -116,7 +117,7 @@ func (o *serveOptions) serve(cmd *cobra.Command) error {
 	defer config.Listener.Close()
 	options := datadir.Options{Software: "stele " + build.Version, CheckDatabase: checkDatabaseApart, Logger: logger}
 	o.storage.limit(&options)
-	config.Segments = o.storage.segments
+	config.Segments, config.Retention = o.storage.segments, o.storage.retention
 	dir, err := datadir.Open(o.dataDir, options)
 	if err != nil {
 		return err

@@ -37,8 +37,9 @@ const (
 	sizeParameter     = "size"
 )
 
-// Routes returns the routes of a log. segments is nil if the whole log is in its backend.
-func Routes(log *eventlog.Log, segments proof.Segments) []surface.Route {
+// Routes returns the routes of a log. The archive of the log, if it has one, must have been set.
+func Routes(log *eventlog.Log) []surface.Route {
+	segments, _ := log.Archive().(proof.Segments)
 	s := service{proof.NewTree(proof.NewSource(log, segments), log.ID())}
 	return []surface.Route{
 		{Path: HeadPath, Serve: s.head},

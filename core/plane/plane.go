@@ -34,9 +34,11 @@ import (
 	"stele.dev/stele/core/checkpoints"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/inside"
+	"stele.dev/stele/core/logfiles"
 	"stele.dev/stele/core/logproof"
 	"stele.dev/stele/core/parts"
 	"stele.dev/stele/core/pki"
+	"stele.dev/stele/core/retention"
 	"stele.dev/stele/core/tokens"
 	"stele.dev/stele/core/trust"
 	"stele.dev/stele/core/verification"
@@ -78,7 +80,8 @@ type Plane struct {
 	// checkpoints has what the next start begins with, and keeper makes it.
 	checkpoints *checkpoint.Folder
 	keeper      *checkpoints.Keeper
-	sealer      *archive.Keeper // nil without an archive
+	sealer      *archive.Keeper   // nil without an archive
+	eraser      *retention.Eraser // nil without an archive
 	verifier    *verification.Verifier
 	closers     []func() error // in the order in which the parts were opened
 
@@ -120,6 +123,7 @@ func New(ctx context.Context, c Config) (*Plane, error) {
 		{"loading a checkpoint", p.restore},
 		{"reading the log", p.replay},
 		{"opening the history", p.openProjections},
+		{"reading what is erased of the past", p.openRetention},
 		{"opening the verifier", p.openVerifier},
 		{"opening the API", p.openAPI},
 	} {
@@ -312,7 +316,15 @@ func (p *Plane) checks() []core.Check {
 
 // routes returns the paths that are no resources and that parts of this plane serve.
 func (p *Plane) routes() []core.Route {
-	return append(append(logproof.Routes(p.Log, nil), p.verifier.Route()), p.config.Routes...)
+	files := logfiles.Options{Log: p.Log}
+	if p.Archive != nil {
+		files.Archive = p.Archive
+	}
+	routes := slices.Concat(logproof.Routes(p.Log), logfiles.Routes(files), []core.Route{p.verifier.Route()}, p.config.Routes)
+	if p.eraser != nil {
+		routes = append(routes, p.eraser.Route())
+	}
+	return routes
 }
 
 // openVerifier makes what compares the projections with the log. A projection that can be verified is a line here.

@@ -11,6 +11,10 @@
 // with the log from the beginning: it writes missing lines, and sets aside and rewrites lines that differ.
 // So it repairs a file that was deleted, emptied, truncated or changed while no server ran.
 //
+// The time of a start does not depend on the size of the file: the cursor also has a mark near the end, with
+// the checksum up to there. What follows the mark is checked at once, and what is before it in the
+// background, while new lines are written; if that part differs, the file is then compared with the log.
+//
 // The cursor of another log is an error: the file belongs to that log.
 package audit
 
@@ -34,19 +38,24 @@ type Options struct {
 	File string
 	Log  eventlog.Reader
 	// Start is the position before the log's first batch.
-	Start  eventlog.Head
-	Logger *slog.Logger
+	Start eventlog.Head
+	// MarkBytes is how much of the file a start checks before it goes on, about: 64 MiB if 0. The rest is
+	// checked in the background.
+	MarkBytes int64
+	Logger    *slog.Logger
 }
 
 // Writer follows a log into a file. Run belongs to one goroutine.
 type Writer struct {
 	o        Options
 	file     *os.File
-	restored bool // the file has been checked, and ends at the position at
-	at       position
-	dirty    bool // lines have been written since the last sync
-	problem  atomic.Pointer[error]
-	done     atomic.Uint64 // revision up to which lines have been written
+	restored bool // the end of the file has been checked, and is the position at
+	// unchecked is the mark before which the file has not been checked when it was restored.
+	unchecked mark
+	at        position
+	dirty     bool // lines have been written since the last sync
+	problem   atomic.Pointer[error]
+	done      atomic.Uint64 // revision up to which lines have been written
 }
 
 // Open opens the file, or creates it. Only the owner may read the file and the cursor. Run checks their
@@ -54,6 +63,9 @@ type Writer struct {
 func Open(o Options) (*Writer, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.MarkBytes == 0 {
+		o.MarkBytes = 64 << 20
 	}
 	if err := os.MkdirAll(filepath.Dir(o.File), 0o700); err != nil {
 		return nil, err
@@ -87,18 +99,26 @@ func (w *Writer) Run(ctx context.Context) error {
 			w.attempt(ctx, err)
 		}
 	}
+	checked, endCheck := w.startCheck(ctx)
 	for {
+		select {
+		case err := <-checked:
+			w.repair(ctx, err)
+		default:
+		}
 		wait, cancel := context.WithTimeout(ctx, syncEvery)
 		batches, err := w.o.Log.Next(wait, w.at.head)
 		cancel()
 		switch {
 		case ctx.Err() != nil:
+			endCheck()
 			w.finish(context.WithoutCancel(ctx))
 			return ctx.Err()
 		case err == nil:
 			w.retry(ctx, func() error { return w.write(batches) })
 		case errors.Is(err, context.DeadlineExceeded):
 		case eventlog.IsFatal(err):
+			endCheck()
 			return fmt.Errorf("audit: %w", err)
 		default: // the backend is unavailable
 			w.pause(ctx)
@@ -195,7 +215,7 @@ func (w *Writer) append(lines []byte) error {
 	if _, err := w.file.Write(lines); err != nil {
 		return errors.Join(err, w.file.Truncate(end))
 	}
-	w.at.add(lines)
+	w.at.add(lines, w.o.MarkBytes)
 	w.dirty = true
 	return nil
 }

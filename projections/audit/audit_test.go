@@ -550,3 +550,49 @@ func TestEpochsAreFollowed(t *testing.T) {
 		t.Errorf("revisions in the audit log (-want +got):\n%s", diff)
 	}
 }
+
+// What is before the mark is checked while lines are written, so that a start does not read a large file first.
+func TestAChangeBeforeTheMarkIsFoundWhileItRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		start := func() (w *audit.Writer, stop func()) {
+			t.Helper()
+			w, err := audit.Open(audit.Options{File: f.file, Log: f.log, Start: f.log.Start(), MarkBytes: 1000})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error)
+			go func() { ended <- w.Run(ctx) }()
+			return w, func() { cancel(); <-ended }
+		}
+		for range 20 {
+			f.append(1)
+			_, stop := start()
+			time.Sleep(2 * time.Second)
+			stop()
+		}
+		whole := f.read(f.file)
+		if cursor := f.read(f.file + ".cursor"); !bytes.Contains(cursor, []byte(`"mark":{"size":`)) {
+			t.Fatalf("the cursor has no mark: %s", cursor)
+		}
+		for _, at := range []int{0, len(whole) / 2, len(whole) - 2} {
+			changed := bytes.Clone(whole)
+			changed[at] ^= 1
+			f.put(f.file, changed)
+			w, stop := start()
+			time.Sleep(10 * time.Second)
+			if got := f.read(f.file); !bytes.Equal(got, whole) {
+				t.Errorf("changed at %d of %d: it is\n%s", at, len(whole), got)
+			}
+			if w.Revision() != f.tip.Revision || w.Health() != nil {
+				t.Errorf("changed at %d: written up to %d of %d, %v", at, w.Revision(), f.tip.Revision, w.Health())
+			}
+			f.append(1) // it goes on
+			time.Sleep(2 * time.Second)
+			stop()
+			f.check(f.lines())
+			whole = f.read(f.file)
+		}
+	})
+}

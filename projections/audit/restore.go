@@ -45,17 +45,74 @@ func (w *Writer) resume() error {
 		return errNoCursor(fmt.Sprintf("the file has %d of %d bytes", info.Size(), p.size))
 	}
 	sum := crc32.New(castagnoli)
-	if _, err := io.Copy(sum, io.NewSectionReader(w.file, 0, p.size)); err != nil {
+	if _, err := io.Copy(sum, io.NewSectionReader(w.file, p.mark.Size, p.size-p.mark.Size)); err != nil {
 		return err
 	}
-	if sum.Sum32() != p.sum {
-		return errNoCursor("the file has another checksum")
+	if sum.Sum32() != p.tail {
+		return errNoCursor(otherSum)
 	}
 	if err := w.file.Truncate(p.size); err != nil {
 		return err
 	}
 	w.at = p
+	w.unchecked = p.mark
 	return nil
+}
+
+const otherSum = "the file has another checksum"
+
+// checkStep is how much of the file is read between two rests, and checkRest how long they are: what is before the
+// mark may be many gigabytes, and nobody waits for it.
+const (
+	checkStep = 4 << 20
+	checkRest = 20 * time.Millisecond
+)
+
+// check reads the part of the file before a mark, which is not written meanwhile. The error is an [errNoCursor] if it
+// was changed.
+func (w *Writer) check(ctx context.Context, m mark) error {
+	sum := crc32.New(castagnoli)
+	for at := int64(0); at < m.Size; at += checkStep {
+		if _, err := io.Copy(sum, io.NewSectionReader(w.file, at, min(checkStep, m.Size-at))); err != nil {
+			return err
+		}
+		select {
+		case <-time.After(checkRest):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if sum.Sum32() != m.Sum {
+		return errNoCursor(otherSum)
+	}
+	return nil
+}
+
+// startCheck checks in the background what restore has not, and sends the result once. The function that it returns
+// ends the check.
+func (w *Writer) startCheck(ctx context.Context) (checked <-chan error, end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	result, done := make(chan error, 1), make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := w.check(ctx, w.unchecked); ctx.Err() == nil {
+			result <- err
+		}
+	}()
+	return result, func() { cancel(); <-done }
+}
+
+// repair compares the file with the log, if its part before the mark was changed. err is the result of the check.
+func (w *Writer) repair(ctx context.Context, err error) {
+	reason := errNoCursor("")
+	switch {
+	case err == nil:
+	case errors.As(err, &reason):
+		w.retry(ctx, func() error { return w.compare(ctx, string(reason)) })
+		w.done.Store(w.at.head.Revision)
+	default:
+		w.o.Logger.Warn("the audit log could not be read to its end; the next start checks it again", "file", w.o.File, "error", err)
+	}
 }
 
 // compare reads the log from the beginning, and keeps the part of the file that matches it. From the
@@ -81,7 +138,7 @@ func (w *Writer) compare(ctx context.Context, reason string) error {
 			if err != nil {
 				return err
 			}
-			w.at.add(lines[:matching])
+			w.at.add(lines[:matching], w.o.MarkBytes)
 			lines = lines[matching:]
 			if same = len(lines) == 0 && len(batches) > 0; !same {
 				if err := w.replace(lines); err != nil {

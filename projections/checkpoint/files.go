@@ -28,12 +28,14 @@ type File interface {
 	Sync() error
 }
 
-// disk is the file system of the machine.
-type disk struct{}
+// Disk is the file system of the machine.
+type Disk struct{}
 
-func (disk) MakeFolder(name string) error { return os.MkdirAll(name, 0o700) }
+// MakeFolder implements [Files].
+func (Disk) MakeFolder(name string) error { return os.MkdirAll(name, 0o700) }
 
-func (disk) Names(folder string) ([]string, error) {
+// Names implements [Files].
+func (Disk) Names(folder string) ([]string, error) {
 	entries, err := os.ReadDir(folder)
 	names := make([]string, len(entries))
 	for i, e := range entries {
@@ -42,22 +44,27 @@ func (disk) Names(folder string) ([]string, error) {
 	return names, err
 }
 
-func (disk) Open(name string) (io.ReadCloser, error) { return os.Open(name) }
+// Open implements [Files].
+func (Disk) Open(name string) (io.ReadCloser, error) { return os.Open(name) }
 
-func (disk) Create(name string) (File, error) {
+// Create implements [Files].
+func (Disk) Create(name string) (File, error) {
 	return os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 }
 
-func (disk) Rename(from, to string) error { return os.Rename(from, to) }
+// Rename implements [Files].
+func (Disk) Rename(from, to string) error { return os.Rename(from, to) }
 
-func (disk) Remove(name string) error {
+// Remove implements [Files].
+func (Disk) Remove(name string) error {
 	if err := os.Remove(name); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil
 }
 
-func (disk) SyncFolder(name string) error {
+// SyncFolder implements [Files].
+func (Disk) SyncFolder(name string) error {
 	d, err := os.Open(name)
 	if err != nil {
 		return err

@@ -48,7 +48,7 @@ type Checkpoint struct {
 // for the machine's.
 func Open(dir string, files Files) (*Folder, error) {
 	if files == nil {
-		files = disk{}
+		files = Disk{}
 	}
 	f := &Folder{dir: dir, files: files}
 	err := files.MakeFolder(dir)

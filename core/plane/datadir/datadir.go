@@ -6,6 +6,7 @@
 package datadir
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,6 +30,8 @@ type Options struct {
 	// CheckDatabase looks for damage in etcd's database before etcd opens it, see
 	// [etcdlog.EmbedOptions.Check]; nil to skip the check.
 	CheckDatabase func(ctx context.Context, file string) error
+	// Restoring opens a folder in which a restore is unfinished; see [Unfinished].
+	Restoring bool
 	// EtcdQuota is the maximum size of etcd's database, and MinFreeDisk how much of the disk must stay free, in
 	// bytes. 0 is for the defaults of [etcdlog.EmbedOptions].
 	EtcdQuota   int64
@@ -62,18 +65,41 @@ func Open(path string, o Options) (*Dir, error) {
 		return nil, fmt.Errorf("data directory: %w", err)
 	}
 	d := &Dir{options: o, root: root}
-	if err := d.acquire(); err != nil {
+	if err := cmp.Or(d.acquire(), d.checkFinished()); err != nil {
 		_ = d.Close()
 		return nil, err
 	}
 	return d, nil
 }
 
+// InUseError reports that another process has locked a data directory.
+type InUseError struct{ Dir, By string }
+
+func (e *InUseError) Error() string {
+	return fmt.Sprintf("%s is in use by %s; stop that, or give this one another --data-dir", e.Dir, e.By)
+}
+
+const (
+	// Unfinished is the file that marks a data directory into which a backup has not been restored completely.
+	Unfinished = "restoring.json"
+	// Lock is the file that is locked. Its content means nothing.
+	Lock = "lock"
+)
+
+// checkFinished returns an error if a restore into the folder was interrupted.
+func (d *Dir) checkFinished() error {
+	unfinished, err := exists(d.Path(Unfinished))
+	if unfinished && !d.options.Restoring {
+		return fmt.Errorf("a backup has not been restored completely into %s: repeat the same `stele backup restore`, which continues, or delete the folder and restore again", d.root)
+	}
+	return err
+}
+
 func (d *Dir) acquire() (err error) {
 	if d.folder, err = os.Open(d.root); err != nil {
 		return fmt.Errorf("data directory: %w", err)
 	}
-	if d.lock, err = os.OpenFile(d.Path("lock"), os.O_RDWR|os.O_CREATE, 0o600); err != nil {
+	if d.lock, err = os.OpenFile(d.Path(Lock), os.O_RDWR|os.O_CREATE, 0o600); err != nil {
 		return fmt.Errorf("data directory: %w", err)
 	}
 	folder, file := unix.Flock(int(d.folder.Fd()), unix.LOCK_EX|unix.LOCK_NB), unix.Flock(int(d.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
@@ -82,7 +108,7 @@ func (d *Dir) acquire() (err error) {
 		if holder, _ := os.ReadFile(d.lock.Name()); len(holder) > 0 {
 			by = "process " + strings.TrimSpace(string(holder))
 		}
-		return fmt.Errorf("%s is in use by %s; stop that, or give this one another --data-dir", d.root, by)
+		return &InUseError{d.root, by}
 	}
 	if file != nil {
 		return fmt.Errorf("lock %s: %w", d.lock.Name(), file)
@@ -137,6 +163,21 @@ func (d *Dir) OpenLog(ctx context.Context) (*eventlog.Log, error) {
 	d.log.Store(log)
 	return log, d.claim(log.ID())
 }
+
+// NewLogStore deletes the log in the folder, and opens an empty store for a log that is restored. The caller closes it,
+// and then calls Claim.
+func (d *Dir) NewLogStore(ctx context.Context) (eventlog.Backend, error) {
+	if err := os.RemoveAll(d.Path("etcd")); err != nil {
+		return nil, err
+	}
+	return etcdlog.Embed(ctx, etcdlog.EmbedOptions{Dir: d.Path("etcd"), Log: d.options.Logger})
+}
+
+// HasLog reports whether a log was ever opened in the folder.
+func HasLog(path string) (bool, error) { return exists(filepath.Join(path, logIDFile)) }
+
+// Claim records the id of the log that was restored into the folder. Other folders are claimed by OpenLog.
+func (d *Dir) Claim(log eventlog.ID) error { return d.claim(log) }
 
 // claim records the log's id in the folder, or compares it with the recorded one.
 func (d *Dir) claim(log eventlog.ID) error {

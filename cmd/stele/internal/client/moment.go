@@ -31,6 +31,9 @@ type moment struct {
 	At       time.Time // zero for a revision, and for now
 }
 
+// Revision returns the revision, 0 for a time.
+func (m moment) Revision() uint64 { return m.revision }
+
 // isNow reports whether the moment is the newest revision.
 func (m moment) isNow() bool { return m.revision == 0 && m.At.IsZero() }
 

@@ -248,7 +248,7 @@ func (f *finding) text() string {
 	var b strings.Builder
 	line := func(name, format string, args ...any) {
 		if text := fmt.Sprintf(format, args...); text != "" {
-			fmt.Fprintf(&b, "%-10s%s\n", name, show.Harmless(text))
+			fmt.Fprintf(&b, "%-12s%s\n", name, show.Harmless(text))
 		}
 	}
 	switch f.Proven {

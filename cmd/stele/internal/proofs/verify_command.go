@@ -18,7 +18,6 @@ import (
 	"stele.dev/stele/eventlog/archive"
 	"stele.dev/stele/eventlog/proof"
 	"stele.dev/stele/eventlog/verify"
-	"stele.dev/stele/projections/checkpoint"
 )
 
 // DatabaseCheck looks for damage in a file of etcd's database.
@@ -26,10 +25,12 @@ type DatabaseCheck func(ctx context.Context, file string) error
 
 // verifyOptions are the flags of verify.
 type verifyOptions struct {
+	serverFlags
 	keyFlags
 	show.FormatFlags
 	dataDir string
 	heads   []string
+	quick   bool
 	check   DatabaseCheck
 }
 
@@ -37,27 +38,33 @@ func verifyCommand(check DatabaseCheck) *cobra.Command {
 	o := &verifyOptions{check: check}
 	cmd := &cobra.Command{
 		Use:   "verify",
-		Short: "Read the whole log of a stopped server, and name the first thing that is wrong in it",
-		Long: `Verify reads every batch of a log in the data directory of a stopped server. It checks the hashes of all
-events, that each batch continues the one before, that no revision is missing but those that the log
-declares lost or forgotten, the checksums of segments and checkpoints, and that the log ends where its
+		Short: "Read the whole log, and name the first thing that is wrong in it",
+		Long: `Verify reads every batch of the log of a server, or with --data-dir that in the data directory of a
+stopped server. It checks the hashes of all events, that each batch continues the one before, that no
+revision is missing but those that the log declares lost or forgotten, the checksums of segments and
+checkpoints, that checkpoints hold what the log makes of the objects, and that the log ends where its
 store says. The first difference is named with its file and revision, and the exit code is 1.
+
+To read a server's log you need permission to get the nonResourceURLs /log/*, with the contents of all
+objects. Segments are downloaded one after the other.
 
 With --head it also compares the log with tree heads that you have kept. Only that finds a log that was
 replaced by another one as a whole.
 
 For backups there is ` + "`stele backup verify`" + `, for what serves there is ` + "`stele projection verify`" + `.`,
-		Example: `  stele log verify --data-dir ./stele-data
+		Example: `  stele log verify
+  stele log verify --data-dir ./stele-data
   stele log verify --data-dir ./stele-data --head head.txt --key log.key.pub`,
 		Args: usage.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.dataDir, "data-dir", "", "data directory of a stopped server")
+	f.StringVar(&o.dataDir, "data-dir", "", "data directory of a stopped server (default: ask the server of the kubeconfig)")
 	f.StringArrayVar(&o.heads, "head", nil, "file of a tree head that the log must agree with; may be repeated")
-	usage.Required(cmd, "data-dir")
+	f.BoolVar(&o.quick, "quick", false, "do not fold the log to compare checkpoints with it, which takes the memory of all objects")
 	_ = cmd.MarkFlagDirname("data-dir")
 	_ = cmd.MarkFlagFilename("head")
+	o.serverFlags.addFlags(cmd)
 	o.keyFlags.addFlags(cmd)
 	o.FormatFlags.AddFlags(cmd, "json", "yaml")
 	return cmd
@@ -77,7 +84,11 @@ func (o *verifyOptions) run(cmd *cobra.Command) error {
 		}
 		heads = append(heads, head.head)
 	}
-	found, err := o.directory(ctx, heads, newProgress(cmd.ErrOrStderr()))
+	look := o.server
+	if o.dataDir != "" {
+		look = o.directory
+	}
+	found, err := look(ctx, heads, newProgress(cmd.ErrOrStderr()))
 	if err != nil {
 		return err
 	}
@@ -86,6 +97,29 @@ func (o *verifyOptions) run(cmd *cobra.Command) error {
 	}
 	_, err = fmt.Fprint(cmd.OutOrStdout(), found.text())
 	return err
+}
+
+// server verifies the log of the server of the flags.
+func (o *verifyOptions) server(ctx context.Context, heads []proof.TreeHead, p *progress) (*verified, error) {
+	defer p.end()
+	config, _, err := o.Config()
+	if err != nil {
+		return nil, err
+	}
+	folder, err := os.MkdirTemp("", "stele-verify-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(folder)
+	source, err := serverSource(ctx, config, folder)
+	if err != nil {
+		return nil, err
+	}
+	result, err := verify.Log(ctx, source, verify.Options{Heads: heads, Progress: p.show})
+	if err != nil {
+		return nil, err
+	}
+	return newVerified(result, len(heads)), nil
 }
 
 // directory verifies the log in the data directory.
@@ -105,50 +139,27 @@ func (o *verifyOptions) directory(ctx context.Context, heads []proof.TreeHead, p
 	if err != nil {
 		return nil, err
 	}
+	var older *archive.Archive
 	source := verify.Source{ID: log.ID(), Name: dir.Path("etcd"), Batches: verify.BatchesOf(log), Confirm: verify.ConfirmBy(log)}
-	if segments := dir.Path("segments"); exists(segments) {
-		a, err := archive.Open(archive.Options{Dir: segments, Log: log.ID()})
-		if err != nil {
+	segments := dir.Path("segments")
+	if exists(segments) {
+		if older, err = archive.Open(archive.Options{Dir: segments, Log: log.ID()}); err != nil {
 			return nil, err
 		}
-		source.Segments = verify.SegmentsOf(a)
+		source.Segments = verify.SegmentsOf(older)
 	}
 	result, err := verify.Log(ctx, source, verify.Options{Heads: heads, Progress: p.show})
 	if err != nil {
 		return nil, err
 	}
-	v := &verified{Head: headOf(result.Head), Batches: result.Batches, Events: result.Events, Forgotten: result.Forgotten, Segments: result.Segments, Heads: len(heads)}
-	for _, e := range result.Epochs {
-		v.Lost = append(v.Lost, lostRevisions{e.LostFrom, e.Next - 1})
+	if older != nil {
+		log.SetArchive(older) // not before, so that the store itself was read
 	}
-	return v, o.checkpoints(ctx, dir, result, v)
-}
-
-// checkpoints verifies the checksums of the checkpoints, and that they are not ahead of the log.
-func (o *verifyOptions) checkpoints(ctx context.Context, dir *datadir.Dir, result *verify.Result, v *verified) error {
-	path := dir.Path("checkpoints")
-	if !exists(path) {
-		return nil
+	v := newVerified(result, len(heads))
+	if path := dir.Path("checkpoints"); exists(path) {
+		err = (&checkpoints{log: log, tip: result.Head.Revision, quick: o.quick}).verify(ctx, path, v)
 	}
-	folder, err := checkpoint.Open(path, nil)
-	if err != nil {
-		return err
-	}
-	revisions, err := folder.Revisions()
-	if err != nil {
-		return err
-	}
-	for _, revision := range revisions {
-		file := folder.Path(revision)
-		if revision > result.Head.Revision {
-			return &verify.Difference{Where: file, Revision: revision, What: fmt.Sprintf("it is ahead of the log, which ends at revision %d", result.Head.Revision)}
-		}
-		if _, err := folder.Verify(ctx, revision); err != nil {
-			return &verify.Difference{Where: file, Revision: revision, What: err.Error()}
-		}
-		v.Checkpoints++
-	}
-	return nil
+	return v, err
 }
 
 func exists(path string) bool {
@@ -165,7 +176,20 @@ type verified struct {
 	Lost        []lostRevisions `json:"lostRevisions,omitempty"`
 	Segments    int             `json:"segments"`
 	Checkpoints int             `json:"checkpoints"`
-	Heads       int             `json:"heads"` // tree heads that agree
+	// Compared is how many checkpoints are what the log makes of the objects, and NotCompared says why others were not
+	// compared.
+	Compared    int    `json:"comparedCheckpoints"`
+	NotCompared string `json:"notCompared,omitempty"`
+	Heads       int    `json:"heads"` // tree heads that agree
+}
+
+// newVerified returns the document of a result, which agrees with a number of heads.
+func newVerified(result *verify.Result, heads int) *verified {
+	v := &verified{Head: headOf(result.Head), Batches: result.Batches, Events: result.Events, Forgotten: result.Forgotten, Segments: result.Segments, Heads: heads}
+	for _, e := range result.Epochs {
+		v.Lost = append(v.Lost, lostRevisions{e.LostFrom, e.Next - 1})
+	}
+	return v
 }
 
 // lostRevisions are revisions that an epoch has declared lost.
@@ -191,7 +215,10 @@ func (v *verified) text() string {
 		line("Lost", "revisions %d to %d, as the log declares", l.From, l.To)
 	}
 	if v.Checkpoints > 0 {
-		line("Checkpoints", "%d", v.Checkpoints)
+		line("Checkpoints", "%d, of which %d hold what the log makes of the objects", v.Checkpoints, v.Compared)
+		if v.NotCompared != "" {
+			line("", "not compared: %s", v.NotCompared)
+		}
 	}
 	if v.Heads > 0 {
 		line("Tree heads", "%d agree", v.Heads)

@@ -254,3 +254,9 @@ func OnTerminal(w io.Writer) io.Writer {
 	}
 	return nil
 }
+
+// Time formats a time in the zone of the output, with its offset.
+func (o *Output) Time(t time.Time) string { return o.time(t) }
+
+// Bytes formats a number of bytes.
+func Bytes(n int64) string { return bytesText(uint64(max(n, 0))) }

@@ -1,0 +1,162 @@
+package backup
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"stele.dev/stele/cmd/stele/internal/buckets"
+	"stele.dev/stele/cmd/stele/internal/client"
+	"stele.dev/stele/cmd/stele/internal/show"
+	"stele.dev/stele/cmd/stele/internal/usage"
+	"stele.dev/stele/core/pki"
+	"stele.dev/stele/core/plane/datadir"
+	"stele.dev/stele/core/tokens"
+	"stele.dev/stele/eventlog/backup"
+)
+
+type restoreOptions struct {
+	placeFlags
+	chooseFlags
+	dataDir, to   string
+	next          uint64
+	checkDatabase CheckDatabase
+}
+
+func restoreCommand(check CheckDatabase) *cobra.Command {
+	o := &restoreOptions{checkDatabase: check}
+	cmd := &cobra.Command{
+		Use:   "restore PLACE --data-dir DIR",
+		Short: "Make a data directory of a backup",
+		Long: `Restore makes an empty folder the data directory of a control plane, as it was at the end of a
+backup, or with --to at an earlier revision or time. It checks the backup as verify does. If it is
+interrupted, repeat it: it continues. Until it is complete no server starts on the folder.
+
+Revisions that were issued behind the restored one are lost, and a new epoch begins above them:
+1,000,000 above the newest revision of any backup in the place, because the old server may have
+gone on after it. Give --next if it may have issued more. Clients that know lost revisions are
+answered with 410, and read everything again.
+
+Never run the old server again beside the restored one: they would be two histories.
+
+` + client.MomentHelp,
+		Example: `  stele backup restore /var/backups/stele --data-dir ./restored
+  stele backup restore s3://backups/stele?region=eu-central-1 --identity backup.key --data-dir /var/lib/stele
+  stele backup restore /var/backups/stele --data-dir ./restored --to "2026-11-20 14:00"`,
+		Args:              usage.Exactly("PLACE"),
+		ValidArgsFunction: completePlaces,
+		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0]) },
+	}
+	o.placeFlags.addFlags(cmd, "json", "yaml")
+	o.chooseFlags.addFlags(cmd)
+	f := cmd.Flags()
+	f.StringVar(&o.dataDir, "data-dir", "", "folder to restore into, which must be empty or not exist")
+	f.StringVar(&o.to, "to", "", "the last state to restore, as a `MOMENT` (default: the end of the backup)")
+	f.Uint64Var(&o.next, "next", 0, "first `REVISION` of the new epoch; it must be above every revision that was ever issued (default: see above)")
+	usage.Required(cmd, "data-dir")
+	_ = cmd.MarkFlagDirname("data-dir")
+	_ = cmd.RegisterFlagCompletionFunc("to", cobra.NoFileCompletions)
+	_ = cmd.RegisterFlagCompletionFunc("next", cobra.NoFileCompletions)
+	return cmd
+}
+
+// restored is the output of restore for programs.
+type restored struct {
+	Log      string    `json:"log"`
+	Backup   string    `json:"backup"`
+	Revision uint64    `json:"revision"`
+	Time     time.Time `json:"time"`
+	Next     uint64    `json:"next"`
+	Keys     bool      `json:"keys"`
+	DataDir  string    `json:"dataDir"`
+}
+
+func (o *restoreOptions) run(cmd *cobra.Command, name string) (err error) {
+	ctx, stop := usage.Interruptible(cmd)
+	defer stop()
+	if err := o.check(); err != nil {
+		return err
+	}
+	options := backup.RestoreOptions{Next: o.next, Software: software}
+	if options.To, err = o.target(); err != nil {
+		return err
+	}
+	if options.Identities, err = o.readIdentities(); err != nil {
+		return err
+	}
+	place, err := buckets.Open(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer place.Close()
+	line := newProgressLine(cmd, o.Quiet, "Restoring")
+	options.Store, options.Progress = place, line.show
+	options.Patience = o.patience(func(format string, args ...any) { line.end(); fmt.Fprintf(cmd.ErrOrStderr(), format+"\n", args...) })
+	found, err := backup.List(ctx, place, options.Patience)
+	if err != nil {
+		return err
+	}
+	if options.Manifest, err = backup.Choose(found, o.backup, o.log); err != nil {
+		return err
+	}
+	options.Issued = newest(found, options.Manifest.Log)
+	dir, err := datadir.Open(o.dataDir, datadir.Options{Software: software, CheckDatabase: o.checkDatabase, Restoring: true})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, dir.Close()) }()
+	options.Dir, options.Marker, options.Ignored, options.OpenStore = dir.Path(), dir.Path(datadir.Unfinished), []string{datadir.Lock}, dir.NewLogStore
+	options.Complete = func(r *backup.Restored) error { return errors.Join(makeKeys(dir, r.Keys), dir.Claim(r.Log)) }
+	r, err := backup.Restore(ctx, options)
+	line.end()
+	if err != nil {
+		return err
+	}
+	return o.print(cmd, options.Manifest, r, dir.Path())
+}
+
+// newest returns the newest revision of all backups of a log.
+func newest(found []backup.Found, log string) (revision uint64) {
+	for _, f := range found {
+		if f.Manifest != nil && f.Manifest.Log == log {
+			revision = max(revision, f.Manifest.Head.Revision)
+		}
+	}
+	return revision
+}
+
+// target returns the moment of --to.
+func (o *restoreOptions) target() (backup.Target, error) {
+	if o.to == "" {
+		return backup.Target{}, nil
+	}
+	moment, err := client.ParseMoment(o.to, time.Now())
+	return backup.Target{Revision: moment.Revision(), Time: moment.At}, err
+}
+
+// makeKeys makes keys if the backup has none. The server would take their absence for a loss.
+func makeKeys(dir *datadir.Dir, restored bool) error {
+	if restored {
+		return nil
+	}
+	if err := os.MkdirAll(dir.Path("pki"), 0o700); err != nil {
+		return err
+	}
+	_, err := pki.LoadAuthority(dir.Path("pki"))
+	return errors.Join(err, tokens.MakeKey(dir.Path("pki", "sa.key")))
+}
+
+func (o *restoreOptions) print(cmd *cobra.Command, m *backup.Manifest, r *backup.Restored, dir string) error {
+	result := restored{Log: m.Log, Backup: m.Name(), Revision: r.At.Revision, Time: r.Time, Next: r.Next, Keys: r.Keys, DataDir: dir}
+	return o.Print(cmd, result, func(out *show.Output) error {
+		fmt.Fprintf(out, "%s has the log of backup %s up to revision %d, of %s.\n", dir, m.Name(), r.At.Revision, out.Time(r.Time))
+		fmt.Fprintf(out, "New revisions begin with %d; those between are lost.\n", r.Next)
+		if !r.Keys {
+			fmt.Fprintf(out, "The backup has no keys, so new ones were made: kubeconfigs, client certificates and tokens of service accounts made so far are refused. The server writes a new %s/admin.kubeconfig.\n", dir)
+		}
+		o.Hint(cmd, "Start it: stele serve --data-dir %s", usage.Quote(dir))
+		return nil
+	}, nil)
+}

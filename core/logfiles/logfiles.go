@@ -1,0 +1,113 @@
+// Package logfiles answers requests for the log as it is stored, below /log/: backups are made of it. The paths are no
+// resources; a policy grants them as it grants /metrics. Whoever may read them reads the whole log, with the contents
+// of all objects.
+//
+//	/log/state                     what there is, as backup.State
+//	/log/batches?after=R&until=S   stored batches, as backup.WriteBatch writes them
+//	/log/segments/NAME             a file of a segment
+//	/log/checkpoints/NAME          a checkpoint
+package logfiles
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"net/http"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"stele.dev/stele/core/call"
+	"stele.dev/stele/core/status"
+	"stele.dev/stele/core/surface"
+	"stele.dev/stele/eventlog/backup"
+)
+
+// The paths.
+const (
+	Prefix      = "/log/"
+	StatePath   = Prefix + "state"
+	BatchesPath = Prefix + "batches"
+)
+
+// BatchesType is the media type of a stream of batches.
+const BatchesType = "application/vnd.stele.log.batches"
+
+// Options for [Routes].
+type Options = backup.Local
+
+// service answers requests for a log.
+type service struct{ log *backup.Local }
+
+// Routes returns the paths for a log.
+func Routes(o Options) []surface.Route {
+	s := service{&o}
+	return []surface.Route{
+		{Path: StatePath, Serve: s.answerState},
+		{Path: BatchesPath, Long: true, Serve: s.answerBatches},
+		{Path: Prefix + "segments/", Long: true, Serve: s.answerFile},
+		{Path: Prefix + "checkpoints/", Long: true, Serve: s.answerFile},
+	}
+}
+
+func (s service) answerState(c *call.Call) error {
+	state, err := s.log.State(c.HTTP.Context())
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(state)
+	if err != nil {
+		return err
+	}
+	return c.Send("application/json", http.StatusOK, text)
+}
+
+// answerBatches streams batches. An error in the middle cuts the connection, so that the client does not take the
+// stream for complete.
+func (s service) answerBatches(c *call.Call) error {
+	after, err := revisionOf(c, "after")
+	if err != nil {
+		return err
+	}
+	until, err := revisionOf(c, "until")
+	if err != nil {
+		return err
+	}
+	c.W.Header().Set("Content-Type", BatchesType)
+	c.Sent = true
+	if c.HTTP.Method == http.MethodHead {
+		return nil
+	}
+	flush := func() { _ = http.NewResponseController(c.W).Flush() }
+	if err := s.log.WriteTo(c.HTTP.Context(), c.W, after, until, flush); err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	return nil
+}
+
+func revisionOf(c *call.Call, name string) (uint64, error) {
+	text := c.HTTP.URL.Query().Get(name)
+	revision, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return 0, status.BadRequestf("%s=%q is not a revision", name, text)
+	}
+	return revision, nil
+}
+
+// answerFile sends a file that the state names. Clients may ask for ranges, to continue a download.
+func (s service) answerFile(c *call.Call) error {
+	name := strings.TrimPrefix(c.HTTP.URL.Path, Prefix)
+	file, err := s.log.OpenFile(c.HTTP.Context(), name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return status.NotServed(c.Info.Verb, c.Resource())
+	}
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	c.W.Header().Set("Content-Type", "application/octet-stream")
+	c.Sent = true
+	http.ServeContent(c.W, c.HTTP, path.Base(name), time.Time{}, file)
+	return nil
+}

@@ -1,0 +1,383 @@
+package backup
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"filippo.io/age"
+	"stele.dev/stele/eventlog"
+	"stele.dev/stele/eventlog/backup/stores"
+)
+
+// DefaultGap is how many revisions are left out between the newest revision that a store knows and the first one after
+// a restore, for those that the old server may have issued after its newest backup.
+const DefaultGap = 1_000_000
+
+// RestoreOptions for [Restore].
+type RestoreOptions struct {
+	Store    stores.Store
+	Manifest *Manifest
+	// Identities decrypt the backup.
+	Identities []age.Identity
+	Patience   stores.Patience
+	// To is the moment to restore; the end of the backup if zero.
+	To Target
+	// Next is the first revision of the new epoch. It MUST be above every revision that was ever issued. If it is 0, it
+	// is DefaultGap above Issued.
+	Next uint64
+	// Issued is the newest revision that is known to have been issued: of the newest backup of this log.
+	Issued uint64
+	// Dir is the data directory, which the caller has locked. It is empty, or has an unfinished restore of the same
+	// backup.
+	Dir string
+	// Marker is the path of the file that marks Dir as unfinished. A server refuses to start while it is there.
+	Marker string
+	// Ignored are names of files in Dir that do not count: of the lock.
+	Ignored []string
+	// OpenStore opens the store of the log in Dir, as a new one.
+	OpenStore func(ctx context.Context) (eventlog.Backend, error)
+	// Complete does what is left to do before the marker is removed; nil for nothing. It may be called again after a
+	// crash.
+	Complete func(*Restored) error
+	// Software is the name and version of the program.
+	Software string
+	Progress func(Progress) // nil for none
+}
+
+// Restored is the result of a restore.
+type Restored struct {
+	Log eventlog.ID
+	// At is where the restored log ends, and Time the log time there.
+	At   eventlog.Head
+	Time time.Time
+	// Next is the first revision of the new epoch. Those between At and Next are lost.
+	Next uint64
+	// Keys is set if the keys are in the backup.
+	Keys bool
+}
+
+// unfinished is the content of the marker.
+type unfinished struct {
+	Backup string `json:"backup"`
+	Log    string `json:"log"`
+	Sum    string `json:"sum"` // of the manifest
+	To     string `json:"to"`
+}
+
+// staging is the folder, in the data directory, of files of which only the content is needed.
+const staging = "restoring"
+
+// Restore makes a data directory of a backup. It checks everything: sizes and checksums of files, and the hash chain.
+// It opens a new epoch, so that no revision means two things. If it fails or is interrupted, calling it again with the
+// same backup and target continues.
+func Restore(ctx context.Context, o RestoreOptions) (*Restored, error) {
+	r := &restoration{RestoreOptions: o, fetcher: fetcher{store: stores.WithPatience(o.Store, o.Patience), manifest: o.Manifest, identities: o.Identities}}
+	r.progress.Head = o.Manifest.Head.Revision
+	r.fetcher.done = func(f File) {
+		r.progress.Bytes, r.progress.File = r.progress.Bytes+f.Size, f.Name
+		r.report()
+	}
+	whole, piece, err := o.Manifest.cut(o.To)
+	if err != nil {
+		return nil, err
+	}
+	known := max(o.Issued, o.Manifest.Head.Revision)
+	if r.Next = cmp.Or(o.Next, known+1+DefaultGap); r.Next <= known {
+		return nil, fmt.Errorf("the new epoch cannot begin at revision %d: revision %d has been issued", r.Next, known)
+	}
+	if err := r.begin(); err != nil {
+		return nil, err
+	}
+	if err := r.fetchParts(ctx, whole, piece); err != nil {
+		return nil, err
+	}
+	if err := r.seed(ctx); err != nil {
+		return nil, err
+	}
+	if err := r.fetchOthers(ctx); err != nil {
+		return nil, err
+	}
+	return r.restored, r.finish()
+}
+
+type restoration struct {
+	RestoreOptions
+	fetcher  fetcher
+	progress Progress
+	restored *Restored
+	first    eventlog.Stored // the log's first batch
+	tail     []string        // paths of files of batches that go into the log's store, in order
+	before   eventlog.Head   // position before the tail; where the log ends if there is none
+	end      eventlog.Head   // where the restored log ends
+	time     time.Time       // log time at the end
+}
+
+func (r *restoration) report() {
+	if r.Progress != nil {
+		r.Progress(r.progress)
+	}
+}
+
+// begin checks that the folder is empty, or that this restore was interrupted in it, and marks it.
+func (r *restoration) begin() error {
+	mark := unfinished{Backup: r.Manifest.Name(), Log: r.Manifest.Log, Sum: r.Manifest.Sum, To: r.To.String()}
+	text, err := os.ReadFile(r.Marker)
+	switch {
+	case err == nil:
+		var found unfinished
+		if err := json.Unmarshal(text, &found); err != nil || found != mark {
+			return fmt.Errorf("%s has an unfinished restore of backup %s to %s: finish that one, or delete the folder", r.Dir, found.Backup, found.To)
+		}
+		return nil
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	entries, err := os.ReadDir(r.Dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if !slices.Contains(r.Ignored, e.Name()) && !strings.HasPrefix(e.Name(), "."+filepath.Base(r.Marker)) { // a marker that was not complete
+			return fmt.Errorf("%s is not empty: it has %s. A backup is restored into an empty folder only; give another one with --data-dir", r.Dir, e.Name())
+		}
+	}
+	if text, err = json.Marshal(mark); err != nil {
+		return err
+	}
+	return stores.WriteFile(r.Marker, func(w io.Writer) error { _, err := w.Write(text); return err })
+}
+
+// fetchParts fetches the log, and follows its chain.
+func (r *restoration) fetchParts(ctx context.Context, whole int, piece bool) error {
+	m := r.Manifest
+	c := &chain{head: eventlog.Head{Log: m.LogID()}}
+	c.visit = func(b *eventlog.Batch, value func() []byte) error {
+		if b.First == 1 {
+			r.first = eventlog.Stored{First: 1, Value: slices.Clone(value())}
+		}
+		r.progress.Revision = b.Last()
+		return nil
+	}
+	for _, part := range m.Parts[:whole] {
+		if err := r.fetchPart(ctx, c, part); err != nil {
+			return err
+		}
+		r.time = part.Last
+		r.report()
+	}
+	r.end = c.head
+	if piece {
+		if err := r.fetchPiece(ctx, c, m.Parts[whole]); err != nil {
+			return err
+		}
+	}
+	if r.first.Value == nil {
+		return errors.New("the backup does not have the log's first batch")
+	}
+	if len(r.tail) == 0 {
+		r.before = r.end
+	}
+	return nil
+}
+
+// fetchPart fetches a part that is restored as a whole.
+func (r *restoration) fetchPart(ctx context.Context, c *chain, part Part) error {
+	if part.Kind == SegmentPart {
+		return r.fetchSegment(ctx, c, part)
+	}
+	c.head = part.Before.Head(c.head.Log)
+	file := filepath.Join(r.Dir, staging, filepath.Base(part.Files[0].Name))
+	if err := r.fetchFile(ctx, part.Files[0], file); err != nil {
+		return err
+	}
+	s, err := openSpool(file)
+	if err != nil {
+		return err
+	}
+	defer s.discard()
+	if err := c.followBatches(part, s); err != nil {
+		return err
+	}
+	c.head = part.After.Head(c.head.Log)
+	if part.After.Revision > 1 {
+		r.addTail(part.Before.Head(c.head.Log), file)
+	}
+	return nil
+}
+
+func (r *restoration) addTail(before eventlog.Head, file string) {
+	if len(r.tail) == 0 {
+		r.before = before
+	}
+	r.tail = append(r.tail, file)
+}
+
+// fetchPiece fetches the part in which the target is. Its batches up to the target go into the log's store.
+func (r *restoration) fetchPiece(ctx context.Context, c *chain, part Part) error {
+	sets := r.Manifest.clockSets()
+	file := filepath.Join(r.Dir, staging, fmt.Sprintf("piece-%020d", part.Before.Revision+1))
+	if err := stores.MakeFolder(filepath.Dir(file)); err != nil {
+		return err
+	}
+	visit, over := c.visit, false
+	err := stores.WriteFile(file, func(w io.Writer) error {
+		c.visit = func(b *eventlog.Batch, value func() []byte) error {
+			if over = over || !r.To.includes(sets, b.Last(), b.Time); over {
+				return nil
+			}
+			r.end, r.time = b.Head(), b.Time
+			if err := WriteBatch(w, value()); err != nil {
+				return err
+			}
+			return visit(b, value)
+		}
+		return c.follow(ctx, &r.fetcher, part, filepath.Dir(file))
+	})
+	if r.end.Revision > part.Before.Revision {
+		r.addTail(part.Before.Head(c.head.Log), file)
+	}
+	return err
+}
+
+// fetchFile fetches a file to a path, unless it is there from an interrupted restore.
+func (r *restoration) fetchFile(ctx context.Context, f File, to string) error {
+	if err := stores.MakeFolder(filepath.Dir(to)); err != nil {
+		return err
+	}
+	if s, err := openSpool(to); err == nil {
+		sum, err := stores.SumOf(s.reader())
+		s.discard()
+		if err == nil && sum == f.PlainSHA256 {
+			r.fetcher.done(f)
+			return nil
+		}
+	}
+	return r.fetcher.fetch(ctx, f, func(write func(io.Writer) error) error { return stores.WriteFile(to, write) })
+}
+
+// seed makes the log's store: the first batch, the tail, and the new epoch. The head that is stored with the first batch
+// is the position before the tail, because what is between them is in segments.
+func (r *restoration) seed(ctx context.Context) (err error) {
+	backend, err := r.OpenStore(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, backend.Close()) }()
+	first, err := eventlog.DecodeStored(r.first.Value)
+	if err != nil {
+		return err
+	}
+	at := r.before
+	if at.Revision == 0 {
+		at = first.Head()
+	}
+	if err := put(ctx, backend, eventlog.Head{}, at, r.first); err != nil {
+		return err
+	}
+	from := r.before
+	for _, file := range r.tail {
+		if from, err = r.seedFile(ctx, backend, file, from); err != nil {
+			return err
+		}
+	}
+	if from != r.end && r.end != at {
+		return fmt.Errorf("the restored log ends at %v, not at %v", from, r.end)
+	}
+	log, err := eventlog.Open(ctx, backend, eventlog.Options{Software: r.Software})
+	if err != nil {
+		return err
+	}
+	log.Resume(r.end, r.time) // so that log time does not go back
+	started, newer, err := log.StartEpoch(ctx, r.end, r.end.Revision+1, r.Next)
+	if err != nil {
+		return fmt.Errorf("begin a new epoch: %w", err)
+	}
+	if started == nil {
+		return fmt.Errorf("begin a new epoch: another process has written to the log, %d batches", len(newer))
+	}
+	r.restored = &Restored{Log: r.end.Log, At: r.end, Time: r.time, Next: r.Next, Keys: len(r.Manifest.Keys) > 0}
+	return nil
+}
+
+// seedFile appends the batches of a file behind a position, and returns the position after them.
+func (r *restoration) seedFile(ctx context.Context, backend eventlog.Backend, file string, from eventlog.Head) (eventlog.Head, error) {
+	in, err := os.Open(file)
+	if err != nil {
+		return from, err
+	}
+	defer in.Close()
+	return ReadBatches(in, from, func(b *eventlog.Batch, value []byte) error {
+		if b.First > 1 { // the first one is there already
+			if err := put(ctx, backend, from, b.Head(), eventlog.Stored{First: b.First, Value: value}); err != nil {
+				return err
+			}
+		}
+		from = b.Head()
+		r.progress.Revision = b.Last()
+		r.report()
+		return nil
+	})
+}
+
+// put appends a batch and sets the head. The backend compares heads, and not whether batches continue each other.
+func put(ctx context.Context, backend eventlog.Backend, from, to eventlog.Head, s eventlog.Stored) error {
+	p := eventlog.Proposal{To: to.Encode(), At: s.First, Value: s.Value}
+	if from.Revision > 0 {
+		p.From = from.Encode()
+	}
+	answer, err := backend.Append(ctx, p)
+	if err != nil {
+		return fmt.Errorf("write revision %d: %w", s.First, err)
+	}
+	if !answer.Applied {
+		return fmt.Errorf("write revision %d: the store is not new", s.First)
+	}
+	return nil
+}
+
+// fetchOthers fetches keys, and the newest checkpoint that is not newer than what is restored.
+func (r *restoration) fetchOthers(ctx context.Context) error {
+	for _, c := range slices.Backward(r.Manifest.Checkpoints) {
+		if c.Revision <= r.end.Revision {
+			if err := r.fetchFile(ctx, c.File, filepath.Join(r.Dir, filepath.FromSlash(c.File.Name))); err != nil {
+				return err
+			}
+			break
+		}
+	}
+	for _, k := range r.Manifest.Keys {
+		if err := r.fetchFile(ctx, k, filepath.Join(r.Dir, filepath.FromSlash(k.Name))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// finish removes what marks the folder as unfinished.
+func (r *restoration) finish() error {
+	if r.Complete != nil {
+		if err := r.Complete(r.restored); err != nil {
+			return err
+		}
+	}
+	if err := os.RemoveAll(filepath.Join(r.Dir, staging)); err != nil {
+		return err
+	}
+	if err := stores.SyncFolder(r.Dir); err != nil { // all is there before the marker goes
+		return err
+	}
+	if err := os.Remove(r.Marker); err != nil {
+		return err
+	}
+	return stores.SyncFolder(r.Dir)
+}

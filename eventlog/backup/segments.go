@@ -1,0 +1,130 @@
+package backup
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+
+	"stele.dev/stele/eventlog"
+	"stele.dev/stele/eventlog/backup/stores"
+	"stele.dev/stele/eventlog/segment"
+)
+
+const segmentsFolder = "segments"
+
+// segmentOf returns a segment of the archive as a backup copies it.
+func segmentOf(i *segment.Info) Segment {
+	s := Segment{Before: PositionOf(i.Before), After: PositionOf(i.After), First: i.FirstTime.UTC(), Last: i.LastTime.UTC(), ClockSets: i.ClockSets}
+	for _, f := range i.Files {
+		s.Files = append(s.Files, StateFile{Name: path.Join(segmentsFolder, f.Name), Size: f.Size, SHA256: hex.EncodeToString(f.SHA256[:])})
+	}
+	return s
+}
+
+// openSegment opens the segment whose files are in a folder, checks both files in full, and that it is the part of the
+// log that the manifest says.
+func openSegment(ctx context.Context, dir string, part Part, log eventlog.ID) (*segment.Segment, error) {
+	if len(part.Files) != 2 {
+		return nil, &brokenError{part.Files[0].Stored, errors.New("a segment has two files")}
+	}
+	sum, err := hex.DecodeString(part.Files[0].PlainSHA256)
+	if err != nil || len(sum) != 32 {
+		return nil, &brokenError{part.Files[0].Stored, errors.New("its checksum in the manifest is not a SHA-256")}
+	}
+	s, err := segment.Open(filepath.Join(dir, path.Base(part.Files[0].Name)), nil)
+	if err == nil {
+		s.SetSum([32]byte(sum))
+		err = s.Verify(ctx)
+	}
+	if damaged := (*segment.DamagedError)(nil); errors.As(err, &damaged) {
+		return nil, &brokenError{part.Files[0].Stored, err}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if i := s.Info(); i.Log != log || PositionOf(i.Before) != part.Before || PositionOf(i.After) != part.After {
+		return nil, &brokenError{part.Files[0].Stored, fmt.Errorf("it is another segment, of revisions %d to %d of log %v", i.First, i.Last, i.Log)}
+	}
+	return s, nil
+}
+
+// followSegment checks the files of a segment and the batches in it.
+func (c *chain) followSegment(ctx context.Context, f *fetcher, part Part, temporary string) error {
+	dir, err := os.MkdirTemp(temporary, ".stele-segment-*")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	var bad error
+	for _, file := range part.Files {
+		to := filepath.Join(dir, path.Base(file.Name))
+		err := f.fetch(ctx, file, func(write func(io.Writer) error) error { return stores.WriteFile(to, write) })
+		if missing := (*BadFileError)(nil); err != nil && !errors.As(err, &missing) {
+			return err
+		}
+		bad = errors.Join(bad, err) // both files may be bad
+	}
+	if bad != nil {
+		return bad
+	}
+	s, err := openSegment(ctx, dir, part, c.head.Log)
+	if err != nil {
+		return err
+	}
+	if c.v != nil {
+		c.v.Batches += s.Info().KeptBatches
+		c.v.Events += s.Info().KeptEvents
+	}
+	if c.visit == nil {
+		return nil
+	}
+	for step, err := range s.Verbatim(ctx, 0) {
+		if err != nil {
+			return err
+		}
+		if step.Parts == nil {
+			continue // forgotten
+		}
+		b, err := step.Parts.Decode()
+		if err != nil {
+			return err
+		}
+		if err := c.visit(b, func() []byte { return step.Parts.Encode().Value }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fetchSegment fetches a segment that is restored as a whole.
+func (r *restoration) fetchSegment(ctx context.Context, c *chain, part Part) error {
+	for _, f := range part.Files {
+		if path.Dir(f.Name) != segmentsFolder {
+			return fmt.Errorf("the manifest names a file of a segment %s", f.Name)
+		}
+		if err := r.fetchFile(ctx, f, filepath.Join(r.Dir, filepath.FromSlash(f.Name))); err != nil {
+			return err
+		}
+	}
+	s, err := openSegment(ctx, filepath.Join(r.Dir, segmentsFolder), part, c.head.Log)
+	if err != nil {
+		return err
+	}
+	c.head = part.After.Head(c.head.Log)
+	r.progress.Revision = part.After.Revision
+	if part.Before.Revision > 0 {
+		return nil
+	}
+	for step, err := range s.Verbatim(ctx, 0) {
+		if err == nil && step.Parts != nil && step.Parts.First == 1 {
+			r.first = step.Parts.Encode()
+		}
+		return err // the log's first batch is the first step, and never forgotten
+	}
+	return nil
+}

@@ -1,0 +1,130 @@
+package stores
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/google/renameio/v2"
+)
+
+// Folder is a store in a folder of a file system. A file is written under a temporary name, synced, and renamed; then
+// its folder is synced.
+type Folder struct{ root string }
+
+var _ Store = (*Folder)(nil)
+
+// NewFolder returns a store in a folder, which Put creates.
+func NewFolder(root string) *Folder { return &Folder{root} }
+
+// Put implements [Store].
+func (f *Folder) Put(ctx context.Context, name string, content io.ReaderAt, size int64) error {
+	file := filepath.Join(f.root, filepath.FromSlash(name))
+	if err := MakeFolder(filepath.Dir(file)); err != nil {
+		return err
+	}
+	return WriteFile(file, func(w io.Writer) error {
+		_, err := io.Copy(w, untilDone{ctx, io.NewSectionReader(content, 0, size)})
+		return err
+	})
+}
+
+// Open implements [Store].
+func (f *Folder) Open(_ context.Context, name string) (io.ReadCloser, error) {
+	return os.Open(filepath.Join(f.root, filepath.FromSlash(name)))
+}
+
+// List implements [Store]. Temporary files of an interrupted Put are not listed.
+func (f *Folder) List(ctx context.Context, prefix string) ([]Entry, error) {
+	var entries []Entry
+	err := filepath.WalkDir(f.root, func(file string, d fs.DirEntry, err error) error {
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && file == f.root:
+			return fs.SkipAll
+		case err != nil:
+			return err
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case strings.HasPrefix(d.Name(), ".") && file != f.root && d.IsDir():
+			return fs.SkipDir
+		case !d.Type().IsRegular() || strings.HasPrefix(d.Name(), "."):
+			return nil
+		}
+		relative, err := filepath.Rel(f.root, file)
+		if err != nil {
+			return err
+		}
+		name := filepath.ToSlash(relative)
+		if !strings.HasPrefix(name, prefix) {
+			return nil
+		}
+		info, err := d.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err == nil {
+			entries = append(entries, Entry{Name: name, Size: info.Size()})
+		}
+		return err
+	})
+	return entries, err
+}
+
+// untilDone reads until the context ends.
+type untilDone struct {
+	ctx context.Context
+	io.Reader
+}
+
+func (r untilDone) Read(b []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.Reader.Read(b)
+}
+
+// WriteFile writes a file for its owner alone: wholly or not at all, and durably once it returns nil. Its folder must
+// exist.
+func WriteFile(file string, write func(io.Writer) error) error {
+	pending, err := renameio.NewPendingFile(file, renameio.WithTempDir(filepath.Dir(file)), renameio.WithStaticPermissions(0o600))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = pending.Cleanup() }()
+	if err := write(pending); err != nil {
+		return err
+	}
+	if err := pending.CloseAtomicallyReplace(); err != nil { // it syncs the file
+		return err
+	}
+	return SyncFolder(filepath.Dir(file))
+}
+
+// MakeFolder creates a folder and its parents, for their owner alone, and syncs the folders that have a new entry.
+func MakeFolder(dir string) error {
+	if info, err := os.Stat(dir); err == nil && info.IsDir() {
+		return nil
+	}
+	parent := filepath.Dir(dir)
+	if parent != dir {
+		if err := MakeFolder(parent); err != nil {
+			return err
+		}
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return SyncFolder(parent)
+}
+
+func SyncFolder(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
