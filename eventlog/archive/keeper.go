@@ -25,6 +25,9 @@ type Log interface {
 
 var _ Log = (*eventlog.Log)(nil)
 
+// trimEvery is the time between two looks at what can be trimmed.
+const trimEvery = time.Second
+
 // DefaultWindow is the default of [KeeperOptions.Window].
 const DefaultWindow = time.Hour
 
@@ -44,8 +47,9 @@ type KeeperOptions struct {
 	// Covered returns the revision up to which batches may be removed; nil for any. It bounds only the backend: the
 	// archive keeps them.
 	Covered func() uint64
-	// Every is the time between two looks at the log; a second if 0. It is a twentieth of that while the backend
-	// fills up, and if its limit is small.
+	// Every is the time between two looks at the log; 200 ms if 0, and a quarter of that while the backend fills up, and
+	// if its limit is small. The log has what was appended meanwhile in memory, up to some bytes, so that a shorter time
+	// saves reading it from the backend.
 	Every time.Duration
 	// Logger gets messages for operators; nil for none.
 	Logger *slog.Logger
@@ -62,6 +66,7 @@ type Keeper struct {
 
 	// Only Run uses these.
 	checked map[uint64]bool // first revisions of the segments that were read back
+	looked  time.Time       // when it was last asked what can be trimmed
 	probed  bool            // trimmed says what earlier processes have trimmed, too
 }
 
@@ -71,7 +76,7 @@ func NewKeeper(o KeeperOptions) *Keeper {
 		o.Window = DefaultWindow
 	}
 	if o.Every == 0 {
-		o.Every = time.Second
+		o.Every = 200 * time.Millisecond
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -99,7 +104,7 @@ const smallLimit = 1 << 30
 func (k *Keeper) pause() time.Duration {
 	usage := k.o.Log.Usage()
 	if k.o.Trim && usage.Limit > 0 && (usage.Limit < smallLimit || usage.Used > usage.Limit/4) && k.Health() == nil {
-		return k.o.Every / 20
+		return k.o.Every / 4
 	}
 	return k.o.Every
 }
@@ -118,9 +123,10 @@ func (k *Keeper) step(ctx context.Context) error {
 	began := time.Now()
 	_, err := k.o.Archive.Seal(ctx, k.o.Log, k.o.Tip())
 	k.sealing.Add(int64(time.Since(began)))
-	if err != nil || !k.o.Trim {
+	if err != nil || !k.o.Trim || time.Since(k.looked) < trimEvery {
 		return err
 	}
+	k.looked = time.Now()
 	return k.trim(ctx)
 }
 
