@@ -3,7 +3,7 @@ FUZZTIME ?= 10m
 ROUNDS ?= 500
 STREAMS ?= 500
 
-.PHONY: test fuzz fuzz-schemas conformance
+.PHONY: test fuzz fuzz-schemas conformance history-large
 
 test:
 	go test ./...
@@ -30,3 +30,8 @@ fuzz-schemas:
 conformance:
 	@seed=$$(date +%s); echo "streams from $$seed"; \
 	  go test ./core/conformance -run TestTheSameAnswers -timeout 0 -conformance.from $$seed -conformance.seeds $(STREAMS)
+
+# Follows EVENTS events by an index of the past, and reads it: docs/PERFORMANCE.md.
+EVENTS ?= 10000000
+history-large:
+	STELE_HISTORY_EVENTS=$(EVENTS) go test ./projections/history -run '^$$' -bench Large -benchtime 5000x -timeout 0

@@ -313,8 +313,11 @@ func (p *Plane) checks() []core.Check {
 
 // routes returns the paths that are no resources and that parts of this plane serve.
 func (p *Plane) routes() []core.Route {
-	files := logfiles.Routes(logfiles.Options{Log: p.Log})
-	return slices.Concat(logproof.Routes(p.Log), files, []core.Route{p.verifier.Route()}, p.config.Routes)
+	files := logfiles.Options{Log: p.Log}
+	if p.Archive != nil {
+		files.Archive = p.Archive
+	}
+	return slices.Concat(logproof.Routes(p.Log), logfiles.Routes(files), []core.Route{p.verifier.Route()}, p.config.Routes)
 }
 
 // openVerifier makes what compares the projections with the log. A projection that can be verified is a line here.

@@ -69,10 +69,11 @@ type Archive struct {
 	cache  *segment.Cache
 	state  atomic.Pointer[state]
 
-	writing sync.Mutex // held while files change; it guards what follows
-	sums    sums
-	begun   *unsealed // the segment that is being written; nil if there is none
-	tried   bool      // damaged segments have been tried to be made again
+	writing  sync.Mutex // held while files change; it guards what follows
+	sums     sums
+	unlisted bool      // the list on the disk is not sums
+	begun    *unsealed // the segment that is being written; nil if there is none
+	tried    bool      // damaged segments have been tried to be made again
 }
 
 var _ eventlog.Archive = (*Archive)(nil)

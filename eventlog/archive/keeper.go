@@ -55,10 +55,13 @@ type KeeperOptions struct {
 type Keeper struct {
 	o       KeeperOptions
 	problem atomic.Pointer[error]
-	trimmed atomic.Uint64 // last revision that this process has trimmed
+	trimmed atomic.Uint64 // last revision that is known to be trimmed
 	sealing atomic.Int64  // nanoseconds
 	errors  atomic.Uint64
-	checked map[uint64]bool // first revisions of the segments that were read back; only Run uses it
+
+	// Only Run uses these.
+	checked map[uint64]bool // first revisions of the segments that were read back
+	probed  bool            // trimmed says what earlier processes have trimmed, too
 }
 
 // NewKeeper returns a keeper.
@@ -128,6 +131,9 @@ func (k *Keeper) note(ctx context.Context, err error) {
 
 // trim removes from the backend what is sealed, read back, outside of the window, and not needed any more.
 func (k *Keeper) trim(ctx context.Context) error {
+	if err := k.probe(ctx); err != nil {
+		return err
+	}
 	upto, err := k.trimmable(ctx)
 	if err != nil || upto <= k.trimmed.Load() {
 		return err
@@ -137,6 +143,22 @@ func (k *Keeper) trim(ctx context.Context) error {
 	}
 	k.trimmed.Store(upto)
 	return nil
+}
+
+// probe finds out how far earlier processes have trimmed, so that not all segments are read back after a start.
+func (k *Keeper) probe(ctx context.Context) error {
+	segments := k.o.Archive.Segments()
+	if k.probed || len(segments) == 0 {
+		return nil
+	}
+	_, err := k.o.Log.Verbatim(ctx, segments[0].After)
+	var missing *eventlog.MissingError
+	if errors.As(err, &missing) {
+		k.trimmed.Store(missing.To)
+		err = nil
+	}
+	k.probed = err == nil
+	return err
 }
 
 // trimmable returns the last revision that can be removed. What is behind a damaged segment stays, and so does what

@@ -27,7 +27,7 @@ func (k *Keeper) Metrics() []prometheus.Collector {
 		gauge("stele_log_damaged_segments", "Segments that cannot be read.", func() float64 { return float64(len(a.Damaged())) }),
 		gauge("stele_log_oldest_revision", "The log keeps what follows this revision.", func() float64 { return float64(a.Oldest().Revision) }),
 		gauge("stele_log_sealed_revision", "Segments have the log up to this revision.", func() float64 { return float64(a.Tip().Revision) }),
-		gauge("stele_log_trimmed_revision", "This process has removed the log up to this revision from etcd.", func() float64 { return float64(k.trimmed.Load()) }),
+		gauge("stele_log_trimmed_revision", "The log up to this revision was removed from etcd, but for its first batch; 0 if unknown.", func() float64 { return float64(k.trimmed.Load()) }),
 		counter("stele_log_seal_seconds_total", "Time spent on sealing segments.", func() float64 { return time.Duration(k.sealing.Load()).Seconds() }),
 		counter("stele_log_seal_errors_total", "Failed attempts to seal or trim the log.", func() float64 { return float64(k.errors.Load()) }),
 	}

@@ -174,8 +174,14 @@ func chain(candidates []slot, log eventlog.ID) *state {
 	slices.SortFunc(candidates, func(a, b slot) int {
 		return cmp.Or(cmp.Compare(a.first, b.first), cmp.Compare(b.last, a.last))
 	})
+	chosen := longest(candidates)
 	s := new(state)
-	for _, c := range candidates {
+	for i, c := range candidates {
+		if c.err == nil && !chosen[i] {
+			c = c.damaged("its revisions are also in other segments, which are used; remove it")
+			s.beyond = append(s.beyond, c)
+			continue
+		}
 		s.add(c, log)
 	}
 	n := len(s.slots)
@@ -184,6 +190,38 @@ func chain(candidates []slot, log eventlog.ID) *state {
 	}
 	s.slots, s.beyond = s.slots[:n:n], append(s.beyond, s.slots[n:]...)
 	return s
+}
+
+// longest chooses among sorted slots that are not damaged: of those that overlap, the ones whose successors reach
+// furthest. It returns which are chosen.
+func longest(slots []slot) []bool {
+	reach := make([]uint64, len(slots)) // the last revision of the chain that begins with a slot
+	best := map[eventlog.Head]int{}     // slot that continues a position, with the furthest reach
+	for i := len(slots) - 1; i >= 0; i-- {
+		s := &slots[i]
+		if s.err != nil {
+			continue
+		}
+		reach[i] = s.last
+		if next, ok := best[s.info.After]; ok {
+			reach[i] = reach[next]
+		}
+		if other, ok := best[s.info.Before]; !ok || reach[i] >= reach[other] {
+			best[s.info.Before] = i
+		}
+	}
+	chosen := make([]bool, len(slots))
+	last := uint64(0)
+	for i := 0; i < len(slots); i++ {
+		s := &slots[i]
+		if s.err != nil || s.first <= last && last > 0 {
+			continue
+		}
+		for at, ok := best[s.info.Before]; ok; at, ok = best[slots[at].info.After] {
+			chosen[at], last = true, slots[at].last
+		}
+	}
+	return chosen
 }
 
 // add appends a slot, or the place of what is missing before it.
@@ -286,11 +324,14 @@ func same(a, b sums) bool {
 	return true
 }
 
+// writeSums writes the list of hashes. After an error the next Seal does it.
 func (a *Archive) writeSums() error {
-	if err := a.folder.writeSums(a.sums); err != nil {
-		return err
+	err := a.folder.writeSums(a.sums)
+	if err == nil {
+		err = a.folder.sync()
 	}
-	return a.folder.sync()
+	a.unlisted = err != nil
+	return err
 }
 
 // removeSegment removes the files of a segment that is not used any more. Errors are logged: Open tries again.

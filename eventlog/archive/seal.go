@@ -36,6 +36,11 @@ func (u *unsealed) abandon() {
 func (a *Archive) Seal(ctx context.Context, log Source, tip eventlog.Head) (sealed int, err error) {
 	a.writing.Lock()
 	defer a.writing.Unlock()
+	if a.unlisted {
+		if err := a.writeSums(); err != nil {
+			return 0, fmt.Errorf("archive: %w", err)
+		}
+	}
 	if !a.tried {
 		a.tried = true
 		a.repair(ctx, log)

@@ -126,7 +126,7 @@ func (x *index) options(logger *slog.Logger) *pebble.Options {
 		L0StopWritesThreshold:       1000, // the fold stops by itself when writes fail, see [disk]
 		MaxManifestFileSize:         4 << 20,
 		DisableTableStats:           true,
-		Logger:                      quiet{logger},
+		Logger:                      quiet{logger, x.damage},
 		EventListener: &pebble.EventListener{
 			BackgroundError: x.damage, // writes are tried again by the disk, so it is a read that failed
 			DataCorruption:  func(info pebble.DataCorruptionInfo) { x.damage(info.Details) },
@@ -139,12 +139,16 @@ func (x *index) options(logger *slog.Logger) *pebble.Options {
 	return o
 }
 
-// quiet is Pebble's logger. Fatalf returns, and Pebble then returns an error to its caller.
-type quiet struct{ *slog.Logger }
+// quiet is Pebble's logger. Pebble expects that Fatalf ends the process; here it returns, Pebble returns an error,
+// and the index is made again.
+type quiet struct {
+	*slog.Logger
+	damage context.CancelCauseFunc
+}
 
 func (q quiet) Infof(format string, args ...any)  { q.Debug("pebble: " + fmt.Sprintf(format, args...)) }
 func (q quiet) Errorf(format string, args ...any) { q.Debug("pebble: " + fmt.Sprintf(format, args...)) }
-func (q quiet) Fatalf(format string, args ...any) { q.Error("pebble: " + fmt.Sprintf(format, args...)) }
+func (q quiet) Fatalf(format string, args ...any) { q.damage(fmt.Errorf(format, args...)) }
 
 // load reads the view, or writes that of an empty index.
 func (x *index) load(begin eventlog.Head) error {
