@@ -117,7 +117,7 @@ func (o *serveOptions) serve(cmd *cobra.Command) error {
 	defer config.Listener.Close()
 	options := datadir.Options{Software: "stele " + build.Version, CheckDatabase: checkDatabaseApart, Logger: logger}
 	o.storage.limit(&options)
-	config.Segments = o.storage.segments
+	config.Segments, config.Retention = o.storage.segments, o.storage.retention
 	dir, err := datadir.Open(o.dataDir, options)
 	if err != nil {
 		return err

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/core/plane"
 	"stele.dev/stele/core/plane/datadir"
 	"stele.dev/stele/eventlog/archive"
@@ -22,6 +24,8 @@ const (
 type storageOptions struct {
 	quota, minFree resource.QuantityValue
 	segments       plane.Segments
+	retention      plane.Retention
+	retained       resource.QuantityValue
 }
 
 func (o *storageOptions) addFlags(f *pflag.FlagSet) {
@@ -32,6 +36,8 @@ func (o *storageOptions) addFlags(f *pflag.FlagSet) {
 	f.DurationVar(&o.segments.Window, "log-window", archive.DefaultWindow, "how long events stay in etcd once they are in a file of the data directory, too; fewer if half of the limit of --etcd-quota is in use")
 	f.Uint64Var(&o.segments.Revisions, "segment-revisions", archive.DefaultSegmentRevisions, "number of revisions in a file of older events")
 	f.Int64Var(&o.segments.Bytes, "segment-bytes", archive.DefaultSegmentBytes, "size of the events in such a file, before compression")
+	usage.DurationVar(f, &o.retention.Longest, "retain", 0, "how long the past is kept at most, whatever the policy says (default: as the policy says)")
+	f.Var(&o.retained, "retain-bytes", "maximum size of the files of older events; the oldest versions that are not needed any more are erased first (default: no limit)")
 	for _, name := range []string{"segment-revisions", "segment-bytes"} { // for tests
 		_ = f.MarkHidden(name) // it exists
 	}
@@ -42,6 +48,10 @@ func (o *storageOptions) check() error {
 	if o.segments.Window <= 0 {
 		return fmt.Errorf("--log-window %v: want a positive duration", o.segments.Window)
 	}
+	if o.retention.Longest < 0 || o.retained.Value() < 0 {
+		return errors.New("--retain and --retain-bytes: want values that are not negative")
+	}
+	o.retention.MaxBytes = o.retained.Value()
 	for _, limit := range []struct {
 		flag  string
 		value *resource.QuantityValue

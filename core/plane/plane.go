@@ -38,6 +38,7 @@ import (
 	"stele.dev/stele/core/logproof"
 	"stele.dev/stele/core/parts"
 	"stele.dev/stele/core/pki"
+	"stele.dev/stele/core/retention"
 	"stele.dev/stele/core/tokens"
 	"stele.dev/stele/core/trust"
 	"stele.dev/stele/core/verification"
@@ -79,7 +80,8 @@ type Plane struct {
 	// checkpoints has what the next start begins with, and keeper makes it.
 	checkpoints *checkpoint.Folder
 	keeper      *checkpoints.Keeper
-	sealer      *archive.Keeper // nil without an archive
+	sealer      *archive.Keeper   // nil without an archive
+	eraser      *retention.Eraser // nil without an archive
 	verifier    *verification.Verifier
 	closers     []func() error // in the order in which the parts were opened
 
@@ -121,6 +123,7 @@ func New(ctx context.Context, c Config) (*Plane, error) {
 		{"loading a checkpoint", p.restore},
 		{"reading the log", p.replay},
 		{"opening the history", p.openProjections},
+		{"reading what is erased of the past", p.openRetention},
 		{"opening the verifier", p.openVerifier},
 		{"opening the API", p.openAPI},
 	} {
@@ -313,11 +316,12 @@ func (p *Plane) checks() []core.Check {
 
 // routes returns the paths that are no resources and that parts of this plane serve.
 func (p *Plane) routes() []core.Route {
-	files := logfiles.Options{Log: p.Log}
-	if p.Archive != nil {
-		files.Archive = p.Archive
+	files := logfiles.Options{Log: p.Log, Archive: p.Archive, Checkpoints: p.checkpoints}
+	routes := slices.Concat(logproof.Routes(p.Log), logfiles.Routes(files), []core.Route{p.verifier.Route()}, p.config.Routes)
+	if p.eraser != nil {
+		routes = append(routes, p.eraser.Route())
 	}
-	return slices.Concat(logproof.Routes(p.Log), logfiles.Routes(files), []core.Route{p.verifier.Route()}, p.config.Routes)
+	return routes
 }
 
 // openVerifier makes what compares the projections with the log. A projection that can be verified is a line here.

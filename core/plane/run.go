@@ -68,6 +68,7 @@ func (p *Plane) Run(ctx context.Context) error {
 	g.actor("checkpoints", p.keeper.Run)
 	if p.sealer != nil {
 		g.actor("segments", p.sealer.Run)
+		g.oncePrepared("retention", p.eraser.Run)
 	}
 	if p.authorizers != nil {
 		g.actor("authorizers", p.authorizers.Run)

@@ -115,6 +115,7 @@ func (e *Eraser) Pass(ctx context.Context) error {
 	}
 	segments := e.Archive.Segments()
 	if len(segments) == 0 {
+		e.publish(ctx, tip, horizon, nil)
 		return nil
 	}
 	limit := min(e.Covered(), segments[len(segments)-1].Last)

@@ -44,8 +44,8 @@ func (e *Eraser) Restore(ctx context.Context) error {
 	for name, contents := range saved {
 		r := schema.ParseGroupResource(name)
 		e.reached[r] = contents
-		if err := e.forget(ctx, r, floor{history: contents}); err != nil {
-			return err
+		if err := e.forget(ctx, r, floor{history: contents}); err != nil && !errors.Is(err, history.ErrBehind) {
+			return err // while the index is made again, the floor holds, too
 		}
 	}
 	return nil

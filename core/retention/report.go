@@ -52,7 +52,7 @@ func (e *Eraser) Report() *Report { return e.report.Load() }
 
 // publish makes the report of a pass.
 func (e *Eraser) publish(ctx context.Context, tip *commit.Tip, horizon time.Time, floors map[schema.GroupResource]floor) {
-	report := &Report{Horizon: horizon, MaxBytes: e.MaxBytes}
+	report := &Report{Horizon: horizon, MaxBytes: e.MaxBytes, Kinds: []Kind{}}
 	byKind := map[schema.GroupResource]*Kind{}
 	for _, s := range e.Archive.Segments() {
 		report.Bytes += s.Size()

@@ -1,6 +1,7 @@
 package history_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -322,6 +323,32 @@ func TestAFolderInUseIsLeftAlone(t *testing.T) {
 	a.writes(100)
 	s.reach(t, a.tip.Revision)
 	a.ask(t, s.Store, 5)
+}
+
+// holed is a log that lacks batches.
+type holed struct{ *tape }
+
+func (holed) CatchUp(context.Context, eventlog.Head) ([]*eventlog.Batch, error) {
+	return nil, &eventlog.MissingError{From: 1, To: 2}
+}
+
+func TestALogWithAHoleLeavesTheIndex(t *testing.T) {
+	a := newAuthor(newTape(1), 33)
+	a.writes(300)
+	dir := settled(t, a)
+	s, err := history.Open(history.Options{Dir: dir, Log: holed{a.tape}, Start: a.start()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Run(t.Context()); !errors.As(err, new(*eventlog.MissingError)) {
+		t.Errorf("Run: %v", err)
+	}
+	if at := history.Position(s); at != a.tip.Revision {
+		t.Errorf("the index ends at %d", at)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
 }
 
 // The log may have been cut at any batch, even one whose beginning is in the folder.

@@ -171,7 +171,7 @@ func (s *Store) Run(ctx context.Context) (err error) {
 		case errors.As(err, &forgotten) && forgotten.Oldest != s.begin:
 			s.begin = forgotten.Oldest
 			s.again(ctx, err)
-		case eventlog.IsFatal(err) && !s.followed && s.current.view.Load().head != s.begin: // if the log is damaged, the error comes again
+		case s.unusable(err):
 			s.again(ctx, err)
 		case eventlog.IsFatal(err):
 			return fmt.Errorf("history: %w", err)
@@ -183,6 +183,13 @@ func (s *Store) Run(ctx context.Context) (err error) {
 		s.o.Logger.Error("the history is not saved; the next start makes the rest again from the log", "error", err)
 	}
 	return ctx.Err()
+}
+
+// unusable reports whether an error of the log may mean that the index is of another log, or of one that was
+// restored. If the log is damaged instead, the error comes again with the next index.
+func (s *Store) unusable(err error) bool {
+	var missing *eventlog.MissingError // the log has a hole, and the index is right
+	return eventlog.IsFatal(err) && !errors.As(err, &missing) && !s.followed && s.current.view.Load().head != s.begin
 }
 
 // follow adds batches to the index until there is an error.

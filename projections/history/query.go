@@ -135,8 +135,11 @@ func (s *Store) Time(ctx context.Context, revision uint64) (time.Time, error) {
 		return v.clocks.Time(revision, e.Time), nil
 	}
 	batches, err := s.o.Log.Back(ctx, revision, 1) // the event is not kept: the one before
-	if err != nil || len(batches) == 0 {
-		return time.Time{}, errors.Join(ErrNone, err)
+	if errors.As(err, new(*eventlog.ForgottenError)) || err == nil && len(batches) == 0 {
+		return time.Time{}, ErrNone
+	}
+	if err != nil {
+		return time.Time{}, fmt.Errorf("history: read the time of revision %d: %w", revision, err)
 	}
 	return v.clocks.Time(batches[0].First, batches[0].Time), nil
 }

@@ -18,7 +18,6 @@ import (
 	"stele.dev/stele/eventlog/archive"
 	"stele.dev/stele/eventlog/proof"
 	"stele.dev/stele/eventlog/verify"
-	"stele.dev/stele/projections/checkpoint"
 )
 
 // DatabaseCheck looks for damage in a file of etcd's database.
@@ -31,6 +30,7 @@ type verifyOptions struct {
 	show.FormatFlags
 	dataDir string
 	heads   []string
+	quick   bool
 	check   DatabaseCheck
 }
 
@@ -42,8 +42,8 @@ func verifyCommand(check DatabaseCheck) *cobra.Command {
 		Long: `Verify reads every batch of the log of a server, or with --data-dir that in the data directory of a
 stopped server. It checks the hashes of all events, that each batch continues the one before, that no
 revision is missing but those that the log declares lost or forgotten, the checksums of segments and
-checkpoints, and that the log ends where its store says. The first difference is named with its file
-and revision, and the exit code is 1.
+checkpoints, that checkpoints hold what the log makes of the objects, and that the log ends where its
+store says. The first difference is named with its file and revision, and the exit code is 1.
 
 To read a server's log you need permission to get the nonResourceURLs /log/*, with the contents of all
 objects. Segments are downloaded one after the other.
@@ -61,6 +61,7 @@ For backups there is ` + "`stele backup verify`" + `, for what serves there is `
 	f := cmd.Flags()
 	f.StringVar(&o.dataDir, "data-dir", "", "data directory of a stopped server (default: ask the server of the kubeconfig)")
 	f.StringArrayVar(&o.heads, "head", nil, "file of a tree head that the log must agree with; may be repeated")
+	f.BoolVar(&o.quick, "quick", false, "do not fold the log to compare checkpoints with it, which takes the memory of all objects")
 	_ = cmd.MarkFlagDirname("data-dir")
 	_ = cmd.MarkFlagFilename("head")
 	o.serverFlags.addFlags(cmd)
@@ -138,47 +139,27 @@ func (o *verifyOptions) directory(ctx context.Context, heads []proof.TreeHead, p
 	if err != nil {
 		return nil, err
 	}
+	var older *archive.Archive
 	source := verify.Source{ID: log.ID(), Name: dir.Path("etcd"), Batches: verify.BatchesOf(log), Confirm: verify.ConfirmBy(log)}
-	if segments := dir.Path("segments"); exists(segments) {
-		a, err := archive.Open(archive.Options{Dir: segments, Log: log.ID()})
-		if err != nil {
+	segments := dir.Path("segments")
+	if exists(segments) {
+		if older, err = archive.Open(archive.Options{Dir: segments, Log: log.ID()}); err != nil {
 			return nil, err
 		}
-		source.Segments = verify.SegmentsOf(a)
+		source.Segments = verify.SegmentsOf(older)
 	}
 	result, err := verify.Log(ctx, source, verify.Options{Heads: heads, Progress: p.show})
 	if err != nil {
 		return nil, err
 	}
+	if older != nil {
+		log.SetArchive(older) // not before, so that the store itself was read
+	}
 	v := newVerified(result, len(heads))
-	return v, o.checkpoints(ctx, dir, result, v)
-}
-
-// checkpoints verifies the checksums of the checkpoints, and that they are not ahead of the log.
-func (o *verifyOptions) checkpoints(ctx context.Context, dir *datadir.Dir, result *verify.Result, v *verified) error {
-	path := dir.Path("checkpoints")
-	if !exists(path) {
-		return nil
+	if path := dir.Path("checkpoints"); exists(path) {
+		err = (&checkpoints{log: log, tip: result.Head.Revision, quick: o.quick}).verify(ctx, path, v)
 	}
-	folder, err := checkpoint.Open(path, nil)
-	if err != nil {
-		return err
-	}
-	revisions, err := folder.Revisions()
-	if err != nil {
-		return err
-	}
-	for _, revision := range revisions {
-		file := folder.Path(revision)
-		if revision > result.Head.Revision {
-			return &verify.Difference{Where: file, Revision: revision, What: fmt.Sprintf("it is ahead of the log, which ends at revision %d", result.Head.Revision)}
-		}
-		if _, err := folder.Verify(ctx, revision); err != nil {
-			return &verify.Difference{Where: file, Revision: revision, What: err.Error()}
-		}
-		v.Checkpoints++
-	}
-	return nil
+	return v, err
 }
 
 func exists(path string) bool {
@@ -195,7 +176,11 @@ type verified struct {
 	Lost        []lostRevisions `json:"lostRevisions,omitempty"`
 	Segments    int             `json:"segments"`
 	Checkpoints int             `json:"checkpoints"`
-	Heads       int             `json:"heads"` // tree heads that agree
+	// Compared is how many checkpoints are what the log makes of the objects, and NotCompared says why others were not
+	// compared.
+	Compared    int    `json:"comparedCheckpoints"`
+	NotCompared string `json:"notCompared,omitempty"`
+	Heads       int    `json:"heads"` // tree heads that agree
 }
 
 // newVerified returns the document of a result, which agrees with a number of heads.
@@ -230,7 +215,10 @@ func (v *verified) text() string {
 		line("Lost", "revisions %d to %d, as the log declares", l.From, l.To)
 	}
 	if v.Checkpoints > 0 {
-		line("Checkpoints", "%d", v.Checkpoints)
+		line("Checkpoints", "%d, of which %d hold what the log makes of the objects", v.Checkpoints, v.Compared)
+		if v.NotCompared != "" {
+			line("", "not compared: %s", v.NotCompared)
+		}
 	}
 	if v.Heads > 0 {
 		line("Tree heads", "%d agree", v.Heads)

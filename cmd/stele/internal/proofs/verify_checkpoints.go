@@ -1,0 +1,94 @@
+package proofs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"stele.dev/stele/core/commit"
+	"stele.dev/stele/eventlog"
+	"stele.dev/stele/eventlog/verify"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/projections/checkpoint"
+	"stele.dev/stele/projections/objects"
+	"stele.dev/stele/projections/policies"
+)
+
+// checkpoints verifies the checkpoints of a log that has been verified.
+type checkpoints struct {
+	log   *eventlog.Log
+	tip   uint64 // its newest revision
+	quick bool   // only their checksums
+}
+
+// verify verifies the checkpoints in a folder, the oldest first. The error is a [*verify.Difference] for the first one
+// that is damaged, ahead of the log, or not what the log makes of the objects.
+func (c *checkpoints) verify(ctx context.Context, path string, v *verified) error {
+	folder, err := checkpoint.Open(path, nil)
+	if err != nil {
+		return err
+	}
+	revisions, err := folder.Revisions()
+	if err != nil {
+		return err
+	}
+	slices.Reverse(revisions)
+	before := uint64(0) // the checkpoint before, which has been compared
+	for _, revision := range revisions {
+		difference := func(what string) error {
+			return &verify.Difference{Where: folder.Path(revision), Revision: revision, What: what}
+		}
+		if revision > c.tip {
+			return difference(fmt.Sprintf("it is ahead of the log, which ends at revision %d", c.tip))
+		}
+		info, err := folder.Verify(ctx, revision)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		} else if err != nil {
+			return difference(err.Error())
+		}
+		v.Checkpoints++
+		if c.quick {
+			v.NotCompared = "--quick was given"
+			continue
+		}
+		want, err := c.fold(ctx, folder, before, revision)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil: // the log itself is right: its policies or older contents cannot be read any more
+			v.NotCompared = err.Error()
+		case want != info:
+			return difference(fmt.Sprintf("it does not hold what the log makes of the objects: its hash is %v, it should be %v", info.Fold, want.Fold))
+		default:
+			v.Compared++
+		}
+		before = revision
+	}
+	return nil
+}
+
+// fold returns what a checkpoint of a revision should be, from the log and the checkpoint of an earlier revision; 0 for
+// none.
+func (c *checkpoints) fold(ctx context.Context, folder *checkpoint.Folder, from, to uint64) (info checkpoint.Info, err error) {
+	options := commit.Options{
+		Log: c.log, Objects: objects.New(1),
+		Load: func(p *policies.Proposal) (*policy.Policy, error) { return policy.New(p.Form) },
+	}
+	rebuild := func(r *checkpoint.Reader) error {
+		tip, err := commit.Rebuild(ctx, options, r, to, func() error { return ctx.Err() })
+		if err == nil && tip.Revision() != to {
+			err = errors.New("no batch ends at its revision")
+		}
+		if err == nil {
+			info, err = checkpoint.HashOf(tip.Save)
+		}
+		return err
+	}
+	if from == 0 {
+		return info, rebuild(nil)
+	}
+	err = folder.Read(from, rebuild)
+	return info, err
+}

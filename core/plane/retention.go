@@ -1,0 +1,50 @@
+package plane
+
+import (
+	"context"
+	"os"
+	"time"
+
+	"stele.dev/stele/core/retention"
+)
+
+// Retention limits how long the past is kept, beside the policy.
+type Retention struct {
+	// Longest is how long anything of the past is kept; 0 for as long as the policy says.
+	Longest time.Duration
+	// MaxBytes is the maximum size of all segments; 0 for no limit.
+	MaxBytes int64
+}
+
+// openRetention makes what erases the past that need not be kept, and tells the history what is erased already.
+func (p *Plane) openRetention(ctx context.Context) (err error) {
+	if p.Archive == nil {
+		return nil
+	}
+	dir := p.path("retention")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	p.eraser, err = retention.New(retention.Options{
+		Tip: p.Committer.Tip, Log: p.Log, Archive: p.Archive, History: p.History, Covered: p.covered, Dir: dir, Now: p.Committer.Now,
+		Longest: p.config.Retention.Longest, MaxBytes: p.config.Retention.MaxBytes, Logger: p.config.Logger, Metrics: p.config.Metrics,
+	})
+	if err != nil {
+		return err
+	}
+	return p.eraser.Restore(ctx)
+}
+
+// covered returns the revision up to which the past may be erased: that of the older one of two good checkpoints, so that
+// a start can always go on from one. What the audit log does not have yet is not erased.
+func (p *Plane) covered() uint64 {
+	good := p.checkpoints.Good()
+	if len(good) < 2 {
+		return 0
+	}
+	upto := good[len(good)-1].Revision
+	if p.audit != nil {
+		upto = min(upto, p.audit.Revision())
+	}
+	return upto
+}
