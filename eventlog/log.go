@@ -41,6 +41,7 @@ type Log struct {
 	clock      *clock
 	first      *Batch // always in the backend
 	archive    atomic.Pointer[Archive]
+	appended   newest // for the archive
 
 	mu sync.Mutex
 	// newest is the time of the newest known batch, which ends at newestRevision. Every tip that a
@@ -174,6 +175,9 @@ func (l *Log) append(ctx context.Context, after Head, d *Draft, logTime time.Tim
 	if answer.Applied {
 		d.won(batch)
 		l.remember(after, []*Batch{batch})
+		if l.Archive() != nil { // it will ask for the bytes soon
+			l.appended.add(batch, value, d, l.recentMax)
+		}
 		return batch, nil, nil
 	}
 	newer, err = l.follow(ctx, after, answer)

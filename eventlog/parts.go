@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -294,7 +296,12 @@ func (p *Parts) Follows(after Head) error {
 // Verbatim returns batches that follow position `after`, as they are stored in the backend, without waiting. If it
 // returns none, `after` was the tip. It is for those who copy the log, and does not read from an archive: the error is
 // a [*MissingError] if what follows has been removed from the backend. Other errors are those of [Log.CatchUp].
+//
+// Batches that this process has just appended come from memory.
 func (l *Log) Verbatim(ctx context.Context, after Head) ([]*Parts, error) {
+	if appended := l.appended.after(after); len(appended) > 0 {
+		return takeApart(appended)
+	}
 	answer, err := l.backend.Read(ctx, after.Revision+1)
 	if err != nil {
 		return nil, err
@@ -314,6 +321,81 @@ func (l *Log) Verbatim(ctx context.Context, after Head) ([]*Parts, error) {
 		batches[i], after = p, p.Head()
 	}
 	return batches, nil
+}
+
+// appended is a batch that this process has appended, with its bytes.
+type appended struct {
+	batch   *Batch
+	value   []byte // encoded logpb.Batch
+	entries []*Entry
+}
+
+// newest holds the newest batches that this process has appended. Each continues the one before.
+type newest struct {
+	mu      sync.Mutex
+	batches []appended
+	bytes   int // before compression
+}
+
+// add keeps a batch that was appended, and drops the oldest ones beyond a number of bytes.
+func (n *newest) add(b *Batch, value []byte, d *Draft, most int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if last := len(n.batches) - 1; last >= 0 && n.batches[last].batch.Hash != b.Previous {
+		n.batches, n.bytes = nil, 0
+	}
+	n.batches = append(n.batches, appended{b, value, d.entries})
+	n.bytes += b.plain
+	drop := 0
+	for n.bytes > most && drop < len(n.batches) {
+		n.bytes -= n.batches[drop].batch.plain
+		n.batches[drop] = appended{}
+		drop++
+	}
+	n.batches = n.batches[drop:]
+}
+
+// after returns the batches that follow a position; none if they are not there. They are not returned again: they are
+// copied once.
+func (n *newest) after(at Head) (found []appended) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	i := slices.IndexFunc(n.batches, func(a appended) bool { return a.batch.Previous == at.Hash })
+	if i < 0 {
+		return nil
+	}
+	found = n.batches[i:]
+	n.batches, n.bytes = nil, 0
+	return found
+}
+
+// takeApart makes parts of batches whose hashes are known, because this process has computed them.
+func takeApart(batches []appended) ([]*Parts, error) {
+	parts := make([]*Parts, len(batches))
+	for i, a := range batches {
+		p := &Parts{Batch: *a.batch, Entries: make([]Part, len(a.entries)), Plain: a.batch.plain}
+		p.Events, p.Size = nil, 0
+		err := fields(a.value, func(n protowire.Number, value []byte, _ uint64) error {
+			if n == 2 && value != nil { // Batch.header
+				p.Header = value
+			}
+			return nil
+		})
+		revision := p.First
+		for j := 0; j < len(p.Entries) && err == nil; j++ {
+			e := &p.Entries[j]
+			if err = e.split(a.entries[j].bytes); err == nil {
+				err = e.Scan(e.Metadata)
+			}
+			e.Revision = revision
+			revision += e.Span
+		}
+		if err != nil {
+			return nil, &CorruptError{Revision: p.First, Reason: err.Error()}
+		}
+		parts[i] = p
+	}
+	return parts, nil
 }
 
 // hashes appends the hashes of the payloads.

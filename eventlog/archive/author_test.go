@@ -3,6 +3,7 @@ package archive_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,7 +18,7 @@ type author struct {
 	t       testing.TB
 	store   *memlog.Store
 	log     *eventlog.Log
-	now     time.Time
+	clock   atomic.Int64 // Unix nanoseconds
 	tip     eventlog.Head
 	batches []*eventlog.Batch
 	version map[string]uint64 // revision of the last change of an object
@@ -27,9 +28,10 @@ func newAuthor(t testing.TB, seed uint64) *author {
 	t.Helper()
 	a := &author{
 		Rand: rand.New(rand.NewPCG(seed, 7)), t: t, store: &memlog.Store{},
-		now: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC), version: map[string]uint64{},
+		version: map[string]uint64{},
 	}
-	log, err := eventlog.Open(t.Context(), a.store.Open(nil), eventlog.Options{Clock: func() time.Time { return a.now }})
+	a.clock.Store(time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC).UnixNano())
+	log, err := eventlog.Open(t.Context(), a.store.Open(nil), eventlog.Options{Clock: a.now})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,6 +39,10 @@ func newAuthor(t testing.TB, seed uint64) *author {
 	a.catchUp()
 	return a
 }
+
+func (a *author) now() time.Time { return time.Unix(0, a.clock.Load()).UTC() }
+
+func (a *author) advance(d time.Duration) { a.clock.Add(int64(d)) }
 
 // catchUp reads what was written behind the tip.
 func (a *author) catchUp() {
@@ -77,7 +83,7 @@ func (a *author) commit(events ...*eventlog.Event) {
 	}
 	a.tip = won.Head()
 	a.batches = append(a.batches, won)
-	a.now = a.now.Add(time.Duration(a.IntN(5000)) * time.Millisecond)
+	a.advance(time.Duration(a.IntN(5000)) * time.Millisecond)
 }
 
 // writes commits n random batches.
@@ -113,7 +119,7 @@ func (a *author) epoch() {
 }
 
 func (a *author) clockSet() {
-	a.now = a.now.Add(-time.Minute)
+	a.advance(-time.Minute)
 	set, _, err := a.log.SetClock(a.t.Context(), a.tip)
 	if err != nil || set == nil {
 		a.t.Fatal(set, err)
@@ -191,7 +197,7 @@ func (a *author) erase(one int, behind uint64) {
 		return head, batches
 	})
 	a.tip, a.batches = eventlog.Head{}, nil
-	fresh, err := eventlog.Open(a.t.Context(), a.store.Open(nil), eventlog.Options{Clock: func() time.Time { return a.now }})
+	fresh, err := eventlog.Open(a.t.Context(), a.store.Open(nil), eventlog.Options{Clock: a.now})
 	if err != nil {
 		a.t.Fatal(err)
 	}

@@ -25,6 +25,9 @@ type Log interface {
 
 var _ Log = (*eventlog.Log)(nil)
 
+// trimEvery is the time between two looks at what can be trimmed.
+const trimEvery = time.Second
+
 // DefaultWindow is the default of [KeeperOptions.Window].
 const DefaultWindow = time.Hour
 
@@ -44,7 +47,8 @@ type KeeperOptions struct {
 	// Covered returns the revision up to which batches may be removed; nil for any. It bounds only the backend: the
 	// archive keeps them.
 	Covered func() uint64
-	// Every is the time between two looks at the log; a second if 0.
+	// Every is the time between two looks at the log; 200 ms if 0. The log has what was appended meanwhile in memory, up
+	// to some bytes, so that a shorter time saves reading it from the backend.
 	Every time.Duration
 	// Logger gets messages for operators; nil for none.
 	Logger *slog.Logger
@@ -61,6 +65,7 @@ type Keeper struct {
 
 	// Only Run uses these.
 	checked map[uint64]bool // first revisions of the segments that were read back
+	looked  time.Time       // when it was last asked what can be trimmed
 	probed  bool            // trimmed says what earlier processes have trimmed, too
 }
 
@@ -70,7 +75,7 @@ func NewKeeper(o KeeperOptions) *Keeper {
 		o.Window = DefaultWindow
 	}
 	if o.Every == 0 {
-		o.Every = time.Second
+		o.Every = 200 * time.Millisecond
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -107,9 +112,10 @@ func (k *Keeper) step(ctx context.Context) error {
 	began := time.Now()
 	_, err := k.o.Archive.Seal(ctx, k.o.Log, k.o.Tip())
 	k.sealing.Add(int64(time.Since(began)))
-	if err != nil || !k.o.Trim {
+	if err != nil || !k.o.Trim || time.Since(k.looked) < trimEvery {
 		return err
 	}
+	k.looked = time.Now()
 	return k.trim(ctx)
 }
 
