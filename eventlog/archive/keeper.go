@@ -28,6 +28,9 @@ var _ Log = (*eventlog.Log)(nil)
 // trimEvery is the time between two looks at what can be trimmed.
 const trimEvery = time.Second
 
+// longestPause is the longest time between two attempts that fail.
+const longestPause = time.Minute
+
 // DefaultWindow is the default of [KeeperOptions.Window].
 const DefaultWindow = time.Hour
 
@@ -83,17 +86,21 @@ func NewKeeper(o KeeperOptions) *Keeper {
 	return &Keeper{o: o, checked: map[uint64]bool{}}
 }
 
-// Run seals and trims until the context ends. It tries again after errors, see [Keeper.Health].
+// Run seals and trims until the context ends. It tries again after errors, ever less often up to once a minute, see
+// [Keeper.Health].
 func (k *Keeper) Run(ctx context.Context) error {
 	defer k.o.Archive.Close()
-	ticker := time.NewTicker(k.o.Every)
-	defer ticker.Stop()
+	pause := k.o.Every
 	for {
-		k.note(ctx, k.step(ctx))
+		err := k.step(ctx)
+		k.note(ctx, err)
+		if pause *= 2; err == nil {
+			pause = k.o.Every
+		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-ticker.C:
+		case <-time.After(min(pause, longestPause)): // a failed segment is begun again, which is work
 		}
 	}
 }
