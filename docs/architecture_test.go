@@ -40,7 +40,7 @@ var mayImport = map[string][]string{
 	"cmd":                  {"..."}, // it wires
 	"docs":                 {},
 	// The stored log as files, of which backups are made.
-	"core/logfiles": {"core/...", "eventlog/backup", "projections/checkpoint"},
+	"core/logfiles": {"core/...", "eventlog", "eventlog/archive", "eventlog/backup", "projections/checkpoint"},
 }
 
 // home lists the folders that may import a heavy dependency, and the reason.

@@ -14,6 +14,8 @@ import (
 	"io/fs"
 	"net/http"
 	"path"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -21,7 +23,10 @@ import (
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/core/surface"
+	"stele.dev/stele/eventlog"
+	"stele.dev/stele/eventlog/archive"
 	"stele.dev/stele/eventlog/backup"
+	"stele.dev/stele/projections/checkpoint"
 )
 
 // The paths.
@@ -35,14 +40,39 @@ const (
 const BatchesType = "application/vnd.stele.log.batches"
 
 // Options for [Routes].
-type Options = backup.Local
+type Options struct {
+	Log *eventlog.Log
+	// Archive has the segments of the log; nil if it has none.
+	Archive *archive.Archive
+	// Checkpoints is the folder of checkpoints; nil if there is none.
+	Checkpoints *checkpoint.Folder
+}
+
+// Source returns the log and its files as a source of backups.
+func (o Options) Source() *backup.Local {
+	l := &backup.Local{Log: o.Log}
+	if o.Archive != nil {
+		l.Archive = o.Archive
+	}
+	if o.Checkpoints != nil {
+		l.Checkpoints = func() (dir string, found []backup.StateCheckpoint) {
+			for _, c := range slices.Backward(o.Checkpoints.Good()) { // the oldest first
+				name := path.Join("checkpoints", filepath.Base(c.File))
+				dir = filepath.Dir(c.File)
+				found = append(found, backup.StateCheckpoint{Revision: c.Revision, File: backup.StateFile{Name: name, Size: c.Size}})
+			}
+			return dir, found
+		}
+	}
+	return l
+}
 
 // service answers requests for a log.
 type service struct{ log *backup.Local }
 
 // Routes returns the paths for a log.
 func Routes(o Options) []surface.Route {
-	s := service{&o}
+	s := service{o.Source()}
 	return []surface.Route{
 		{Path: StatePath, Serve: s.answerState},
 		{Path: BatchesPath, Long: true, Serve: s.answerBatches},

@@ -179,3 +179,19 @@ func TestASingleFileIsOneWholeBackup(t *testing.T) {
 	_, err = whole.Open(t.Context(), "x")
 	require.ErrorIs(t, err, fs.ErrNotExist)
 }
+
+// changing is a log that changes after it has told its state for the first time.
+type changing struct {
+	*backup.Local
+	change  func()
+	changed bool
+}
+
+func (c *changing) State(ctx context.Context) (*backup.State, error) {
+	state, err := c.Local.State(ctx)
+	if !c.changed {
+		c.changed = true
+		c.change()
+	}
+	return state, err
+}

@@ -14,8 +14,11 @@ import (
 	"stele.dev/stele/cmd/stele/internal/client"
 	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
+	"stele.dev/stele/core/logfiles"
 	"stele.dev/stele/core/plane/datadir"
+	"stele.dev/stele/eventlog/archive"
 	"stele.dev/stele/eventlog/backup"
+	"stele.dev/stele/projections/checkpoint"
 )
 
 // createOptions are the flags of backup create.
@@ -193,12 +196,12 @@ func (o *createOptions) source(ctx context.Context, cmd *cobra.Command) (backup.
 			return nil, nil, err
 		}
 		if err == nil {
-			log, err := dir.OpenLog(ctx)
+			source, err := openFolder(ctx, dir)
 			if err != nil {
 				return nil, nil, errors.Join(err, dir.Close())
 			}
 			o.Hint(cmd, "No server runs on %s, so the log is read from there.", o.dataDir)
-			return &backup.Local{Log: log}, dir.Close, nil
+			return source, dir.Close, nil
 		}
 		if admin := filepath.Join(o.dataDir, "admin.kubeconfig"); o.Kubeconfig == "" && o.Context == "" {
 			o.Kubeconfig = admin
@@ -210,4 +213,30 @@ func (o *createOptions) source(ctx context.Context, cmd *cobra.Command) (backup.
 	}
 	s, err := NewServer(config)
 	return s, func() error { return nil }, err
+}
+
+// openFolder opens the log in a data directory, with its segments and checkpoints.
+func openFolder(ctx context.Context, dir *datadir.Dir) (backup.Source, error) {
+	log, err := dir.OpenLog(ctx)
+	if err != nil {
+		return nil, err
+	}
+	segments, err := archive.Open(archive.Options{Dir: dir.Path("segments"), Log: log.ID()})
+	if err != nil {
+		return nil, err
+	}
+	checkpoints, err := checkpoint.Open(dir.Path("checkpoints"), nil)
+	if err != nil {
+		return nil, err
+	}
+	revisions, err := checkpoints.Revisions()
+	if err != nil {
+		return nil, err
+	}
+	for _, revision := range revisions {
+		if _, err := checkpoints.Verify(ctx, revision); err == nil { // a bad one is not needed
+			break
+		}
+	}
+	return logfiles.Options{Log: log, Archive: segments, Checkpoints: checkpoints}.Source(), nil
 }

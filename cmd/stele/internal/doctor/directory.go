@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"stele.dev/stele/core/plane/datadir"
 	"stele.dev/stele/eventlog/etcdlog"
 	"stele.dev/stele/eventlog/segment"
 )
@@ -42,6 +43,10 @@ func (d *directory) examine(ctx context.Context) (*Report, error) {
 		return nil, err
 	}
 	d.report = Report{Subject: d.Dir}
+	if exists(d.path(datadir.Unfinished)) {
+		d.report.add(Fail, "restore", "stele backup restore --help", "a backup has not been restored completely into it: repeat the same `stele backup restore`, which continues, or delete the folder and restore again")
+		return d.report.finish(), nil
+	}
 	if !exists(d.path("etcd", "member")) {
 		d.report.add(Fail, "directory", "stele serve --data-dir "+d.Dir, "it has no log: it is not the data directory of a server that has been started, or etcd is missing in it")
 		return d.report.finish(), nil

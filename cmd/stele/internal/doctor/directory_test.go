@@ -141,6 +141,7 @@ func TestFindingsOfADirectory(t *testing.T) {
 		text   string
 	}{
 		{"no etcd", func(f *folder) { f.must(os.RemoveAll(f.path("etcd"))) }, Fail, "directory", "it has no log"},
+		{"an unfinished restore", func(f *folder) { f.write("restoring.json", []byte("{}")) }, Fail, "restore", "has not been restored completely"},
 		{"a server runs", func(f *folder) {
 			lock, err := os.Open(f.Dir)
 			f.must(err)

@@ -93,8 +93,10 @@ func (s server) goesOn(ctx context.Context, file string, signer note.Signer, hea
 	if err != nil {
 		return err
 	}
-	if signer != nil && !strings.Contains(previous.text, fmt.Sprintf("— %s ", signer.Name())) {
-		return fmt.Errorf("%s is not signed by %s", file, signer.Name())
+	if signer != nil {
+		if err := signedBy(previous.text, signer); err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
 	}
 	if previous.head.Log != head.Log {
 		return fmt.Errorf("%s is a head of log %v, the server has log %v", file, previous.head.Log, head.Log)
@@ -104,6 +106,20 @@ func (s server) goesOn(ctx context.Context, file string, signer note.Signer, hea
 	}
 	_, err = s.consistency(ctx, previous, namedHead{head.Text(), head})
 	return err
+}
+
+// signedBy returns an error if a head does not have the signature that the signer would make. Signatures of Ed25519 are
+// always the same for the same text.
+func signedBy(head string, signer note.Signer) error {
+	body := proof.Body(head)
+	signed, err := note.Sign(&note.Note{Text: body}, signer)
+	if err != nil {
+		return err
+	}
+	if !strings.Contains(head, strings.TrimPrefix(string(signed), body+"\n")) {
+		return fmt.Errorf("this tree head is not signed by the key of --sign, %s", signer.Name())
+	}
+	return nil
 }
 
 // readSigner reads a key that signs.

@@ -24,6 +24,11 @@ func serverSource(ctx context.Context, config *rest.Config, folder string) (veri
 	if err != nil {
 		return verify.Source{}, err
 	}
+	return sourceOf(ctx, files, config.Host, folder)
+}
+
+// sourceOf returns the log of files, which name says where they are.
+func sourceOf(ctx context.Context, files backup.Source, name, folder string) (verify.Source, error) {
 	state, err := files.State(ctx)
 	if err != nil {
 		return verify.Source{}, err
@@ -34,7 +39,7 @@ func serverSource(ctx context.Context, config *rest.Config, folder string) (veri
 	}
 	r := &remote{files: files, state: state, id: eventlog.ID(id), folder: folder}
 	return verify.Source{
-		ID: r.id, Name: config.Host, Segments: r.segments(ctx), Batches: r.batches,
+		ID: r.id, Name: name, Segments: r.segments(ctx), Batches: r.batches,
 		Confirm: func(_ context.Context, at eventlog.Head) error {
 			if tip := state.Head.Head(r.id); at != tip {
 				return fmt.Errorf("%w: its newest position is %v, its batches end at %v", eventlog.ErrDiverged, tip, at)
