@@ -24,6 +24,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/core/bootstrap"
+	"stele.dev/stele/core/checkpoints"
 	"stele.dev/stele/core/plane"
 	"stele.dev/stele/core/plane/planetest"
 	"stele.dev/stele/eventlog"
@@ -78,7 +79,7 @@ func TestSimulation(t *testing.T) {
 	}
 	t.Logf("outcomes: %v", total)
 	// A simulation in which nothing goes wrong shows nothing.
-	for _, what := range []string{"200", "201", "404", "409", "403", "503", "504", "crash", "activation", "watched", "rendered", "sealed", "trimmed", "past", "watched the past"} {
+	for _, what := range []string{"200", "201", "404", "409", "403", "503", "504", "crash", "activation", "watched", "rendered", "sealed", "trimmed", "past", "watched the past", "restored"} {
 		if total[what] < seeds/10 {
 			t.Errorf("%q happened %d times in %d seeds", what, total[what], seeds)
 		}
@@ -96,6 +97,8 @@ type simulation struct {
 	// archive is shared by all replicas.
 	archive *archive.Archive
 	began   uint64 // the revision at which clients begin
+	// folders are those of the replicas. The one more has none, and starts from nothing.
+	folders [simReplicas + 1]string
 
 	mu       sync.Mutex
 	all      []eventlog.Stored // what was in the store, also what was trimmed
@@ -189,6 +192,9 @@ func (s *simulation) run() {
 	s.archive = smallArchive(s.t, log.ID(), 10)
 	log.SetArchive(s.archive)
 	for i := range simReplicas {
+		s.folders[i] = inMemory(s.t, "replica")
+	}
+	for i := range simReplicas {
 		r, err := s.start(s.t.Context(), i, s.schedule(i))
 		if err != nil {
 			s.t.Fatal(err)
@@ -236,22 +242,32 @@ func (s *simulation) run() {
 	time.Sleep(time.Minute) // requests of replicas that are no more have arrived
 }
 
-// start starts a replica. Some remember few changes, so that their watches must read the past.
+// start starts a replica in its folder, where a former one may have left checkpoints. Some remember few changes, so
+// that their watches must read the past.
 func (s *simulation) start(ctx context.Context, i int, schedule memlog.Schedule) (*replica, error) {
-	return tryStartWith(ctx, s.store.Open(schedule), planetest.Options{
-		Config: plane.Config{WatchBytes: []int{1 << 20, 4 << 10}[i%2]}, Archive: s.archive})
+	r, err := tryStartWith(ctx, s.store.Open(schedule), planetest.Options{
+		Config: plane.Config{WatchBytes: []int{1 << 20, 4 << 10}[i%2], Checkpoints: checkpoints.Options{Events: 15}}, Archive: s.archive, Dir: s.folders[i]})
+	if err == nil && r.committer.Restored().Revision > 0 {
+		s.count("restored")
+	}
+	return r, err
+}
+
+// inMemory returns a new folder on a file system in memory, if there is one: no machine crashes here.
+func inMemory(t *testing.T, name string) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", name)
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
 }
 
 // smallArchive returns an archive whose segments have few revisions.
 func smallArchive(t *testing.T, log eventlog.ID, revisions uint64) *archive.Archive {
 	t.Helper()
-	dir, err := os.MkdirTemp("/dev/shm", "segments") // no machine crashes here
-	if err != nil {
-		dir = t.TempDir()
-	} else {
-		t.Cleanup(func() { os.RemoveAll(dir) })
-	}
-	a, err := archive.Open(archive.Options{Dir: dir, Log: log, SegmentRevisions: revisions})
+	a, err := archive.Open(archive.Options{Dir: inMemory(t, "segments"), Log: log, SegmentRevisions: revisions})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -832,7 +848,7 @@ func (m *model) decoded(revision uint64) map[string]string {
 // checkServed: P2. Every replica, and one that starts from nothing, serves the fold of
 // the log, byte for byte.
 func (s *simulation) checkServed(m *model) {
-	fresh, err := s.start(s.t.Context(), 1, nil)
+	fresh, err := s.start(s.t.Context(), simReplicas, nil)
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -205,6 +205,9 @@ func TestTheTwoNewestGoodAreKept(t *testing.T) {
 		if _, err := f.Write(t.Context(), revision+1, 0, made(revision, 3).save); err != nil {
 			t.Fatal(err)
 		}
+		if covered := f.Covered(); covered != revision { // none after the first
+			t.Errorf("after %d checkpoints, covered is %d", revision+1, covered)
+		}
 	}
 	f = open(t, dir, nil) // another process
 	if is, err := f.Revisions(); err != nil || !slices.Equal(is, []uint64{5, 4}) {

@@ -96,6 +96,15 @@ func (f *Folder) Good() []Checkpoint {
 	return slices.Clone(f.good)
 }
 
+// Covered returns the revision of the older of two good checkpoints, 0 if there are fewer: if the newer one turns out to
+// be damaged, a start still needs nothing of the log up to there.
+func (f *Folder) Covered() uint64 {
+	if good := f.Good(); len(good) == kept {
+		return good[kept-1].Revision
+	}
+	return 0
+}
+
 // Read reads the checkpoint of a revision by use, which reads all sections. If use and the footer agree that it is
 // good, it is one of [Folder.Good].
 func (f *Folder) Read(revision uint64, use func(*Reader) error) error {

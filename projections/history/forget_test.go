@@ -3,6 +3,8 @@ package history_test
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -88,6 +90,57 @@ func TestWhatIsForgottenIsRefusedAndTheRestIsAsBefore(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A query that reads while something is forgotten is answered in full, or refused.
+func TestReadersWhileSomethingIsForgotten(t *testing.T) {
+	history.SmallMemory(t)
+	a := newAuthor(newTape(1), 80)
+	a.writes(2000)
+	s := follow(t, t.TempDir(), a.tape)
+	r := a.places[0].GroupResource
+	want := map[uint64][]*history.Change{}
+	for i := range uint64(40) {
+		at := 1 + i*a.tip.Revision/40
+		want[at] = a.model.list(r, "", at)
+	}
+	done := make(chan struct{})
+	var readers sync.WaitGroup
+	for range 3 {
+		readers.Go(func() {
+			for {
+				for at, want := range want {
+					select {
+					case <-done:
+						return
+					default:
+					}
+					var got []*history.Change
+					var failed error
+					for c, err := range s.List(t.Context(), r, "", at) {
+						if failed = err; err == nil {
+							got = append(got, c)
+						}
+					}
+					if errors.Is(failed, history.ErrForgotten) {
+						continue
+					}
+					if failed != nil || !slices.EqualFunc(got, want, same) {
+						t.Errorf("List at %d has %d changes, want %d; %v", at, len(got), len(want), failed)
+						return
+					}
+				}
+			}
+		})
+	}
+	for i := range uint64(40) {
+		floor := i * a.tip.Revision / 40
+		if err := s.Forget(t.Context(), r, history.Floors{Contents: floor, Changes: floor}); err != nil {
+			t.Error(err)
+		}
+	}
+	close(done)
+	readers.Wait()
 }
 
 // resources returns the resources that an author writes.

@@ -45,6 +45,9 @@ type Options struct {
 	plane.Config
 	// Bundle is a CUE file with a bundle, which is put in force; "" for none.
 	Bundle string
+	// Dir is the plane's folder, which may be that of a plane that was stopped; "" for a new one, which Stop deletes.
+	// It hides the field of the Config.
+	Dir string
 	// Backend keeps the log; nil for a new log in memory.
 	Backend eventlog.Backend
 	// Archive has the older batches of the log; nil for none.
@@ -64,7 +67,8 @@ type Plane struct {
 	// Err is what Run has returned, once the plane is stopped.
 	Err error
 
-	stop func() error
+	stop   func() error
+	remove func() // deletes Dir, if it is new
 }
 
 // Start starts a plane, which stops when the test ends.
@@ -84,23 +88,28 @@ func Start(t testing.TB, o Options) *Plane {
 // Open starts a plane without a bundle; Stop stops it. It is for tests of starts that fail, and for tests that stop
 // planes in synctest's bubbles.
 func Open(ctx context.Context, o Options) (*Plane, error) {
-	dir, err := os.MkdirTemp(inMemory, "plane")
-	if err != nil {
-		return nil, err
+	dir, remove := o.Dir, func() {}
+	if dir == "" {
+		var err error
+		if dir, err = os.MkdirTemp(inMemory, "plane"); err != nil {
+			return nil, err
+		}
+		remove = func() { os.RemoveAll(dir) }
 	}
-	p := &Plane{Backend: o.Backend, Dir: dir, KeyFile: filepath.Join(dir, "sa.key")}
+	p := &Plane{Backend: o.Backend, Dir: dir, KeyFile: filepath.Join(dir, "sa.key"), remove: remove}
 	if p.Backend == nil {
 		p.Backend = new(memlog.Store).Open(nil)
 	}
 	tokens := filepath.Join(dir, "tokens.csv")
-	if err = os.WriteFile(tokens, []byte(Tokens), 0o600); err == nil {
+	err := os.WriteFile(tokens, []byte(Tokens), 0o600)
+	if err == nil {
 		_, err = WriteKeys(p.KeyFile)
 	}
 	if err == nil {
 		p.Plane, err = plane.New(ctx, o.config(p, tokens))
 	}
 	if err != nil {
-		os.RemoveAll(dir)
+		remove()
 		return nil, err
 	}
 	p.stop, err = p.Start(context.WithoutCancel(ctx))
@@ -152,7 +161,7 @@ var inMemory = func() string {
 // Stop stops the plane and deletes its folder. It may be called more than once.
 func (p *Plane) Stop() {
 	p.Err = p.stop()
-	os.RemoveAll(p.Dir)
+	p.remove()
 	p.Backend.Close()
 }
 
