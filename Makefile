@@ -2,8 +2,9 @@
 FUZZTIME ?= 10m
 ROUNDS ?= 500
 STREAMS ?= 500
+TIMES ?= 10
 
-.PHONY: test fuzz fuzz-schemas conformance history-large
+.PHONY: test fuzz fuzz-schemas conformance soak history-large
 
 test:
 	go test ./...
@@ -30,6 +31,11 @@ fuzz-schemas:
 conformance:
 	@seed=$$(date +%s); echo "streams from $$seed"; \
 	  go test ./core/conformance -run TestTheSameAnswers -timeout 0 -conformance.from $$seed -conformance.seeds $(STREAMS)
+
+# Writes TIMES times etcd's quota of 64 MiB on the disk of the temporary folder, in small objects.
+soak:
+	go test ./core/plane -run TestManyTimesTheQuotaIsWritten -v -timeout 0 -soak.folder $${TMPDIR:-/tmp} \
+	  -soak.quota $$((64 << 20)) -soak.times $(TIMES) -soak.size 2000
 
 # Follows EVENTS events by an index of the past, and reads it: docs/PERFORMANCE.md.
 EVENTS ?= 10000000

@@ -28,6 +28,9 @@ var _ Log = (*eventlog.Log)(nil)
 // trimEvery is the time between two looks at what can be trimmed.
 const trimEvery = time.Second
 
+// longestPause is the longest time between two attempts that fail.
+const longestPause = time.Minute
+
 // DefaultWindow is the default of [KeeperOptions.Window].
 const DefaultWindow = time.Hour
 
@@ -47,8 +50,9 @@ type KeeperOptions struct {
 	// Covered returns the revision up to which batches may be removed; nil for any. It bounds only the backend: the
 	// archive keeps them.
 	Covered func() uint64
-	// Every is the time between two looks at the log; 200 ms if 0. The log has what was appended meanwhile in memory, up
-	// to some bytes, so that a shorter time saves reading it from the backend.
+	// Every is the time between two looks at the log; 200 ms if 0, and a quarter of that while the backend fills up, and
+	// if its limit is small. The log has what was appended meanwhile in memory, up to some bytes, so that a shorter time
+	// saves reading it from the backend.
 	Every time.Duration
 	// Logger gets messages for operators; nil for none.
 	Logger *slog.Logger
@@ -83,19 +87,39 @@ func NewKeeper(o KeeperOptions) *Keeper {
 	return &Keeper{o: o, checked: map[uint64]bool{}}
 }
 
-// Run seals and trims until the context ends. It tries again after errors, see [Keeper.Health].
+// Run seals and trims until the context ends. It tries again after errors, ever less often up to once a minute, see
+// [Keeper.Health].
 func (k *Keeper) Run(ctx context.Context) error {
 	defer k.o.Archive.Close()
-	ticker := time.NewTicker(k.o.Every)
-	defer ticker.Stop()
+	failed := k.o.Every // pause after an error
 	for {
-		k.note(ctx, k.step(ctx))
+		err := k.step(ctx)
+		k.note(ctx, err)
+		pause := k.pause()
+		if err != nil { // a failed segment is begun again, which is work
+			failed = min(2*failed, longestPause)
+			pause = failed
+		} else {
+			failed = k.o.Every
+		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-ticker.C:
+		case <-time.After(pause):
 		}
 	}
+}
+
+// smallLimit is the limit of a backend that may fill up between two looks at it.
+const smallLimit = 1 << 30
+
+// pause returns how long to wait until the next step.
+func (k *Keeper) pause() time.Duration {
+	usage := k.o.Log.Usage()
+	if k.o.Trim && usage.Limit > 0 && (usage.Limit < smallLimit || usage.Used > usage.Limit/4) {
+		return k.o.Every / 4
+	}
+	return k.o.Every
 }
 
 // Health returns why batches cannot be sealed or removed from the backend, which fills up until they can; nil if all is
@@ -140,15 +164,16 @@ func (k *Keeper) trim(ctx context.Context) error {
 	if err := k.probe(ctx); err != nil {
 		return err
 	}
-	upto, err := k.trimmable(ctx)
-	if err != nil || upto <= k.trimmed.Load() {
-		return err
+	for {
+		upto, err := k.trimmable(ctx)
+		if err != nil || upto <= k.trimmed.Load() {
+			return err
+		}
+		if err := k.o.Log.Trim(ctx, upto); err != nil {
+			return fmt.Errorf("remove revisions up to %d from the log's store: %w", upto, err)
+		}
+		k.trimmed.Store(upto)
 	}
-	if err := k.o.Log.Trim(ctx, upto); err != nil {
-		return fmt.Errorf("remove revisions up to %d from the log's store: %w", upto, err)
-	}
-	k.trimmed.Store(upto)
-	return nil
 }
 
 // probe finds out how far earlier processes have trimmed, so that not all segments are read back after a start.
@@ -186,7 +211,7 @@ func (k *Keeper) trimmable(ctx context.Context) (upto uint64, err error) {
 			if !full {
 				return upto, nil
 			}
-			full = false // one segment at a time: then the usage is asked again
+			full = usage.Used > usage.Limit/4*3 // else one segment at a time: then the usage is asked again
 		}
 		if !k.checked[s.first] && s.last > k.trimmed.Load() {
 			if err := k.o.Archive.check(ctx, s); err != nil {

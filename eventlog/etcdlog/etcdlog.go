@@ -34,8 +34,8 @@ type Backend struct {
 	head   string // key
 	log    string // key of a batch, without its revision
 	limits eventlog.Limits
-	// room returns an error if a proposal must be refused for lack of storage.
-	room func(eventlog.Proposal) error
+	// room returns an error if a proposal must be refused for lack of storage. It may wait.
+	room func(context.Context, eventlog.Proposal) error
 	// compact frees the space of what was deleted up to an etcd revision; nil if the etcd is not ours.
 	compact func(ctx context.Context, revision int64) error
 	// shrink makes the store's file smaller if that is worth it; nil if the etcd is not ours.
@@ -75,7 +75,7 @@ func New(client *clientv3.Client, prefix string, maxValue int) *Backend {
 func newBackend(client *clientv3.Client, prefix string, limits eventlog.Limits) *Backend {
 	b := &Backend{
 		client: client, head: prefix + "/head", log: prefix + "/log/", limits: limits,
-		room:  func(eventlog.Proposal) error { return nil },
+		room:  func(context.Context, eventlog.Proposal) error { return nil },
 		usage: func() eventlog.Usage { return eventlog.Usage{} },
 		close: func() error { return nil },
 	}
@@ -85,11 +85,11 @@ func newBackend(client *clientv3.Client, prefix string, limits eventlog.Limits) 
 
 // Append implements [eventlog.Backend].
 func (b *Backend) Append(ctx context.Context, p eventlog.Proposal) (eventlog.Answer, error) {
-	if err := b.room(p); err != nil {
-		return eventlog.Answer{}, err
-	}
 	ctx, done := b.untilClosed(ctx)
 	defer done()
+	if err := b.room(ctx, p); err != nil {
+		return eventlog.Answer{}, err
+	}
 	held := clientv3.Compare(clientv3.Value(b.head), "=", string(p.From))
 	if len(p.From) == 0 {
 		held = clientv3.Compare(clientv3.CreateRevision(b.head), "=", 0)

@@ -24,6 +24,8 @@ const (
 	// diskForFreeing is how much of the disk must be free for appends that free space: a segment of the
 	// write-ahead log, which etcd allocates in advance, and some more. Without it etcd ends the process.
 	diskForFreeing = 96 << 20
+	// waitForRoom is how long a write waits when the log becomes full, and lookForRoom how often it looks.
+	waitForRoom, lookForRoom = 2 * time.Second, 10 * time.Millisecond
 	// diskEvery is how often the free space of the disk is read.
 	diskEvery = time.Second
 )
@@ -74,30 +76,50 @@ func (r *room) usageLocked() eventlog.Usage {
 	}
 }
 
-// take returns an error if there is no space for a proposal, and else counts its bytes.
-func (r *room) take(p eventlog.Proposal) error {
+// take returns an error if there is no space for a proposal, and else counts its bytes. When the log becomes full,
+// it waits once for a trim to make room: a burst of writes may be faster than sealing.
+func (r *room) take(ctx context.Context, p eventlog.Proposal) error {
+	for until := time.Now().Add(waitForRoom); ; {
+		wait, err := r.tryTake(p, time.Now().Before(until))
+		if !wait {
+			return err
+		}
+		select {
+		case <-time.After(lookForRoom):
+		case <-ctx.Done():
+			until = time.Time{}
+		}
+	}
+}
+
+// tryTake implements take. If it may wait, it reports whether the caller has to try again.
+func (r *room) tryTake(p eventlog.Proposal, mayWait bool) (wait bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	u := r.usageLocked()
 	size := int64(len(p.Value))
 	u.Used += size // the limit is not to be crossed by it
-	err := u.Full()
-	if full := err != nil; full != r.full {
-		if r.full = full; full {
-			r.log.Error("the log is full; writes are refused, deletes are not", "folder", r.dir, "reason", err)
-		} else {
-			r.log.Warn("the log has room again; writes are accepted", "folder", r.dir)
-		}
-	}
-	if p.Frees {
+	err = u.Full()
+	full := err != nil
+	switch {
+	case p.Frees:
 		err = u.FullForFreeing()
+	case full && !r.full && mayWait && !p.Again:
+		return true, nil
+	case full && !r.full:
+		r.full = true
+		r.log.Error("the log is full; writes are refused, deletes are not", "folder", r.dir, "reason", err)
+	}
+	if !full && r.full {
+		r.full = false
+		r.log.Warn("the log has room again; writes are accepted", "folder", r.dir)
 	}
 	if err != nil && !p.Again {
 		r.refused++
-		return err
+		return false, err
 	}
 	r.pending += size
-	return nil
+	return false, nil
 }
 
 // makeRoom brings a database back under its quota when etcd starts: it frees the space of old values and of
