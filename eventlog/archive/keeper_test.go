@@ -125,7 +125,7 @@ func TestAKeeperGoesOnWhenTheDiskDoes(t *testing.T) {
 			t.Errorf("the store goes on at %d", second)
 		}
 		broken.Store(false)
-		pass(5 * time.Second)
+		pass(time.Minute)
 		if err := k.Health(); err != nil || a.Tip().Revision == 0 {
 			t.Errorf("health %v, sealed up to %v", err, a.Tip())
 		}
