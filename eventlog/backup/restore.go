@@ -142,7 +142,7 @@ func (r *restoration) begin() error {
 		if err := json.Unmarshal(text, &found); err != nil || found != mark {
 			return fmt.Errorf("%s has an unfinished restore of backup %s to %s: finish that one, or delete the folder", r.Dir, found.Backup, found.To)
 		}
-		return nil
+		return removeTemporary(r.Dir)
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	}
@@ -158,7 +158,20 @@ func (r *restoration) begin() error {
 	if text, err = json.Marshal(mark); err != nil {
 		return err
 	}
-	return stores.WriteFile(r.Marker, func(w io.Writer) error { _, err := w.Write(text); return err })
+	if err := stores.WriteFile(r.Marker, func(w io.Writer) error { _, err := w.Write(text); return err }); err != nil {
+		return err
+	}
+	return removeTemporary(r.Dir)
+}
+
+// removeTemporary removes the temporary files of a restore that was killed. Their names begin with a dot.
+func removeTemporary(dir string) error {
+	return filepath.WalkDir(dir, func(file string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() && strings.HasPrefix(d.Name(), ".") {
+			return os.Remove(file)
+		}
+		return err
+	})
 }
 
 // fetchParts fetches the log, and follows its chain.
