@@ -141,7 +141,7 @@ func (b *Backend) makeRoom(ctx context.Context, etcd *embed.Etcd, o EmbedOptions
 	if err != nil {
 		return fmt.Errorf("etcd: %w", err)
 	}
-	if err := b.compact(ctx, newest.Header.GetRevision()); err != nil {
+	if err := compactEmbedded(ctx, b.client, newest.Header.GetRevision()); err != nil {
 		return err
 	}
 	if err := b.shrink(); err != nil {
@@ -155,6 +155,9 @@ func (b *Backend) makeRoom(ctx context.Context, etcd *embed.Etcd, o EmbedOptions
 			return fmt.Errorf("etcd: end the alarm that its database is full: %w", err)
 		}
 	}
+	if err := countFree(ctx, b.client, o.Prefix+"/trimmed", etcd); err != nil {
+		return err
+	}
 	o.Log.Warn("etcd's database was compacted", "folder", o.Dir, "bytes", store.Size(), "used", store.SizeInUse())
 	return nil
 }
@@ -164,6 +167,18 @@ func compactEmbedded(ctx context.Context, client *clientv3.Client, revision int6
 	_, err := client.Compact(ctx, revision, clientv3.WithCompactPhysical())
 	if err != nil && !errors.Is(err, rpctypes.ErrCompacted) {
 		return fmt.Errorf("etcd: compaction: %w", err)
+	}
+	return nil
+}
+
+// countFree makes etcd count the pages that a compaction has freed as free. The database counts them only when it
+// has committed once more, which it does not while all appends are refused. So this overwrites a key of its own.
+func countFree(ctx context.Context, client *clientv3.Client, key string, etcd *embed.Etcd) error {
+	for range 3 { // a reader may have held them back
+		if _, err := client.Put(ctx, key, ""); err != nil {
+			return fmt.Errorf("etcd: %w", err)
+		}
+		etcd.Server.Backend().ForceCommit()
 	}
 	return nil
 }
