@@ -178,6 +178,9 @@ func (s *soak) past(n int) {
 // Many times the quota of etcd is written: etcd stays below it, nothing is refused, and all of the past can be read,
 // whether it is in memory, in etcd or in segments, also after a restart. Makefile has a longer run.
 func TestManyTimesTheQuotaIsWritten(t *testing.T) {
+	if testing.Short() {
+		*soakTimes = min(*soakTimes, 3)
+	}
 	memory := *soakFolder
 	if info, err := os.Stat("/dev/shm"); memory == "" && err == nil && info.IsDir() {
 		memory = "/dev/shm" // no machine crashes here, and other tests use the disk

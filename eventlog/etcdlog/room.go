@@ -21,6 +21,9 @@ const (
 	// Of the quota, appends may use limitPercent, and those that free space freeingPercent. The rest is for
 	// pages that are free and scattered: the file is always larger than its content.
 	limitPercent, freeingPercent = 80, 90
+	// leastReserve is what the limit leaves of the quota at least, in bytes: a compaction writes pages anew before it
+	// frees them.
+	leastReserve = 4 << 20
 	// diskForFreeing is how much of the disk must be free for appends that free space: a segment of the
 	// write-ahead log, which etcd allocates in advance, and some more. Without it etcd ends the process.
 	diskForFreeing = 96 << 20
@@ -71,7 +74,7 @@ func (r *room) usageLocked() eventlog.Usage {
 		}
 	}
 	return eventlog.Usage{
-		Used: r.used + r.pending, Allocated: r.store.Size(), Limit: r.quota / 100 * limitPercent, FreeingLimit: r.quota / 100 * freeingPercent,
+		Used: r.used + r.pending, Allocated: r.store.Size(), Limit: min(r.quota/100*limitPercent, r.quota-leastReserve), FreeingLimit: min(r.quota/100*freeingPercent, r.quota-leastReserve/2),
 		DiskFree: r.disk, DiskLimit: r.minFree, DiskFreeingLimit: min(r.minFree, max(r.minFree/2, diskForFreeing)), Refused: r.refused,
 	}
 }
