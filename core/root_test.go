@@ -13,7 +13,9 @@ func TestTheRootListsAllPaths(t *testing.T) {
 	var listed []string
 	for _, path := range s.must(t, 200, "GET", "/", "").field("paths").([]any) {
 		listed = append(listed, path.(string))
-		s.must(t, 200, "GET", path.(string), "")
+		if a := s.do("GET", path.(string), ""); a.code != 200 && !(strings.HasPrefix(path.(string), "/log/") && (a.code == 400 || a.code == 404)) { // some need parameters, or a name
+			t.Errorf("GET %s: %s", path, a)
+		}
 	}
 	for root := range s.discovered(t) {
 		if !slices.Contains(listed, root) {

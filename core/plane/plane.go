@@ -328,6 +328,7 @@ func (p *Plane) routes() []core.Route {
 func (p *Plane) openVerifier(context.Context) error {
 	p.verifier = verification.New([]verification.Projection{
 		&verification.Objects{Committer: p.Committer, Folder: p.checkpoints, Options: p.committerOptions()},
+		&verification.History{Store: p.History, Log: p.Log, Start: p.Log.Start(), Dir: p.path("history-verify")},
 	}, p.config.Metrics, p.config.Logger)
 	return nil
 }

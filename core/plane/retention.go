@@ -38,11 +38,7 @@ func (p *Plane) openRetention(ctx context.Context) (err error) {
 // covered returns the revision up to which the past may be erased: that of the older one of two good checkpoints, so that
 // a start can always go on from one. What the audit log does not have yet is not erased.
 func (p *Plane) covered() uint64 {
-	good := p.checkpoints.Good()
-	if len(good) < 2 {
-		return 0
-	}
-	upto := good[len(good)-1].Revision
+	upto := p.checkpoints.Covered()
 	if p.audit != nil {
 		upto = min(upto, p.audit.Revision())
 	}

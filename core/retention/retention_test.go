@@ -4,16 +4,19 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/plane/planetest"
 	"stele.dev/stele/core/retention"
+	"stele.dev/stele/core/verification"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/archive"
 	"stele.dev/stele/eventlog/logpb"
@@ -310,6 +313,13 @@ func TestWhatIsKeptIsWhatWas(t *testing.T) {
 			}
 			for _, err := range w.archive.Verify(t.Context()) {
 				t.Error(err)
+			}
+			w.openLog() // what it has in memory is older than what was erased
+			v := verification.New([]verification.Projection{
+				&verification.History{Store: w.history, Log: w.log, Start: w.log.Start(), Dir: filepath.Join(w.dir, "verify")},
+			}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+			if results, err := v.Verify(t.Context()); err != nil || !results[0].OK() {
+				t.Errorf("%+v, %v", results, err)
 			}
 		})
 	}

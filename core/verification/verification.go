@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"slices"
 	"strings"
@@ -24,7 +25,7 @@ type Projection interface {
 	// Live returns what the projection has now.
 	Live(ctx context.Context) (State, error)
 	// Rebuild folds the log up to a revision that Live returned, apart from what serves. It calls pause between pieces
-	// of work, and returns the error of that.
+	// of work, and returns the error of that. If the result is an [io.Closer], the caller closes it.
 	Rebuild(ctx context.Context, revision uint64, pause func() error) (State, error)
 }
 
@@ -171,6 +172,13 @@ func (v *Verifier) verify(ctx context.Context, p Projection, r *Result) error {
 	rebuilt, err := p.Rebuild(ctx, r.Revision, pause)
 	if err != nil {
 		return fmt.Errorf("it could not be rebuilt: %w", err)
+	}
+	if made, ok := rebuilt.(io.Closer); ok {
+		defer func() {
+			if err := made.Close(); err != nil {
+				v.logger.Warn("what a projection was rebuilt in could not be removed", "projection", p.Name(), "error", err)
+			}
+		}()
 	}
 	if rebuilt.Revision() != r.Revision {
 		return fmt.Errorf("it was rebuilt at revision %d, not %d", rebuilt.Revision(), r.Revision)

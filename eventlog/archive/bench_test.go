@@ -112,6 +112,48 @@ func BenchmarkSeal(b *testing.B) {
 	}
 }
 
+// The keeper seals a moment after the append, when the log still has the bytes in memory.
+func BenchmarkSealBehindTheTip(b *testing.B) {
+	for b.Loop() {
+		log, err := eventlog.Open(b.Context(), (&memlog.Store{}).Open(nil), eventlog.Options{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		a, err := archive.Open(archive.Options{Dir: b.TempDir(), Log: log.ID(), SegmentRevisions: 1 << 14})
+		if err != nil {
+			b.Fatal(err)
+		}
+		log.SetArchive(a)
+		first, err := log.CatchUp(b.Context(), log.Start())
+		if err != nil {
+			b.Fatal(err)
+		}
+		tip, sealing := first[0].Head(), time.Duration(0)
+		random := rand.New(rand.NewPCG(1, 1))
+		for i := range 1 << 14 {
+			entry, err := eventlog.Encode(update(random, i))
+			if err != nil {
+				b.Fatal(err)
+			}
+			won, _, err := log.Append(b.Context(), tip, eventlog.NewDraft([]*eventlog.Entry{entry}))
+			if err != nil {
+				b.Fatal(err)
+			}
+			if tip = won.Head(); i%500 == 0 || i == 1<<14-1 {
+				before := cpu()
+				if _, err := a.Seal(b.Context(), log, tip); err != nil {
+					b.Fatal(err)
+				}
+				sealing += cpu() - before
+			}
+		}
+		if len(a.Segments()) != 1 {
+			b.Fatal(a.Segments())
+		}
+		b.ReportMetric(float64(sealing.Microseconds())/(1<<14), "µs-cpu/event")
+	}
+}
+
 func BenchmarkAfter(b *testing.B) {
 	for _, perBatch := range []int{1, 16} {
 		b.Run(fmt.Sprint(perBatch, " events per batch"), func(b *testing.B) {

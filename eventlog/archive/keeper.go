@@ -28,6 +28,9 @@ var _ Log = (*eventlog.Log)(nil)
 // trimEvery is the time between two looks at what can be trimmed.
 const trimEvery = time.Second
 
+// longestPause is the longest time between two attempts that fail.
+const longestPause = time.Minute
+
 // DefaultWindow is the default of [KeeperOptions.Window].
 const DefaultWindow = time.Hour
 
@@ -84,15 +87,25 @@ func NewKeeper(o KeeperOptions) *Keeper {
 	return &Keeper{o: o, checked: map[uint64]bool{}}
 }
 
-// Run seals and trims until the context ends. It tries again after errors, see [Keeper.Health].
+// Run seals and trims until the context ends. It tries again after errors, ever less often up to once a minute, see
+// [Keeper.Health].
 func (k *Keeper) Run(ctx context.Context) error {
 	defer k.o.Archive.Close()
+	failed := k.o.Every // pause after an error
 	for {
-		k.note(ctx, k.step(ctx))
+		err := k.step(ctx)
+		k.note(ctx, err)
+		pause := k.pause()
+		if err != nil { // a failed segment is begun again, which is work
+			failed = min(2*failed, longestPause)
+			pause = failed
+		} else {
+			failed = k.o.Every
+		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(k.pause()):
+		case <-time.After(pause):
 		}
 	}
 }
@@ -103,7 +116,7 @@ const smallLimit = 1 << 30
 // pause returns how long to wait until the next step.
 func (k *Keeper) pause() time.Duration {
 	usage := k.o.Log.Usage()
-	if k.o.Trim && usage.Limit > 0 && (usage.Limit < smallLimit || usage.Used > usage.Limit/4) && k.Health() == nil {
+	if k.o.Trim && usage.Limit > 0 && (usage.Limit < smallLimit || usage.Used > usage.Limit/4) {
 		return k.o.Every / 4
 	}
 	return k.o.Every

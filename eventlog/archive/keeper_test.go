@@ -3,6 +3,8 @@ package archive_test
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -125,7 +127,7 @@ func TestAKeeperGoesOnWhenTheDiskDoes(t *testing.T) {
 			t.Errorf("the store goes on at %d", second)
 		}
 		broken.Store(false)
-		pass(5 * time.Second)
+		pass(time.Minute)
 		if err := k.Health(); err != nil || a.Tip().Revision == 0 {
 			t.Errorf("health %v, sealed up to %v", err, a.Tip())
 		}
@@ -134,4 +136,35 @@ func TestAKeeperGoesOnWhenTheDiskDoes(t *testing.T) {
 		}
 		agrees(t, a, w)
 	})
+}
+
+// A segment that went bad since it was sealed is read back before anything leaves the store, and made again from there.
+func TestAKeeperTrimsNothingThatItHasNotReadBack(t *testing.T) {
+	for _, which := range []int{0, 1, -1} {
+		for file := range 2 {
+			synctest.Test(t, func(t *testing.T) {
+				w, dir, infos := sealedFolder(t, 83)
+				bad := infos[(which+len(infos))%len(infos)].Files[file]
+				text, err := os.ReadFile(filepath.Join(dir, bad.Name))
+				if err != nil {
+					t.Fatal(err)
+				}
+				text[len(text)/3] ^= 1 // in a block
+				if err := os.WriteFile(filepath.Join(dir, bad.Name), text, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				a := open(t, dir, w.log.ID())
+				k := keep(t, a, w, archive.KeeperOptions{Window: time.Nanosecond})
+				w.advance(time.Hour)
+				pass(time.Minute)
+				if errs := append(a.Damaged(), a.Verify(t.Context())...); len(errs) > 0 || k.Health() != nil {
+					t.Errorf("damaged: %v; health: %v", errs, k.Health())
+				}
+				if _, second := inStore(w); second <= infos[len(infos)-1].Last {
+					t.Errorf("the store goes on at %d", second)
+				}
+				agrees(t, open(t, dir, w.log.ID()), w)
+			})
+		}
+	}
 }

@@ -435,9 +435,13 @@ func TestAnInterruptedRestoreIsContinuedByTheSameRestoreOnly(t *testing.T) {
 		require.ErrorContains(t, err, "unfinished restore")
 	}
 	r.Store = store
+	half := filepath.Join(r.Dir, "pki", ".ca.key123") // a kill leaves it
+	require.NoError(t, os.MkdirAll(filepath.Dir(half), 0o700))
+	require.NoError(t, os.WriteFile(half, []byte("k"), 0o600))
 	restored := r.run(t)
 	assert.Equal(t, p.tip, restored.At)
 	assert.NoFileExists(t, r.Marker)
+	assert.NoFileExists(t, half)
 }
 
 var errFault = errors.New("injected fault")

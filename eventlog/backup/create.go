@@ -335,8 +335,8 @@ func (c *creation) storeChunk(ctx context.Context, k *chunk) (Part, error) {
 	return k.part, err
 }
 
-// addCheckpoint adds the newest checkpoint. It saves time after a restore and nothing else, so one that has gone
-// meanwhile is left out.
+// addCheckpoint adds the newest checkpoint. It saves time after a restore, so one that has gone meanwhile is left out; but
+// if the beginning of the log is forgotten, nothing can be restored without it.
 func (c *creation) addCheckpoint(ctx context.Context) error {
 	for _, p := range slices.Backward(c.state.Checkpoints) {
 		if p.Revision > c.state.Head.Revision {
@@ -351,6 +351,9 @@ func (c *creation) addCheckpoint(ctx context.Context) error {
 		}
 		c.m.Checkpoints = []Checkpoint{{Revision: p.Revision, File: file}}
 		return nil
+	}
+	if c.state.Oldest.Revision > 0 {
+		return &changedError{fmt.Errorf("the server has forgotten the log up to revision %d, and has no checkpoint that can be copied; try again in a minute", c.state.Oldest.Revision)}
 	}
 	return nil
 }

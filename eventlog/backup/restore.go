@@ -17,6 +17,7 @@ import (
 	"filippo.io/age"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/backup/stores"
+	"stele.dev/stele/eventlog/segment"
 )
 
 // DefaultGap is how many revisions are left out between the newest revision that a store knows and the first one after
@@ -64,6 +65,9 @@ type Restored struct {
 	Next uint64
 	// Keys is set if the keys are in the backup.
 	Keys bool
+	// Forgotten is set if the server had forgotten some of the log before At, so that objects of that time may lack
+	// their content.
+	Forgotten bool
 }
 
 // unfinished is the content of the marker.
@@ -138,7 +142,7 @@ func (r *restoration) begin() error {
 		if err := json.Unmarshal(text, &found); err != nil || found != mark {
 			return fmt.Errorf("%s has an unfinished restore of backup %s to %s: finish that one, or delete the folder", r.Dir, found.Backup, found.To)
 		}
-		return nil
+		return removeTemporary(r.Dir)
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	}
@@ -154,7 +158,20 @@ func (r *restoration) begin() error {
 	if text, err = json.Marshal(mark); err != nil {
 		return err
 	}
-	return stores.WriteFile(r.Marker, func(w io.Writer) error { _, err := w.Write(text); return err })
+	if err := stores.WriteFile(r.Marker, func(w io.Writer) error { _, err := w.Write(text); return err }); err != nil {
+		return err
+	}
+	return removeTemporary(r.Dir)
+}
+
+// removeTemporary removes the temporary files of a restore that was killed. Their names begin with a dot.
+func removeTemporary(dir string) error {
+	return filepath.WalkDir(dir, func(file string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() && strings.HasPrefix(d.Name(), ".") {
+			return os.Remove(file)
+		}
+		return err
+	})
 }
 
 // fetchParts fetches the log, and follows its chain.
@@ -187,7 +204,39 @@ func (r *restoration) fetchParts(ctx context.Context, whole int, piece bool) err
 	if len(r.tail) == 0 {
 		r.before = r.end
 	}
+	return r.checkComplete()
+}
+
+// checkComplete returns an error if the state at the end cannot be made of what the backup has. If the server had
+// forgotten the beginning of the log, it takes a checkpoint.
+func (r *restoration) checkComplete() error {
+	oldest := r.Manifest.Oldest().Revision
+	if oldest == 0 || r.checkpoint() != nil {
+		return nil
+	}
+	if n := len(r.Manifest.Checkpoints); n > 0 {
+		return fmt.Errorf("the log up to revision %d was forgotten, and the backup's checkpoint is of revision %d: choose a --to from there on, or an earlier backup", oldest, r.Manifest.Checkpoints[n-1].Revision)
+	}
+	return fmt.Errorf("the log up to revision %d was forgotten, and the backup has no checkpoint: choose another backup", oldest)
+}
+
+// checkpoint returns the newest checkpoint that is not newer than what is restored; nil if there is none.
+func (r *restoration) checkpoint() *Checkpoint {
+	for i, c := range slices.Backward(r.Manifest.Checkpoints) {
+		if c.Revision <= r.end.Revision {
+			return &r.Manifest.Checkpoints[i]
+		}
+	}
 	return nil
+}
+
+// forgotten reports whether the server had forgotten some of the log before what is restored, and no checkpoint makes up
+// for it.
+func (r *restoration) forgotten() bool {
+	return r.checkpoint() == nil && slices.ContainsFunc(r.Manifest.Parts, func(p Part) bool {
+		_, _, generation, _ := segment.ParseName(segment.NameOf(p.Files[0].Name))
+		return p.Kind == SegmentPart && generation > 0 && p.Before.Revision < r.end.Revision
+	})
 }
 
 // fetchPart fetches a part that is restored as a whole.
@@ -305,7 +354,7 @@ func (r *restoration) seed(ctx context.Context) (err error) {
 	if started == nil {
 		return fmt.Errorf("begin a new epoch: another process has written to the log, %d batches", len(newer))
 	}
-	r.restored = &Restored{Log: r.end.Log, At: r.end, Time: r.time, Next: r.Next, Keys: len(r.Manifest.Keys) > 0}
+	r.restored = &Restored{Log: r.end.Log, At: r.end, Time: r.time, Next: r.Next, Keys: len(r.Manifest.Keys) > 0, Forgotten: r.forgotten()}
 	return nil
 }
 
@@ -347,12 +396,9 @@ func put(ctx context.Context, backend eventlog.Backend, from, to eventlog.Head, 
 
 // fetchOthers fetches keys, and the newest checkpoint that is not newer than what is restored.
 func (r *restoration) fetchOthers(ctx context.Context) error {
-	for _, c := range slices.Backward(r.Manifest.Checkpoints) {
-		if c.Revision <= r.end.Revision {
-			if err := r.fetchFile(ctx, c.File, filepath.Join(r.Dir, filepath.FromSlash(c.File.Name))); err != nil {
-				return err
-			}
-			break
+	if c := r.checkpoint(); c != nil {
+		if err := r.fetchFile(ctx, c.File, filepath.Join(r.Dir, filepath.FromSlash(c.File.Name))); err != nil {
+			return err
 		}
 	}
 	for _, k := range r.Manifest.Keys {

@@ -122,21 +122,37 @@ func TestOlderSegmentsMayBeForgotten(t *testing.T) {
 	p := newSealed(t, 120)
 	require.NoError(t, p.archive.Drop(t.Context(), 70))
 	store := stores.NewFolder(t.TempDir())
-	m := p.backup(store)
+	local := &backup.Local{Log: p.log, Archive: p.archive}
+	o := p.options(store)
+	o.Source = local
+	_, err := backup.Create(t.Context(), o)
+	require.ErrorContains(t, err, "has no checkpoint that can be copied")
+
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "some.ckpt"), []byte("state"), 0o600))
+	local.Checkpoints = func() (string, []backup.StateCheckpoint) {
+		return dir, []backup.StateCheckpoint{{Revision: 150, File: backup.StateFile{Name: "checkpoints/some.ckpt", Size: 5}}}
+	}
+	m, err := backup.Create(t.Context(), o)
+	require.NoError(t, err)
 	oldest := m.Oldest().Revision
 	require.Greater(t, oldest, uint64(1))
+	require.Less(t, oldest, uint64(150))
 	assert.Empty(t, verify(t, store, m).Problems)
-	r := newRestoration(t, store, m)
-	assert.Equal(t, p.tip, r.run(t).At)
-	log := r.open(t)
-	back, err := log.Back(t.Context(), p.tip.Revision, 3)
-	require.NoError(t, err)
-	assert.Equal(t, p.tip.Hash, back[0].Hash)
-
-	r = newRestoration(t, store, m)
-	r.To.Revision = oldest
-	_, err = backup.Restore(t.Context(), r.RestoreOptions)
-	require.ErrorContains(t, err, "does not go back to")
+	for to, want := range map[uint64]string{0: "", 152: "", 149: "the backup's checkpoint is of revision 150", oldest: "does not go back to"} {
+		r := newRestoration(t, store, m)
+		r.To.Revision = to
+		restored, err := backup.Restore(t.Context(), r.RestoreOptions)
+		if want != "" {
+			require.ErrorContains(t, err, want)
+			continue
+		}
+		require.NoError(t, err)
+		assert.FileExists(t, filepath.Join(r.Dir, "checkpoints", "some.ckpt"))
+		back, err := r.open(t).Back(t.Context(), restored.At.Revision, 3)
+		require.NoError(t, err)
+		assert.Equal(t, restored.At.Hash, back[0].Hash)
+	}
 }
 
 func TestDamageToASegmentIsNamed(t *testing.T) {

@@ -142,6 +142,36 @@ func TestAGoodLog(t *testing.T) {
 	}
 }
 
+func TestALogWhoseStoreWasTrimmed(t *testing.T) {
+	f := newFixture(t)
+	log, a := f.open(), f.archive()
+	log.SetArchive(a)
+	if err := log.Trim(t.Context(), a.Tip().Revision); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(f.store.Batches()); n > 30 {
+		t.Fatalf("%d batches are left in the store", n)
+	}
+	r, err := f.verify(true, f.heads...)
+	if err != nil || r.Batches != 100 || r.Head != f.heads[99] {
+		t.Errorf("%+v, %v", r, err)
+	}
+	tree := proof.NewTree(proof.NewSource(log, a), f.id)
+	for _, revision := range []uint64{1, 10, f.heads[99].Revision} {
+		p, err := tree.Inclusion(t.Context(), revision, 0, true)
+		if err == nil {
+			_, err = p.Verify(f.heads[99])
+		}
+		if err != nil {
+			t.Errorf("revision %d: %v", revision, err)
+		}
+	}
+	var d *verify.Difference
+	if _, err := f.verify(false); !errors.As(err, &d) || !strings.Contains(d.What, "are missing") {
+		t.Errorf("without its segments: %v", err)
+	}
+}
+
 func TestForgottenBatchesAreDeclared(t *testing.T) {
 	f := newFixture(t)
 	a := f.archive()

@@ -108,6 +108,7 @@ func (w *Writer) repair(ctx context.Context, err error) {
 	switch {
 	case err == nil:
 	case errors.As(err, &reason):
+		w.done.Store(0) // nothing that is compared may be erased meanwhile
 		w.retry(ctx, func() error { return w.compare(ctx, string(reason)) })
 		w.done.Store(w.at.head.Revision)
 	default:

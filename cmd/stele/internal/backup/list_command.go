@@ -96,14 +96,15 @@ func listTable(out *show.Output, cmd *cobra.Command, items []listed, several boo
 	if several {
 		header = append([]string{"LOG"}, header...)
 	}
-	for n, i := range items {
+	headed := false
+	for _, i := range items {
 		if i.Error != "" {
 			fmt.Fprintln(cmd.ErrOrStderr(), i.Error)
 			continue
 		}
-		if n == 0 || len(header) > 0 {
+		if !headed {
 			table.Header(header...)
-			header = nil
+			headed = true
 		}
 		row := []show.Cell{{Text: i.Name}, {Text: fmt.Sprint(i.Revision)}, {Text: out.Time(i.Time)}, {Text: show.Bytes(i.Size)}, {Text: show.Bytes(i.NewBytes)}, {Text: yesNo(i.Encrypted)}, {Text: yesNo(i.Keys)}}
 		if several {

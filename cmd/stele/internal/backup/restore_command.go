@@ -156,6 +156,9 @@ func (o *restoreOptions) print(cmd *cobra.Command, m *backup.Manifest, r *backup
 		if !r.Keys {
 			fmt.Fprintf(out, "The backup has no keys, so new ones were made: kubeconfigs, client certificates and tokens of service accounts made so far are refused. The server writes a new %s/admin.kubeconfig.\n", dir)
 		}
+		if r.Forgotten {
+			fmt.Fprintf(out, "The server had forgotten some of the log up to there by its retention: objects of that time may lack their content.\n")
+		}
 		o.Hint(cmd, "Start it: stele serve --data-dir %s", usage.Quote(dir))
 		return nil
 	}, nil)
