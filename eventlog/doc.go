@@ -43,6 +43,7 @@
 //
 //	<prefix>/head                        position of the tip: 65 bytes, see Head.Encode
 //	<prefix>/log/<20 decimal digits>     one logpb.Batch, under its first revision
+//	<prefix>/trimmed                     empty; written after a trim by an embedded etcd, see etcdlog
 //
 // An append is one transaction: if head is what the writer holds and the next key
 // is absent, put the batch and the new head; else return the head and the first

@@ -37,7 +37,8 @@ compare the result with what it serves at the same revision. It shows for each t
 hash, or what differs first. Requests are served meanwhile; objects take twice the memory.
 
 The projection objects has the current objects and the policies. It is built from the older of the
-two checkpoints, or from the whole log.
+two checkpoints, or from the whole log. The projection history is the index of past versions. It is
+built from all that the log has, in a folder of its own.
 
 You need permission to get the path /log/verify. The exit code is 1 if a projection differs, or
 could not be verified.`,
@@ -50,7 +51,7 @@ could not be verified.`,
 	_ = cmd.Flags().MarkHidden("namespace")
 	o.AddIdentity(cmd)
 	o.OutputFlags.AddFlags(cmd, "json", "yaml")
-	cmd.ValidArgsFunction = cobra.FixedCompletions([]string{"objects"}, cobra.ShellCompDirectiveNoFileComp)
+	cmd.ValidArgsFunction = cobra.FixedCompletions([]string{"objects", "history"}, cobra.ShellCompDirectiveNoFileComp)
 	return cmd
 }
 

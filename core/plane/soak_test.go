@@ -28,7 +28,7 @@ import (
 
 var (
 	soakFolder = flag.String("soak.folder", "", "folder on the disk to use; in memory if empty")
-	soakQuota  = flag.Int64("soak.quota", 8<<20, "quota of etcd, in bytes")
+	soakQuota  = flag.Int64("soak.quota", 12<<20, "quota of etcd, in bytes")
 	soakTimes  = flag.Int64("soak.times", 10, "how many times the quota is written")
 	soakSize   = flag.Int64("soak.size", 40_000, "bytes of an object")
 )
@@ -178,6 +178,9 @@ func (s *soak) past(n int) {
 // Many times the quota of etcd is written: etcd stays below it, nothing is refused, and all of the past can be read,
 // whether it is in memory, in etcd or in segments, also after a restart. Makefile has a longer run.
 func TestManyTimesTheQuotaIsWritten(t *testing.T) {
+	if testing.Short() {
+		*soakTimes = min(*soakTimes, 3)
+	}
 	memory := *soakFolder
 	if info, err := os.Stat("/dev/shm"); memory == "" && err == nil && info.IsDir() {
 		memory = "/dev/shm" // no machine crashes here, and other tests use the disk

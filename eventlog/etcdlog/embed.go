@@ -96,7 +96,12 @@ func Embed(ctx context.Context, o EmbedOptions) (*Backend, error) {
 	b := newBackend(client, o.Prefix, eventlog.Limits{Value: embeddedMaxRequest - 1<<10, Exclusive: true})
 	space := &room{dir: o.Dir, quota: o.Quota, minFree: o.MinFree, log: o.Log, store: etcd.Server.Backend()}
 	b.room, b.usage = space.take, space.usage
-	b.compact = func(ctx context.Context, revision int64) error { return compactEmbedded(ctx, client, revision) }
+	b.compact = func(ctx context.Context, revision int64) error {
+		if err := compactEmbedded(ctx, client, revision); err != nil {
+			return err
+		}
+		return countFree(ctx, client, o.Prefix+"/trimmed", etcd)
+	}
 	b.shrink = func() error { return shrinkEmbedded(etcd, o) }
 	b.close = func() error {
 		err := client.Close()

@@ -21,6 +21,9 @@ const (
 	// Of the quota, appends may use limitPercent, and those that free space freeingPercent. The rest is for
 	// pages that are free and scattered: the file is always larger than its content.
 	limitPercent, freeingPercent = 80, 90
+	// leastReserve is what the limit leaves of the quota at least, in bytes: a compaction writes pages anew before it
+	// frees them.
+	leastReserve = 4 << 20
 	// diskForFreeing is how much of the disk must be free for appends that free space: a segment of the
 	// write-ahead log, which etcd allocates in advance, and some more. Without it etcd ends the process.
 	diskForFreeing = 96 << 20
@@ -71,7 +74,7 @@ func (r *room) usageLocked() eventlog.Usage {
 		}
 	}
 	return eventlog.Usage{
-		Used: r.used + r.pending, Allocated: r.store.Size(), Limit: r.quota / 100 * limitPercent, FreeingLimit: r.quota / 100 * freeingPercent,
+		Used: r.used + r.pending, Allocated: r.store.Size(), Limit: min(r.quota/100*limitPercent, r.quota-leastReserve), FreeingLimit: min(r.quota/100*freeingPercent, r.quota-leastReserve/2),
 		DiskFree: r.disk, DiskLimit: r.minFree, DiskFreeingLimit: min(r.minFree, max(r.minFree/2, diskForFreeing)), Refused: r.refused,
 	}
 }
@@ -141,7 +144,7 @@ func (b *Backend) makeRoom(ctx context.Context, etcd *embed.Etcd, o EmbedOptions
 	if err != nil {
 		return fmt.Errorf("etcd: %w", err)
 	}
-	if err := b.compact(ctx, newest.Header.GetRevision()); err != nil {
+	if err := compactEmbedded(ctx, b.client, newest.Header.GetRevision()); err != nil {
 		return err
 	}
 	if err := b.shrink(); err != nil {
@@ -155,6 +158,9 @@ func (b *Backend) makeRoom(ctx context.Context, etcd *embed.Etcd, o EmbedOptions
 			return fmt.Errorf("etcd: end the alarm that its database is full: %w", err)
 		}
 	}
+	if err := countFree(ctx, b.client, o.Prefix+"/trimmed", etcd); err != nil {
+		return err
+	}
 	o.Log.Warn("etcd's database was compacted", "folder", o.Dir, "bytes", store.Size(), "used", store.SizeInUse())
 	return nil
 }
@@ -164,6 +170,18 @@ func compactEmbedded(ctx context.Context, client *clientv3.Client, revision int6
 	_, err := client.Compact(ctx, revision, clientv3.WithCompactPhysical())
 	if err != nil && !errors.Is(err, rpctypes.ErrCompacted) {
 		return fmt.Errorf("etcd: compaction: %w", err)
+	}
+	return nil
+}
+
+// countFree makes etcd count the pages that a compaction has freed as free. The database counts them only when it
+// has committed once more, which it does not while all appends are refused. So this overwrites a key of its own.
+func countFree(ctx context.Context, client *clientv3.Client, key string, etcd *embed.Etcd) error {
+	for range 3 { // a reader may have held them back
+		if _, err := client.Put(ctx, key, ""); err != nil {
+			return fmt.Errorf("etcd: %w", err)
+		}
+		etcd.Server.Backend().ForceCommit()
 	}
 	return nil
 }
