@@ -319,7 +319,7 @@ func (p *Plane) checks() []core.Check {
 
 // routes returns the paths that are no resources and that parts of this plane serve.
 func (p *Plane) routes() []core.Route {
-	files := logfiles.Options{Log: p.Log, Archive: p.Archive, Checkpoints: p.checkpoints}
+	files := logfiles.Options{Log: p.Log, Archive: p.Archive, Checkpoints: p.checkpoints, Retention: p.path(retention.Folder)}
 	routes := slices.Concat(logproof.Routes(p.Log), logfiles.Routes(files), []core.Route{p.verifier.Route()}, p.config.Routes)
 	if p.eraser != nil {
 		routes = append(routes, p.eraser.Route())
