@@ -38,7 +38,8 @@ func (o *storageOptions) addFlags(f *pflag.FlagSet) {
 	f.Int64Var(&o.segments.Bytes, "segment-bytes", archive.DefaultSegmentBytes, "size of the events in such a file, before compression")
 	usage.DurationVar(f, &o.retention.Longest, "retain", 0, "how long the past is kept at most, whatever the policy says (default: as the policy says)")
 	f.Var(&o.retained, "retain-bytes", "maximum size of the files of older events; the oldest versions that are not needed any more are erased first (default: no limit)")
-	for _, name := range []string{"segment-revisions", "segment-bytes"} { // for tests
+	f.DurationVar(&o.retention.Every, "erase-every", 0, "how often it is looked what of the past need not be kept (default: 10 minutes)")
+	for _, name := range []string{"segment-revisions", "segment-bytes", "erase-every"} { // for tests
 		_ = f.MarkHidden(name) // it exists
 	}
 }
@@ -47,6 +48,9 @@ func (o *storageOptions) addFlags(f *pflag.FlagSet) {
 func (o *storageOptions) check() error {
 	if o.segments.Window <= 0 {
 		return fmt.Errorf("--log-window %v: want a positive duration", o.segments.Window)
+	}
+	if o.retention.Every < 0 {
+		return fmt.Errorf("--erase-every %v: want a duration that is not negative", o.retention.Every)
 	}
 	if o.retention.Longest < 0 || o.retained.Value() < 0 {
 		return errors.New("--retain and --retain-bytes: want values that are not negative")

@@ -14,6 +14,8 @@ type Retention struct {
 	Longest time.Duration
 	// MaxBytes is the maximum size of all segments; 0 for no limit.
 	MaxBytes int64
+	// Every is the time between two looks at what can be erased; 10 min if 0.
+	Every time.Duration
 }
 
 // openRetention makes what erases the past that need not be kept, and tells the history what is erased already.
@@ -27,7 +29,7 @@ func (p *Plane) openRetention(ctx context.Context) (err error) {
 	}
 	p.eraser, err = retention.New(retention.Options{
 		Tip: p.Committer.Tip, Log: p.Log, Archive: p.Archive, History: p.History, Covered: p.covered, Dir: dir, Now: p.Committer.Now,
-		Longest: p.config.Retention.Longest, MaxBytes: p.config.Retention.MaxBytes, Logger: p.config.Logger, Metrics: p.config.Metrics,
+		Longest: p.config.Retention.Longest, MaxBytes: p.config.Retention.MaxBytes, Every: p.config.Retention.Every, Logger: p.config.Logger, Metrics: p.config.Metrics,
 	})
 	if err != nil {
 		return err

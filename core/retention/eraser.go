@@ -35,6 +35,8 @@ type Options struct {
 	Longest time.Duration
 	// MaxBytes limits the size of all segments; 0 for no limit. What is needed for the present stays beyond it.
 	MaxBytes int64
+	// Every is the time between two passes; 10 min if 0.
+	Every time.Duration
 	// Now is the machine's time.
 	Now func() time.Time
 	// Elapsed is a clock that nobody can set. The default is that of the process.
@@ -67,6 +69,7 @@ func New(o Options) (*Eraser, error) {
 		o.Elapsed = func() time.Duration { return time.Since(begun) }
 	}
 	o.Longest = cmp.Or(o.Longest, policy.Forever)
+	o.Every = cmp.Or(o.Every, 10*time.Minute)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -82,12 +85,9 @@ func New(o Options) (*Eraser, error) {
 	return e, nil
 }
 
-// every is the time between two passes.
-const every = 10 * time.Minute
-
-// Run makes a pass every ten minutes until the context ends.
+// Run makes passes until the context ends.
 func (e *Eraser) Run(ctx context.Context) error {
-	ticker := time.NewTicker(every)
+	ticker := time.NewTicker(e.Every)
 	defer ticker.Stop()
 	for {
 		if err := e.Pass(ctx); err != nil && ctx.Err() == nil {

@@ -30,10 +30,12 @@ type contents struct {
 	cache *lru.Cache[uint64, *eventlog.Event] // by a revision of the event
 	// perBatch is about how many revisions a batch has: those of the last one that was read.
 	perBatch *atomic.Uint64
+	// forgotten reports whether an error says that the log does not reach back to what was read.
+	forgotten func(error) bool
 }
 
-func newContents(log eventlog.Reader) contents {
-	c := contents{log: log, cache: lru.New[uint64, *eventlog.Event](cacheBytes), perBatch: new(atomic.Uint64)}
+func newContents(log eventlog.Reader, forgotten func(error) bool) contents {
+	c := contents{log: log, forgotten: forgotten, cache: lru.New[uint64, *eventlog.Event](cacheBytes), perBatch: new(atomic.Uint64)}
 	c.perBatch.Store(1)
 	return c
 }
@@ -109,7 +111,7 @@ func (c *contents) read(ctx context.Context, revisions []uint64, add func(revisi
 	for len(revisions) > 0 {
 		newest := revisions[len(revisions)-1]
 		batches, err := c.log.Back(ctx, newest, c.atOnce(revisions))
-		if forgotten := (*eventlog.ForgottenError)(nil); errors.As(err, &forgotten) {
+		if c.forgotten(err) {
 			batches, err = nil, nil
 		}
 		if err != nil {

@@ -198,6 +198,23 @@ func TestWhatSupersededAVersionIsKnown(t *testing.T) {
 	}
 }
 
+// While the index is made again, it knows of no version. That must not be taken for a version that is forgotten:
+// retention would erase the present.
+func TestAnIndexThatIsMadeAgainDoesNotSayThatAVersionIsForgotten(t *testing.T) {
+	a := newAuthor(newTape(1), 76)
+	a.writes(300)
+	s, err := history.Open(history.Options{Dir: t.TempDir(), Log: a.tape, Start: a.tape.start()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	p := a.places[0]
+	newest := a.model.versions(p, a.tip.Revision)[0]
+	if at, err := s.Superseded(t.Context(), p.GroupResource, p.namespace, p.name, newest.Revision); !errors.Is(err, history.ErrBehind) {
+		t.Errorf("the version of revision %d was superseded at %d, error %v", newest.Revision, at, err)
+	}
+}
+
 // A log that has forgotten its oldest part is followed from what it keeps on.
 func TestALogWithoutItsOldestPart(t *testing.T) {
 	a := newAuthor(newTape(1), 73)

@@ -107,7 +107,8 @@ func Open(o Options) (*Store, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Store{o: o, begin: o.Start, grown: make(chan struct{}), contents: newContents(o.Log)}
+	s := &Store{o: o, begin: o.Start, grown: make(chan struct{})}
+	s.contents = newContents(o.Log, s.learn)
 	if s.o.files == nil {
 		s.o.files = vfs.Default
 	}

@@ -117,7 +117,8 @@ func (s *Store) At(ctx context.Context, revision uint64) (*Change, error) {
 	return c, err
 }
 
-// Time returns the log time of the last change up to a revision, or [ErrNone] if there is none.
+// Time returns the log time of the last change up to a revision; [ErrNone] if there is none, and [ErrForgotten] if it is
+// not kept any more.
 func (s *Store) Time(ctx context.Context, revision uint64) (time.Time, error) {
 	v := s.look()
 	revision = min(revision, v.head.Revision)
@@ -135,7 +136,10 @@ func (s *Store) Time(ctx context.Context, revision uint64) (time.Time, error) {
 		return v.clocks.Time(revision, e.Time), nil
 	}
 	batches, err := s.o.Log.Back(ctx, revision, 1) // the event is not kept: the one before
-	if errors.As(err, new(*eventlog.ForgottenError)) || err == nil && len(batches) == 0 {
+	if s.learn(err) {
+		return time.Time{}, fmt.Errorf("%w: %w", forgotten(revision), err) // which says what the oldest is
+	}
+	if err == nil && len(batches) == 0 {
 		return time.Time{}, ErrNone
 	}
 	if err != nil {
@@ -153,10 +157,26 @@ func (s *Store) RevisionAt(ctx context.Context, t time.Time) (uint64, error) {
 		return 0, err
 	}
 	last, err := eventlog.LastBefore(ctx, s.o.Log, v.clocks, from, to, t.Add(1))
-	if err == nil && last == 0 {
-		err = ErrNone
+	if err != nil || last > 0 {
+		return last, err
 	}
-	return last, err
+	if _, err := s.o.Log.Back(ctx, from, 1); err != nil && !s.learn(err) {
+		return 0, err
+	}
+	return 0, ErrNone
+}
+
+// learn reports whether an error says that the log does not reach back to what was read. If so, [Store.Oldest] is now
+// where the log begins. This is only in memory: a log that is repaired may reach back further after a start.
+func (s *Store) learn(err error) bool {
+	none := (*eventlog.ForgottenError)(nil)
+	if !errors.As(err, &none) {
+		return false
+	}
+	if x := s.visible.Load(); x != nil {
+		x.update(func(v *view) { v.oldest = max(v.oldest, min(none.Oldest.Revision+1, v.head.Revision)) })
+	}
+	return true
 }
 
 // around returns the first and the last revision between which a time is, by the time index.
