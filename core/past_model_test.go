@@ -14,7 +14,11 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"stele.dev/stele/core/bootstrap"
+	"stele.dev/stele/core/checkpoints"
 	"stele.dev/stele/core/expiry"
+	"stele.dev/stele/core/plane"
+	"stele.dev/stele/core/plane/planetest"
+	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/memlog"
 )
 
@@ -51,7 +55,8 @@ type law struct {
 // TestThePastIsAnsweredAsItWas writes at random: objects, policies, restarts, epochs. After each
 // step it asks all that can be asked and keeps the answers. Later it asks for random moments
 // what it had asked then, in all ways in which one can ask for the past, of replicas that have
-// it in memory and of those that have not: the answers are the same, byte for byte. A
+// it in memory and of those that have not: the answers are the same, byte for byte. Meanwhile
+// older batches move from the store to segments, and replicas start from checkpoints. A
 // failure names the seed that shows it again.
 func TestThePastIsAnsweredAsItWas(t *testing.T) {
 	for _, l := range laws {
@@ -66,7 +71,7 @@ func TestThePastIsAnsweredAsItWas(t *testing.T) {
 	}
 	for seed := first; seed < first+n; seed++ {
 		synctest.Test(t, func(t *testing.T) { // time passes between steps, and only there
-			s := &story{t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 0))}
+			s := &story{t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 0)), dir: inMemory(t, "past")}
 			defer func() {
 				if t.Failed() {
 					t.Logf("seed %d failed; go test ./core -run TestThePastIsAnsweredAsItWas -past-seed %d\nwhat happened:\n%s", seed, seed, strings.Join(s.steps, "\n"))
@@ -84,6 +89,7 @@ type story struct {
 	seed  uint64
 	rng   *rand.Rand
 	store memlog.Store
+	dir   string // of the replica: its segments, checkpoints and history
 	*replica
 	law     law
 	steps   []string // what was done, as a failure tells it
@@ -285,7 +291,7 @@ func (q asking) at(moment string) asking {
 
 // write makes a history.
 func (s *story) write(steps int) {
-	s.replica = start(s.t, s.store.Open(nil), 0)
+	s.begin(0)
 	s.bootstrap(s.t, bundle)
 	s.law = laws[0]
 	s.do("POST", "/api/v1/namespaces", `{"metadata":{"name":"other"}}`)
@@ -418,8 +424,33 @@ func (s *story) activate() {
 // restart goes on in another process, which remembers as much as the one before, or less.
 func (s *story) restart() {
 	s.replica.close()
-	s.replica = start(s.t, s.store.Open(nil), pick(s.rng, 0, 4<<10))
-	s.did("a restart")
+	s.begin(pick(s.rng, 0, 4<<10, 1))
+	s.did("a restart from revision %d, with %d segments", s.committer.Restored().Revision, len(s.plane.Archive.Segments()))
+}
+
+// begin starts a replica in the story's folder. What is older than half an hour leaves the store, in segments of few
+// revisions.
+func (s *story) begin(watchBytes int) {
+	s.replica = startIn(s.t, s.store.Open(nil), planetest.Options{Dir: s.dir, Config: plane.Config{
+		WatchBytes:  watchBytes,
+		Segments:    plane.Segments{Revisions: 12, Window: 30 * time.Minute, Trim: true},
+		Checkpoints: checkpoints.Options{Events: 10},
+	}})
+}
+
+// another starts a replica in a folder of its own, which reads the log from its beginning: that is in segments.
+func (s *story) another(watchBytes int) *replica {
+	return startIn(s.t, s.store.Open(nil), planetest.Options{Archive: s.plane.Archive, Config: plane.Config{WatchBytes: watchBytes}})
+}
+
+func startIn(t *testing.T, backend eventlog.Backend, o planetest.Options) *replica {
+	t.Helper()
+	r, err := tryStartWith(t.Context(), backend, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.close)
+	return r
 }
 
 // startEpoch declares that revisions were lost.

@@ -26,24 +26,44 @@ import (
 // askedMoments is of how many moments each replica is asked.
 const askedMoments = 12
 
-// askAll asks for random moments of three replicas: the one that lived through the end, one
-// that has all in its memory but was not there, and one that remembers nothing.
+// askAll asks for random moments of four replicas: the one that lived through the end, one
+// that has all in its memory but was not there, one that remembers nothing, and one that begins
+// with a checkpoint.
 func (s *story) askAll() {
 	time.Sleep(time.Hour) // what has an age has another one
 	now := s.asks()
 	for _, of := range []struct {
-		name string
-		*replica
+		name  string
+		start func() *replica
 	}{
-		{"a replica that was there", s.replica}, {"one that remembers all", start(s.t, s.store.Open(nil), 0)}, {"one that remembers nothing", start(s.t, s.store.Open(nil), 1)},
+		{"a replica that was there", func() *replica { return s.replica }},
+		{"one that remembers all", func() *replica { return s.another(0) }},
+		{"one that remembers nothing", func() *replica { return s.another(1) }},
+		{"one that begins with a checkpoint", func() *replica {
+			s.replica.close()
+			s.begin(1)
+			return s.replica
+		}},
 	} {
+		r := of.start()
 		for range askedMoments {
-			s.askFor(of.name, of.replica, s.rng.IntN(len(s.moments)), now)
+			s.askFor(of.name, r, s.rng.IntN(len(s.moments)), now)
 		}
-		s.askForLost(of.name, of.replica)
-		s.watchFor(of.name, of.replica, s.moments[s.rng.IntN(len(s.moments))])
+		s.askForLost(of.name, r)
+		s.watchFor(of.name, r, s.moments[s.rng.IntN(len(s.moments))])
 	}
+	s.checkTiers()
 	s.askByClients(s.moments[s.rng.IntN(len(s.moments))], s.moments[s.rng.IntN(len(s.moments))])
+}
+
+// checkTiers fails the test if the log is not in several places, and the last start did not begin with a checkpoint.
+func (s *story) checkTiers() {
+	s.t.Helper()
+	segments, batches, tip := s.plane.Archive.Segments(), s.store.Batches(), s.committer.Tip().Revision()
+	if len(segments) < 2 || len(batches) < 2 || batches[1].First <= segments[0].Last || segments[len(segments)-1].Last >= tip || s.committer.Restored().Revision == 0 {
+		s.t.Errorf("up to revision %d there are %d segments and %d batches in the store, and the last start began with revision %d: want some segments, some batches after them, and a checkpoint",
+			tip, len(segments), len(batches), s.committer.Restored().Revision)
+	}
 }
 
 // askFor asks one replica all that was asked at a moment.
@@ -239,7 +259,7 @@ func (s *story) watchFor(name string, r *replica, m *kept) {
 
 // askByClients asks for moments with client-go, over a socket, of a replica that remembers nothing.
 func (s *story) askByClients(moments ...*kept) {
-	r := start(s.t, s.store.Open(nil), 1)
+	r := s.another(1)
 	server := httptest.NewServer(r)
 	defer server.Close()
 	for _, m := range moments {

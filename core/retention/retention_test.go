@@ -23,6 +23,7 @@ import (
 	"stele.dev/stele/eventlog/memlog"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/projections/history"
+	"stele.dev/stele/projections/objects"
 )
 
 // notes and pulses are two kinds: one is kept for ever, the other one for hours.
@@ -267,6 +268,35 @@ func (w *world) check(revision uint64) {
 	}
 }
 
+// replay folds the log from its beginning, and compares the objects with the model.
+func (w *world) replay() {
+	w.t.Helper()
+	floors, err := retention.ReadFloors(w.dir, w.archive.Segments())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	store := objects.New(0)
+	store.MayLack(floors.Highest())
+	w.openLog() // without what it has in memory
+	tip, err := commit.Rebuild(w.t.Context(), commit.Options{Log: w.log, Objects: store}, nil, w.tip.Revision(), func() error { return nil })
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	alive := 0
+	for o := range w.model {
+		got, want := tip.Objects.Get(o.GroupResource, o.namespace, o.name), w.at(o, w.tip.Revision())
+		if want != nil {
+			alive++
+		}
+		if (got == nil) != (want == nil) || got != nil && (string(got.Payload()) != want.payload || got.Revision != want.revision) {
+			w.t.Fatalf("after a replay %v is %+v, was %+v", o, got, want)
+		}
+	}
+	if n := tip.Objects.Len(notes) + tip.Objects.Len(pulses); n != alive {
+		w.t.Fatalf("after a replay there are %d objects, were %d", n, alive)
+	}
+}
+
 // Whatever is written, deleted and created again, and whenever it is erased: what can be read is what was.
 func TestWhatIsKeptIsWhatWas(t *testing.T) {
 	for seed := range uint64(6) {
@@ -299,6 +329,9 @@ func TestWhatIsKeptIsWhatWas(t *testing.T) {
 					w.restart(fmt.Sprint("history-", step))
 				case 1: // it forgets when it wrote which segment
 					w.eraser = w.newEraser()
+				}
+				if r.IntN(4) == 0 {
+					w.replay()
 				}
 				w.check(w.tip.Revision())
 				for range 10 {

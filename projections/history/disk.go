@@ -2,10 +2,13 @@ package history
 
 import (
 	"errors"
+	"io"
+	"os"
 	"sync"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // disk is a file system on which writes do not fail: they are tried again until they succeed. Pebble treats
@@ -89,8 +92,33 @@ func (d *disk) file(open func() (vfs.File, error)) (vfs.File, error) {
 	return &file{File: f, disk: d}, nil
 }
 
+// Create creates a file for the owner alone.
 func (d *disk) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	return d.file(func() (vfs.File, error) { return d.FS.Create(name, category) })
+	return d.file(func() (vfs.File, error) {
+		f, err := d.FS.Create(name, category)
+		if err != nil {
+			return nil, err
+		}
+		if fd := f.Fd(); fd != vfs.InvalidFd { // it is a real file
+			err = unix.Fchmod(int(fd), 0o600)
+		}
+		if err != nil {
+			return nil, errors.Join(err, f.Close())
+		}
+		return f, nil
+	})
+}
+
+// Lock creates and locks a file for the owner alone.
+func (d *disk) Lock(name string) (io.Closer, error) {
+	held, err := d.FS.Lock(name)
+	if err == nil && d.FS == vfs.Default {
+		err = os.Chmod(name, 0o600)
+	}
+	if err != nil && held != nil {
+		return nil, errors.Join(err, held.Close())
+	}
+	return held, err
 }
 
 func (d *disk) ReuseForWrite(from, to string, category vfs.DiskWriteCategory) (vfs.File, error) {
