@@ -57,8 +57,8 @@ const (
 	maps   = "/api/v1/namespaces/default/configmaps"
 )
 
-func lease(n int, resourceVersion string) string {
-	return fmt.Sprintf(`{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"a","resourceVersion":%q},"spec":{"holderIdentity":"h%d"}}`, resourceVersion, n)
+func lease(name string, n int, resourceVersion string) string {
+	return fmt.Sprintf(`{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":%q,"resourceVersion":%q},"spec":{"holderIdentity":"h%d"}}`, name, resourceVersion, n)
 }
 
 // A kind whose past is kept for hours answers 410 for what is older, also after a restart; another kind still shows
@@ -77,12 +77,13 @@ func TestThePastOfOneKindExpires(t *testing.T) {
 		s := &server{p}
 		p.Bootstrap(t, bundle)
 		s.put(t, "POST", maps, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"m"},"data":{"a":"1"}}`)
-		first := s.put(t, "POST", leases, lease(0, ""))
+		old := s.put(t, "POST", leases, lease("old", 0, "")) // stays, and stays as it is
+		first := s.put(t, "POST", leases, lease("a", 0, ""))
 		s.put(t, "PUT", maps+"/m", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"m"},"data":{"a":"2"}}`)
 		newest := first
 		for i := range 100 {
 			time.Sleep(5 * time.Minute)
-			newest = s.put(t, "PUT", leases+"/a", lease(i+1, newest))
+			newest = s.put(t, "PUT", leases+"/a", lease("a", i+1, newest))
 		}
 		time.Sleep(20 * time.Minute)
 
@@ -99,6 +100,14 @@ func TestThePastOfOneKindExpires(t *testing.T) {
 			if text := s.must(t, http.StatusOK, "GET", path, ""); !strings.Contains(text, `"a":"1"`) {
 				t.Errorf("%s: %s", path, text)
 			}
+		}
+		for _, path := range []string{"/changes/" + old, "/changes?fieldSelector=since%3D1"} { // the records of leases are kept for 6 h
+			if text := s.must(t, http.StatusOK, "GET", "/apis/log.stele.dev/v1"+path, ""); !strings.Contains(text, `"name":"old"`) {
+				t.Errorf("%s: %s", path, text)
+			}
+		}
+		if text := s.must(t, http.StatusOK, "GET", "/at/"+newest+leases+"/old", ""); !strings.Contains(text, "h0") {
+			t.Error(text)
 		}
 		if text := s.must(t, http.StatusOK, "GET", exact(leases, newest), ""); !strings.Contains(text, "h100") {
 			t.Error(text)
