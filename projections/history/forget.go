@@ -215,7 +215,7 @@ func (f *forgetter) samples(upto uint64) error {
 // commit removes from the index what has been gathered. It waits for a full disk.
 func (f *forgetter) commit(ctx context.Context) error {
 	select {
-	case <-f.disk.working():
+	case <-f.disk.Working():
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}

@@ -1,4 +1,5 @@
-package history
+// Package disk is a file system for Pebble on which writes do not fail.
+package disk
 
 import (
 	"errors"
@@ -11,10 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// disk is a file system on which writes do not fail: they are tried again until they succeed. Pebble treats
+// retryAfter is the time before a write that failed is tried again.
+const retryAfter = time.Second
+
+// Disk is a file system on which writes do not fail: they are tried again until they succeed. Pebble treats
 // a failed write as fatal, but a full disk is no reason to stop, nor to stop answering. The methods that
 // are not overridden read.
-type disk struct {
+type Disk struct {
 	vfs.FS
 	// changed is called with the error when writes begin to fail, and with nil when none fails any more.
 	changed func(error)
@@ -22,27 +26,29 @@ type disk struct {
 	mu      sync.Mutex
 	failing int           // writes that are being tried again
 	works   chan struct{} // closed when failing is 0
-	ended   chan struct{} // closed by end
+	ended   chan struct{} // closed by End
 }
 
-func newDisk(files vfs.FS, changed func(error)) *disk {
+// New returns a Disk over a file system. changed is called with the error when writes begin to fail, and with nil when
+// none fails any more.
+func New(files vfs.FS, changed func(error)) *Disk {
 	works := make(chan struct{})
 	close(works)
-	return &disk{FS: files, changed: changed, works: works, ended: make(chan struct{})}
+	return &Disk{FS: files, changed: changed, works: works, ended: make(chan struct{})}
 }
 
-// end lets writes that fail return their errors.
-func (d *disk) end() { close(d.ended) }
+// End lets writes that fail return their errors.
+func (d *Disk) End() { close(d.ended) }
 
-// working returns a channel that is closed while no write is failing.
-func (d *disk) working() <-chan struct{} {
+// Working returns a channel that is closed while no write is failing.
+func (d *Disk) Working() <-chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.works
 }
 
-// again calls write until it succeeds, or until end is called.
-func (d *disk) again(write func() error) error {
+// again calls write until it succeeds, or until End is called.
+func (d *Disk) again(write func() error) error {
 	err := write()
 	if err == nil {
 		return nil
@@ -51,7 +57,7 @@ func (d *disk) again(write func() error) error {
 	defer d.fails(-1, nil)
 	for {
 		select {
-		case <-time.After(pause):
+		case <-time.After(retryAfter):
 		case <-d.ended:
 			return err
 		}
@@ -61,7 +67,7 @@ func (d *disk) again(write func() error) error {
 	}
 }
 
-func (d *disk) fails(n int, err error) {
+func (d *Disk) fails(n int, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	before := d.failing
@@ -80,7 +86,7 @@ func (d *disk) fails(n int, err error) {
 	}
 }
 
-func (d *disk) file(open func() (vfs.File, error)) (vfs.File, error) {
+func (d *Disk) file(open func() (vfs.File, error)) (vfs.File, error) {
 	var f vfs.File
 	err := d.again(func() (err error) {
 		f, err = open()
@@ -93,7 +99,7 @@ func (d *disk) file(open func() (vfs.File, error)) (vfs.File, error) {
 }
 
 // Create creates a file for the owner alone.
-func (d *disk) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+func (d *Disk) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	return d.file(func() (vfs.File, error) {
 		f, err := d.FS.Create(name, category)
 		if err != nil {
@@ -110,7 +116,7 @@ func (d *disk) Create(name string, category vfs.DiskWriteCategory) (vfs.File, er
 }
 
 // Lock creates and locks a file for the owner alone.
-func (d *disk) Lock(name string) (io.Closer, error) {
+func (d *Disk) Lock(name string) (io.Closer, error) {
 	held, err := d.FS.Lock(name)
 	if err == nil && d.FS == vfs.Default {
 		err = os.Chmod(name, 0o600)
@@ -121,26 +127,30 @@ func (d *disk) Lock(name string) (io.Closer, error) {
 	return held, err
 }
 
-func (d *disk) ReuseForWrite(from, to string, category vfs.DiskWriteCategory) (vfs.File, error) {
+// ReuseForWrite implements [vfs.FS].
+func (d *Disk) ReuseForWrite(from, to string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	return d.file(func() (vfs.File, error) { return d.FS.ReuseForWrite(from, to, category) })
 }
 
-func (d *disk) OpenDir(name string) (vfs.File, error) { // to sync it
+// OpenDir implements [vfs.FS]; a folder is opened to sync it.
+func (d *Disk) OpenDir(name string) (vfs.File, error) {
 	return d.file(func() (vfs.File, error) { return d.FS.OpenDir(name) })
 }
 
-func (d *disk) Link(from, to string) error {
+// Link implements [vfs.FS].
+func (d *Disk) Link(from, to string) error {
 	return d.again(func() error { return d.FS.Link(from, to) })
 }
 
-func (d *disk) Rename(from, to string) error {
+// Rename implements [vfs.FS].
+func (d *Disk) Rename(from, to string) error {
 	return d.again(func() error { return d.FS.Rename(from, to) })
 }
 
 // file is a file on a disk that is written or synced.
 type file struct {
 	vfs.File
-	disk *disk
+	disk *Disk
 }
 
 func (f *file) Write(p []byte) (written int, err error) {
@@ -168,5 +178,3 @@ func (f *file) Preallocate(offset, length int64) error {
 	_ = f.File.Preallocate(offset, length)
 	return nil
 }
-
-var errDamaged = errors.New("a key or a value is not one that this version writes")
