@@ -123,3 +123,45 @@ func TestThePastOfOneKindExpires(t *testing.T) {
 		}
 	})
 }
+
+// What set a field is not known any more once the records of that time are erased. It is not said to be the oldest
+// change that is kept.
+func TestBlameDoesNotGuess(t *testing.T) {
+	planetest.Compile(t, bundle)
+	synctest.Test(t, func(t *testing.T) {
+		p, err := planetest.Open(t.Context(), planetest.Options{Config: plane.Config{
+			Segments: plane.Segments{Revisions: 16}, Checkpoints: checkpoints.Options{Events: 16}, Retention: plane.Retention{Longest: time.Hour},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Stop()
+		s := &server{p}
+		p.Bootstrap(t, bundle)
+		newest := s.put(t, "POST", maps, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"m"},"data":{"old":"x"}}`)
+		for i := range 100 {
+			time.Sleep(5 * time.Minute)
+			newest = s.put(t, "PUT", maps+"/m", fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"m","resourceVersion":%q},"data":{"old":"x","new":"%d"}}`, newest, i))
+		}
+		time.Sleep(20 * time.Minute)
+		text := s.must(t, http.StatusCreated, "POST", "/apis/log.stele.dev/v1/blames", `{"apiVersion":"log.stele.dev/v1","kind":"Blame","spec":{"version":"v1","resource":"configmaps","namespace":"default","name":"m"}}`)
+		var blame struct {
+			Status struct {
+				Fields []struct {
+					Path, Type string
+					Revision   uint64
+				}
+			}
+		}
+		if err := json.Unmarshal([]byte(text), &blame); err != nil {
+			t.Fatal(err)
+		}
+		found := map[string]string{}
+		for _, f := range blame.Status.Fields {
+			found[f.Path] = fmt.Sprint(f.Type, f.Revision)
+		}
+		if found["data.new"] != "Updated"+newest || found["data.old"] != "Earlier0" {
+			t.Errorf("%v, the newest revision is %s", found, newest)
+		}
+	})
+}

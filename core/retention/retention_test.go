@@ -3,6 +3,7 @@ package retention_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -406,4 +407,37 @@ func TestWhatWasDeletedStaysDeletedWhenTheIndexIsLost(t *testing.T) {
 	for revision := w.history.OldestOf(pulses); revision <= w.tip.Revision(); revision++ {
 		w.check(revision)
 	}
+}
+
+// After a start the floors are known at once, and the index of the history may still have to be made again. What it does
+// not know yet is not erased.
+func TestNothingIsErasedWhileTheIndexIsMadeAgain(t *testing.T) {
+	w := newWorld(t, 50)
+	lease, still := object{pulses, "kube-node-lease", "a"}, object{pulses, "kube-node-lease", "still"}
+	w.write(false, still)
+	for range 500 {
+		w.clock = w.clock.Add(time.Minute)
+		w.write(false, lease)
+		w.pass()
+	}
+	unread, err := history.Open(history.Options{Dir: filepath.Join(w.dir, "unread"), Log: w.log, Start: w.log.Start()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unread.Close()
+	e, err := retention.New(retention.Options{
+		Tip: func() *commit.Tip { return w.tip }, Log: w.log, Archive: w.archive, History: unread, Dir: w.dir, Covered: func() uint64 { return 0 },
+		Now: func() time.Time { return w.clock }, Elapsed: func() time.Duration { return w.clock.Sub(w.begun) },
+	})
+	if err == nil {
+		err = e.Restore(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Pass(t.Context()); !errors.Is(err, history.ErrBehind) {
+		t.Errorf("a pass: %v", err)
+	}
+	w.restart("again")
+	w.check(w.tip.Revision())
 }
