@@ -209,6 +209,9 @@ func (x *blamed) fields(ctx context.Context) ([]Field, error) {
 			break
 		}
 	}
+	if newer != nil && newer.activation == nil && newer.Previous != 0 { // what is before it is no longer kept
+		newer = nil
+	}
 	return x.found, x.attribute(ctx, fold.Older(nil), newer)
 }
 
@@ -225,6 +228,10 @@ func (x *blamed) causes(ctx context.Context) func(func(*cause, error) bool) {
 			written, err := read.DecodePayload(h.Payload)
 			if err != nil {
 				yield(nil, err)
+				return
+			}
+			if written == nil { // no longer kept, and neither is how it was shown
+				yield(&cause{Change: h}, nil)
 				return
 			}
 			for c, err := range x.renderings(ctx, h, written, end) {

@@ -168,7 +168,7 @@ func (v *service) change(ctx context.Context, r *call.Call, q *query, h *history
 		return c, nil
 	}
 	resource := resourceOf(h)
-	before, err := v.History.Get(ctx, resource, h.Object.GetNamespace(), h.Object.GetName(), h.Revision-1)
+	before, err := v.before(ctx, h)
 	if err != nil {
 		return nil, err
 	}
@@ -206,6 +206,15 @@ func (v *service) change(ctx context.Context, r *call.Call, q *query, h *history
 	}
 	c.Difference = difference.Between(from, to, o)
 	return c, nil
+}
+
+// before returns the change of the same name before a change; nil if there is none, or if it is not kept any more.
+func (v *service) before(ctx context.Context, h *history.Change) (*history.Change, error) {
+	before, err := v.History.Get(ctx, resourceOf(h), h.Object.GetNamespace(), h.Object.GetName(), h.Revision-1)
+	if errors.Is(err, history.ErrForgotten) {
+		return nil, nil
+	}
+	return before, err
 }
 
 // labels returns the label selector of the query, nil if it has none.
@@ -249,7 +258,7 @@ func (v *service) hasLabels(ctx context.Context, selector labelselectors.Selecto
 	case h.Previous == 0 || h.Deleted:
 		return false, nil
 	}
-	before, err := v.History.Get(ctx, resourceOf(h), h.Object.GetNamespace(), h.Object.GetName(), h.Revision-1)
+	before, err := v.before(ctx, h)
 	if err != nil || before == nil || before.Payload == nil {
 		return false, err
 	}

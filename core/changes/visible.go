@@ -3,6 +3,7 @@ package changes
 import (
 	"cmp"
 	"context"
+	"errors"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/core/call"
@@ -129,7 +130,7 @@ func (s *visibility) readsLost(ctx context.Context, h *history.Change) (bool, er
 	secret := HoldsSecrets(h)
 	if !secret && h.Previous > 0 {
 		before, err := s.history.Get(ctx, resourceOf(h), h.Object.GetNamespace(), h.Object.GetName(), h.Revision-1)
-		if err != nil {
+		if err != nil && !errors.Is(err, history.ErrForgotten) {
 			return false, err
 		}
 		secret = before == nil || HoldsSecrets(before)

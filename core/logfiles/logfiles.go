@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"stele.dev/stele/core/call"
+	"stele.dev/stele/core/retention"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/core/surface"
 	"stele.dev/stele/eventlog"
@@ -46,6 +47,8 @@ type Options struct {
 	Archive *archive.Archive
 	// Checkpoints is the folder of checkpoints; nil if there is none.
 	Checkpoints *checkpoint.Folder
+	// Retention is the folder of the retention of the log; "" if there is none.
+	Retention string
 }
 
 // Source returns the log and its files as a source of backups.
@@ -53,6 +56,9 @@ func (o Options) Source() *backup.Local {
 	l := &backup.Local{Log: o.Log}
 	if o.Archive != nil {
 		l.Archive = o.Archive
+	}
+	if o.Retention != "" && o.Archive != nil {
+		l.Floors = func() (map[string]uint64, error) { return retention.ReadFloors(o.Retention, o.Archive.Segments()) }
 	}
 	if o.Checkpoints != nil {
 		l.Checkpoints = func() (dir string, found []backup.StateCheckpoint) {

@@ -54,6 +54,14 @@ func (c *Chunk) add(change *objects.Change, r *Replay) {
 // Chunk reads the next part of a replay: the events that a watch received at that time, in the same order. A chunk may
 // be empty although more follow after its place.
 func (p *Past) Chunk(ctx context.Context, tip *commit.Tip, r Replay) (*Chunk, error) {
+	c, err := p.chunk(ctx, tip, r)
+	if err == nil { // else the history may have left out what was forgotten meanwhile
+		err = p.KeptOf(r.Resource, max(1, r.From.Revision))
+	}
+	return c, err
+}
+
+func (p *Past) chunk(ctx context.Context, tip *commit.Tip, r Replay) (*Chunk, error) {
 	if err := p.history.Reach(ctx, r.UpTo); err != nil {
 		return nil, err
 	}

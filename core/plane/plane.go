@@ -227,6 +227,9 @@ func (p *Plane) authorize(context.Context) (err error) {
 
 // restore makes the committer and moves it to the newest good checkpoint.
 func (p *Plane) restore(ctx context.Context) (err error) {
+	if err := p.readFloors(); err != nil {
+		return err
+	}
 	p.Committer = commit.New(p.committerOptions())
 	p.startup.count("objects", p.Committer.Loaded)
 	if p.checkpoints, err = checkpoint.Open(p.path("checkpoints"), nil); err != nil {
@@ -316,7 +319,7 @@ func (p *Plane) checks() []core.Check {
 
 // routes returns the paths that are no resources and that parts of this plane serve.
 func (p *Plane) routes() []core.Route {
-	files := logfiles.Options{Log: p.Log, Archive: p.Archive, Checkpoints: p.checkpoints}
+	files := logfiles.Options{Log: p.Log, Archive: p.Archive, Checkpoints: p.checkpoints, Retention: p.path(retention.Folder)}
 	routes := slices.Concat(logproof.Routes(p.Log), logfiles.Routes(files), []core.Route{p.verifier.Route()}, p.config.Routes)
 	if p.eraser != nil {
 		routes = append(routes, p.eraser.Route())
@@ -327,7 +330,7 @@ func (p *Plane) routes() []core.Route {
 // openVerifier makes what compares the projections with the log. A projection that can be verified is a line here.
 func (p *Plane) openVerifier(context.Context) error {
 	p.verifier = verification.New([]verification.Projection{
-		&verification.Objects{Committer: p.Committer, Folder: p.checkpoints, Options: p.committerOptions()},
+		&verification.Objects{Committer: p.Committer, Folder: p.checkpoints, Options: p.committerOptions(), Erased: p.eraser.Highest},
 		&verification.History{Store: p.History, Log: p.Log, Start: p.Log.Start(), Dir: p.path("history-verify")},
 	}, p.config.Metrics, p.config.Logger)
 	return nil

@@ -23,7 +23,7 @@ func (p *Plane) openRetention(ctx context.Context) (err error) {
 	if p.Archive == nil {
 		return nil
 	}
-	dir := p.path("retention")
+	dir := p.path(retention.Folder)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
@@ -45,4 +45,14 @@ func (p *Plane) covered() uint64 {
 		upto = min(upto, p.audit.Revision())
 	}
 	return upto
+}
+
+// readFloors tells the objects up to which revision the log may lack what retention has erased.
+func (p *Plane) readFloors() error {
+	if p.Archive == nil {
+		return nil
+	}
+	floors, err := retention.ReadFloors(p.path(retention.Folder), p.Archive.Segments())
+	p.objects.MayLack(floors.Highest())
+	return err
 }

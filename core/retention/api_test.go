@@ -57,8 +57,8 @@ const (
 	maps   = "/api/v1/namespaces/default/configmaps"
 )
 
-func lease(n int, resourceVersion string) string {
-	return fmt.Sprintf(`{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"a","resourceVersion":%q},"spec":{"holderIdentity":"h%d"}}`, resourceVersion, n)
+func lease(name string, n int, resourceVersion string) string {
+	return fmt.Sprintf(`{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":%q,"resourceVersion":%q},"spec":{"holderIdentity":"h%d"}}`, name, resourceVersion, n)
 }
 
 // A kind whose past is kept for hours answers 410 for what is older, also after a restart; another kind still shows
@@ -77,12 +77,13 @@ func TestThePastOfOneKindExpires(t *testing.T) {
 		s := &server{p}
 		p.Bootstrap(t, bundle)
 		s.put(t, "POST", maps, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"m"},"data":{"a":"1"}}`)
-		first := s.put(t, "POST", leases, lease(0, ""))
+		old := s.put(t, "POST", leases, lease("old", 0, "")) // stays, and stays as it is
+		first := s.put(t, "POST", leases, lease("a", 0, ""))
 		s.put(t, "PUT", maps+"/m", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"m"},"data":{"a":"2"}}`)
 		newest := first
 		for i := range 100 {
 			time.Sleep(5 * time.Minute)
-			newest = s.put(t, "PUT", leases+"/a", lease(i+1, newest))
+			newest = s.put(t, "PUT", leases+"/a", lease("a", i+1, newest))
 		}
 		time.Sleep(20 * time.Minute)
 
@@ -100,6 +101,14 @@ func TestThePastOfOneKindExpires(t *testing.T) {
 				t.Errorf("%s: %s", path, text)
 			}
 		}
+		for _, path := range []string{"/changes/" + old, "/changes?fieldSelector=since%3D1"} { // the records of leases are kept for 6 h
+			if text := s.must(t, http.StatusOK, "GET", "/apis/log.stele.dev/v1"+path, ""); !strings.Contains(text, `"name":"old"`) {
+				t.Errorf("%s: %s", path, text)
+			}
+		}
+		if text := s.must(t, http.StatusOK, "GET", "/at/"+newest+leases+"/old", ""); !strings.Contains(text, "h0") {
+			t.Error(text)
+		}
 		if text := s.must(t, http.StatusOK, "GET", exact(leases, newest), ""); !strings.Contains(text, "h100") {
 			t.Error(text)
 		}
@@ -111,6 +120,48 @@ func TestThePastOfOneKindExpires(t *testing.T) {
 			if k.Resource == "leases" && (k.Versions > 60 || k.Oldest < 50 || k.History != "2h0m0s") {
 				t.Errorf("%+v", k)
 			}
+		}
+	})
+}
+
+// What set a field is not known any more once the records of that time are erased. It is not said to be the oldest
+// change that is kept.
+func TestBlameDoesNotGuess(t *testing.T) {
+	planetest.Compile(t, bundle)
+	synctest.Test(t, func(t *testing.T) {
+		p, err := planetest.Open(t.Context(), planetest.Options{Config: plane.Config{
+			Segments: plane.Segments{Revisions: 16}, Checkpoints: checkpoints.Options{Events: 16}, Retention: plane.Retention{Longest: time.Hour},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Stop()
+		s := &server{p}
+		p.Bootstrap(t, bundle)
+		newest := s.put(t, "POST", maps, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"m"},"data":{"old":"x"}}`)
+		for i := range 100 {
+			time.Sleep(5 * time.Minute)
+			newest = s.put(t, "PUT", maps+"/m", fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"m","resourceVersion":%q},"data":{"old":"x","new":"%d"}}`, newest, i))
+		}
+		time.Sleep(20 * time.Minute)
+		text := s.must(t, http.StatusCreated, "POST", "/apis/log.stele.dev/v1/blames", `{"apiVersion":"log.stele.dev/v1","kind":"Blame","spec":{"version":"v1","resource":"configmaps","namespace":"default","name":"m"}}`)
+		var blame struct {
+			Status struct {
+				Fields []struct {
+					Path, Type string
+					Revision   uint64
+				}
+			}
+		}
+		if err := json.Unmarshal([]byte(text), &blame); err != nil {
+			t.Fatal(err)
+		}
+		found := map[string]string{}
+		for _, f := range blame.Status.Fields {
+			found[f.Path] = fmt.Sprint(f.Type, f.Revision)
+		}
+		if found["data.new"] != "Updated"+newest || found["data.old"] != "Earlier0" {
+			t.Errorf("%v, the newest revision is %s", found, newest)
 		}
 	})
 }

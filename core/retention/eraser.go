@@ -56,6 +56,7 @@ type Eraser struct {
 	again map[uint64]bool
 	// reached are the floors of versions that were reached, as in the file.
 	reached map[schema.GroupResource]uint64
+	highest atomic.Uint64 // of reached
 	report  atomic.Pointer[Report]
 	freed   prometheus.Counter
 	told    bool // that the horizon is behind
@@ -156,4 +157,13 @@ func (e *Eraser) due(s *segment.Info, floors map[schema.GroupResource]floor) boo
 		now, before := floors[r], done[r]
 		return g.Payloads > 0 && passed(now.history, before.history) || g.Events > 0 && passed(now.records, before.records)
 	})
+}
+
+// Highest returns the highest floor of a kind: up to there the log may lack events and contents. It is safe for
+// concurrent use, and for a nil Eraser.
+func (e *Eraser) Highest() uint64 {
+	if e == nil {
+		return 0
+	}
+	return e.highest.Load()
 }

@@ -11,39 +11,75 @@ import (
 
 	"github.com/google/renameio/v2"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"stele.dev/stele/eventlog/segment"
 	"stele.dev/stele/projections/history"
 )
 
-// floorsFile has the floors of all kinds, by plural.group. It is written before anything is erased, so that an index
-// of the history that is made again knows how far back it can answer.
-const floorsFile = "floors.json"
+// Folder is the folder below the data directory for the files of this package.
+const Folder = "retention"
 
-// Restore tells the history the floors that were reached. It MUST be called before the first read of the past. If
-// the file is missing, for example after a restore, the floors are after the last segment of which something was
-// erased.
-func (e *Eraser) Restore(ctx context.Context) error {
-	file := filepath.Join(e.Dir, floorsFile)
+// FloorsFile has the floors of all kinds, by plural.group. It is written before anything is erased, so that an index
+// of the history that is made again, and a fold of the whole log, know what may be missing.
+const FloorsFile = "floors.json"
+
+// Floors are the oldest revisions at which objects can be read, by plural.group.
+type Floors map[string]uint64
+
+// ReadFloors reads the floors in a folder. If the file is missing, they are after the last segment of which something
+// was erased, for all its kinds.
+func ReadFloors(dir string, segments []segment.Info) (Floors, error) {
+	file := filepath.Join(dir, FloorsFile)
 	data, err := os.ReadFile(file)
-	saved := map[string]uint64{}
+	floors := Floors{}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		for _, s := range e.Archive.Segments() {
+		for _, s := range segments {
 			for _, g := range s.Groups {
 				if r := groupResource(&g); s.Generation > 0 && !r.Empty() {
-					saved[r.String()] = s.Last
+					floors[r.String()] = s.Last
 				}
 			}
 		}
 	case err != nil:
-		return err
+		return nil, err
 	default:
-		if err := json.Unmarshal(data, &saved); err != nil {
-			return fmt.Errorf("%s is damaged: %w; delete it: all that was erased of in part is then treated as erased", file, err)
+		if err := json.Unmarshal(data, &floors); err != nil {
+			return nil, fmt.Errorf("%s is damaged: %w; delete it: all that was erased of in part is then treated as erased", file, err)
 		}
 	}
-	for name, contents := range saved {
+	return floors, nil
+}
+
+// Highest returns the highest floor. Up to there the log may lack events and contents.
+func (f Floors) Highest() (revision uint64) {
+	for _, floor := range f {
+		revision = max(revision, floor)
+	}
+	return revision
+}
+
+// write writes the floors to a folder.
+func (f Floors) write(dir string) error {
+	text, err := json.MarshalIndent(f, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := renameio.WriteFile(filepath.Join(dir, FloorsFile), append(text, '\n'), 0o600); err != nil {
+		return fmt.Errorf("save how far the past is erased: %w", err)
+	}
+	return nil
+}
+
+// Restore tells the history the floors that were reached. It MUST be called before the first read of the past.
+func (e *Eraser) Restore(ctx context.Context) error {
+	floors, err := ReadFloors(e.Dir, e.Archive.Segments())
+	if err != nil {
+		return err
+	}
+	for name, contents := range floors {
 		r := schema.ParseGroupResource(name)
 		e.reached[r] = contents
+		e.highest.Store(floors.Highest())
 		if err := e.forget(ctx, r, floor{history: contents}); err != nil && !errors.Is(err, history.ErrBehind) {
 			return err // while the index is made again, the floor holds, too
 		}
@@ -60,17 +96,14 @@ func (e *Eraser) raise(ctx context.Context, floors map[schema.GroupResource]floo
 		}
 	}
 	if moved {
-		saved := make(map[string]uint64, len(e.reached))
+		saved := make(Floors, len(e.reached))
 		for r, contents := range e.reached {
 			saved[r.String()] = contents
 		}
-		text, err := json.MarshalIndent(saved, "", "  ")
-		if err != nil {
+		if err := saved.write(e.Dir); err != nil {
 			return err
 		}
-		if err := renameio.WriteFile(filepath.Join(e.Dir, floorsFile), append(text, '\n'), 0o600); err != nil {
-			return fmt.Errorf("save how far the past is erased: %w", err)
-		}
+		e.highest.Store(saved.Highest())
 	}
 	for r, f := range floors {
 		if err := e.forget(ctx, r, f); err != nil {

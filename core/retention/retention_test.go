@@ -3,6 +3,7 @@ package retention_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -23,6 +24,7 @@ import (
 	"stele.dev/stele/eventlog/memlog"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/projections/history"
+	"stele.dev/stele/projections/objects"
 )
 
 // notes and pulses are two kinds: one is kept for ever, the other one for hours.
@@ -267,6 +269,35 @@ func (w *world) check(revision uint64) {
 	}
 }
 
+// replay folds the log from its beginning, and compares the objects with the model.
+func (w *world) replay() {
+	w.t.Helper()
+	floors, err := retention.ReadFloors(w.dir, w.archive.Segments())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	store := objects.New(0)
+	store.MayLack(floors.Highest())
+	w.openLog() // without what it has in memory
+	tip, err := commit.Rebuild(w.t.Context(), commit.Options{Log: w.log, Objects: store}, nil, w.tip.Revision(), func() error { return nil })
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	alive := 0
+	for o := range w.model {
+		got, want := tip.Objects.Get(o.GroupResource, o.namespace, o.name), w.at(o, w.tip.Revision())
+		if want != nil {
+			alive++
+		}
+		if (got == nil) != (want == nil) || got != nil && (string(got.Payload()) != want.payload || got.Revision != want.revision) {
+			w.t.Fatalf("after a replay %v is %+v, was %+v", o, got, want)
+		}
+	}
+	if n := tip.Objects.Len(notes) + tip.Objects.Len(pulses); n != alive {
+		w.t.Fatalf("after a replay there are %d objects, were %d", n, alive)
+	}
+}
+
 // Whatever is written, deleted and created again, and whenever it is erased: what can be read is what was.
 func TestWhatIsKeptIsWhatWas(t *testing.T) {
 	for seed := range uint64(6) {
@@ -299,6 +330,9 @@ func TestWhatIsKeptIsWhatWas(t *testing.T) {
 					w.restart(fmt.Sprint("history-", step))
 				case 1: // it forgets when it wrote which segment
 					w.eraser = w.newEraser()
+				}
+				if r.IntN(4) == 0 {
+					w.replay()
 				}
 				w.check(w.tip.Revision())
 				for range 10 {
@@ -373,4 +407,37 @@ func TestWhatWasDeletedStaysDeletedWhenTheIndexIsLost(t *testing.T) {
 	for revision := w.history.OldestOf(pulses); revision <= w.tip.Revision(); revision++ {
 		w.check(revision)
 	}
+}
+
+// After a start the floors are known at once, and the index of the history may still have to be made again. What it does
+// not know yet is not erased.
+func TestNothingIsErasedWhileTheIndexIsMadeAgain(t *testing.T) {
+	w := newWorld(t, 50)
+	lease, still := object{pulses, "kube-node-lease", "a"}, object{pulses, "kube-node-lease", "still"}
+	w.write(false, still)
+	for range 500 {
+		w.clock = w.clock.Add(time.Minute)
+		w.write(false, lease)
+		w.pass()
+	}
+	unread, err := history.Open(history.Options{Dir: filepath.Join(w.dir, "unread"), Log: w.log, Start: w.log.Start()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unread.Close()
+	e, err := retention.New(retention.Options{
+		Tip: func() *commit.Tip { return w.tip }, Log: w.log, Archive: w.archive, History: unread, Dir: w.dir, Covered: func() uint64 { return 0 },
+		Now: func() time.Time { return w.clock }, Elapsed: func() time.Duration { return w.clock.Sub(w.begun) },
+	})
+	if err == nil {
+		err = e.Restore(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Pass(t.Context()); !errors.Is(err, history.ErrBehind) {
+		t.Errorf("a pass: %v", err)
+	}
+	w.restart("again")
+	w.check(w.tip.Revision())
 }

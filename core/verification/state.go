@@ -16,6 +16,8 @@ type Objects struct {
 	Folder    *checkpoint.Folder
 	// Options are those of the committer. Its objects are not used.
 	Options commit.Options
+	// Erased returns the revision up to which retention may have erased events of the log.
+	Erased func() uint64
 }
 
 // Name implements [Projection].
@@ -28,6 +30,7 @@ func (o *Objects) Live(context.Context) (State, error) { return tipState{o.Commi
 func (o *Objects) Rebuild(ctx context.Context, revision uint64, pause func() error) (State, error) {
 	options := o.Options
 	options.Objects = objects.New(1) // nobody watches
+	options.Objects.MayLack(o.Erased())
 	from := uint64(0)
 	for _, c := range o.Folder.Good() { // the newest first
 		if c.Revision <= revision {

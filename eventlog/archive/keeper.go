@@ -193,7 +193,8 @@ func (k *Keeper) probe(ctx context.Context) error {
 }
 
 // trimmable returns the last revision that can be removed. What is behind a damaged segment stays, and so does what
-// this segment has: the backend may be the only one to have it.
+// this segment has: the backend may be the only one to have it. If the backend does not have it any more either, the
+// damage holds up nothing: else the backend would fill up.
 func (k *Keeper) trimmable(ctx context.Context) (upto uint64, err error) {
 	covered := ^uint64(0)
 	if k.o.Covered != nil {
@@ -204,6 +205,9 @@ func (k *Keeper) trimmable(ctx context.Context) (upto uint64, err error) {
 	most := cmp.Or(k.o.WindowBytes, usage.Limit/2)
 	full := most > 0 && usage.Used > most
 	for _, s := range k.o.Archive.state.Load().slots {
+		if s.err != nil && s.last <= k.trimmed.Load() {
+			continue
+		}
 		if s.err != nil || s.last > covered {
 			return upto, nil
 		}

@@ -168,3 +168,30 @@ func TestAKeeperTrimsNothingThatItHasNotReadBack(t *testing.T) {
 		}
 	}
 }
+
+// A segment that goes bad when the store has nothing of it any more does not make the store fill up.
+func TestAKeeperGoesOnBehindASegmentThatIsLost(t *testing.T) {
+	for _, which := range []int{0, 1} {
+		synctest.Test(t, func(t *testing.T) {
+			w, dir, infos := sealedFolder(t, 84)
+			w.log.SetArchive(open(t, dir, w.log.ID()))
+			if err := w.log.Trim(t.Context(), infos[2].Last); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Remove(filepath.Join(dir, infos[which].Files[0].Name)); err != nil {
+				t.Fatal(err)
+			}
+			a := open(t, dir, w.log.ID())
+			keep(t, a, w, archive.KeeperOptions{Window: time.Nanosecond})
+			w.writes(100)
+			w.advance(time.Hour)
+			pass(time.Minute)
+			if _, second := inStore(w); second <= infos[len(infos)-1].Last || second <= a.Tip().Revision {
+				t.Errorf("segment %d is lost: the store goes on at %d, sealed up to %d", which, second, a.Tip().Revision)
+			}
+			if len(a.Damaged()) != 1 {
+				t.Errorf("damaged: %v", a.Damaged())
+			}
+		})
+	}
+}

@@ -103,7 +103,7 @@ func (c *creation) run(ctx context.Context) (*Manifest, error) {
 	if err := c.readState(ctx); err != nil {
 		return nil, err
 	}
-	c.m = &Manifest{Format: FormatVersion, Log: c.state.Log, By: c.By, Head: c.state.Head, Recipients: c.encryption.texts, id: c.id}
+	c.m = &Manifest{Format: FormatVersion, Log: c.state.Log, By: c.By, Head: c.state.Head, Floors: c.state.Floors, Recipients: c.encryption.texts, id: c.id}
 	if err := c.readStore(ctx); err != nil {
 		return nil, err
 	}

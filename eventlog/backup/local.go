@@ -20,6 +20,8 @@ type Local struct {
 	Archive Archive
 	// Checkpoints returns the good checkpoints, the oldest first, and the folder of their files; nil if there are none.
 	Checkpoints func() (dir string, checkpoints []StateCheckpoint)
+	// Floors returns State.Floors; nil if nothing is ever erased.
+	Floors func() (map[string]uint64, error)
 }
 
 // Archive is the part of an archive of segments that is backed up.
@@ -44,6 +46,12 @@ func (l *Local) State(ctx context.Context) (*State, error) {
 	}
 	if len(s.Segments) > 0 {
 		s.Oldest = s.Segments[0].Before
+	}
+	if l.Floors != nil { // after the segments: floors are raised before anything is erased
+		var err error
+		if s.Floors, err = l.Floors(); err != nil {
+			return nil, err
+		}
 	}
 	if l.Checkpoints != nil {
 		_, s.Checkpoints = l.Checkpoints()

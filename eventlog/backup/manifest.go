@@ -111,6 +111,8 @@ type Manifest struct {
 	// server has forgotten older ones.
 	Parts       []Part       `json:"parts"`
 	Checkpoints []Checkpoint `json:"checkpoints,omitempty"`
+	// Floors are the oldest revisions at which objects can be read, by plural.group, if not all can be.
+	Floors map[string]uint64 `json:"floors,omitempty"`
 	// Keys are the files of the data directory that clients trust. Without them a restore makes new keys.
 	Keys []File `json:"keys,omitempty"`
 	// Recipients are the age recipients that can decrypt the files; empty if they are not encrypted.

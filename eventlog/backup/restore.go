@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,9 +16,9 @@ import (
 	"time"
 
 	"filippo.io/age"
+	"github.com/google/renameio/v2"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/backup/stores"
-	"stele.dev/stele/eventlog/segment"
 )
 
 // DefaultGap is how many revisions are left out between the newest revision that a store knows and the first one after
@@ -41,6 +42,8 @@ type RestoreOptions struct {
 	// Dir is the data directory, which the caller has locked. It is empty, or has an unfinished restore of the same
 	// backup.
 	Dir string
+	// Floors is the path of the file for the manifest's floors; "" to leave them out.
+	Floors string
 	// Marker is the path of the file that marks Dir as unfinished. A server refuses to start while it is there.
 	Marker string
 	// Ignored are names of files in Dir that do not count: of the lock.
@@ -65,9 +68,8 @@ type Restored struct {
 	Next uint64
 	// Keys is set if the keys are in the backup.
 	Keys bool
-	// Forgotten is set if the server had forgotten some of the log before At, so that objects of that time may lack
-	// their content.
-	Forgotten bool
+	// Erased are the kinds, as plural.group, of which retention had erased versions that At shows: objects are missing.
+	Erased []string
 }
 
 // unfinished is the content of the marker.
@@ -109,6 +111,9 @@ func Restore(ctx context.Context, o RestoreOptions) (*Restored, error) {
 		return nil, err
 	}
 	if err := r.fetchOthers(ctx); err != nil {
+		return nil, err
+	}
+	if err := r.writeFloors(); err != nil {
 		return nil, err
 	}
 	return r.restored, r.finish()
@@ -231,12 +236,38 @@ func (r *restoration) checkpoint() *Checkpoint {
 }
 
 // forgotten reports whether the server had forgotten some of the log before what is restored, and no checkpoint makes up
-// for it.
-func (r *restoration) forgotten() bool {
-	return r.checkpoint() == nil && slices.ContainsFunc(r.Manifest.Parts, func(p Part) bool {
-		_, _, generation, _ := segment.ParseName(segment.NameOf(p.Files[0].Name))
-		return p.Kind == SegmentPart && generation > 0 && p.Before.Revision < r.end.Revision
-	})
+// erased returns the kinds of which retention had erased versions that the end of the restored log shows. A checkpoint
+// has them.
+func (r *restoration) erased() (kinds []string) {
+	if r.checkpoint() != nil {
+		return nil
+	}
+	for kind, floor := range r.Manifest.Floors {
+		if floor > r.end.Revision {
+			kinds = append(kinds, kind)
+		}
+	}
+	slices.Sort(kinds)
+	return kinds
+}
+
+// writeFloors writes the floors for the server, as far as the restored log goes.
+func (r *restoration) writeFloors() error {
+	if len(r.Manifest.Floors) == 0 || r.Floors == "" {
+		return nil
+	}
+	floors := maps.Clone(r.Manifest.Floors)
+	for kind, floor := range floors {
+		floors[kind] = min(floor, r.end.Revision)
+	}
+	text, err := json.Marshal(floors)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(r.Floors), 0o700); err != nil {
+		return err
+	}
+	return renameio.WriteFile(r.Floors, append(text, '\n'), 0o600)
 }
 
 // fetchPart fetches a part that is restored as a whole.
@@ -354,7 +385,7 @@ func (r *restoration) seed(ctx context.Context) (err error) {
 	if started == nil {
 		return fmt.Errorf("begin a new epoch: another process has written to the log, %d batches", len(newer))
 	}
-	r.restored = &Restored{Log: r.end.Log, At: r.end, Time: r.time, Next: r.Next, Keys: len(r.Manifest.Keys) > 0, Forgotten: r.forgotten()}
+	r.restored = &Restored{Log: r.end.Log, At: r.end, Time: r.time, Next: r.Next, Keys: len(r.Manifest.Keys) > 0, Erased: r.erased()}
 	return nil
 }
 

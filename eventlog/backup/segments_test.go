@@ -1,6 +1,7 @@
 package backup_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"stele.dev/stele/eventlog/archive"
 	"stele.dev/stele/eventlog/backup"
 	"stele.dev/stele/eventlog/backup/stores"
+	"stele.dev/stele/eventlog/segment"
 )
 
 // openArchive opens an archive of small segments in a data directory.
@@ -193,4 +195,32 @@ func TestASealingServerIsBackedUp(t *testing.T) {
 	for _, m := range []*backup.Manifest{m, again} {
 		assert.Empty(t, verify(t, store, m).Problems)
 	}
+}
+
+// What retention has erased stays erased in a backup, and the restored folder knows how far back it can be read.
+func TestFloorsAreBackedUpAndRestored(t *testing.T) {
+	p := newSealed(t, 120)
+	first := p.archive.Segments()[1]
+	_, err := p.archive.Rewrite(t.Context(), first.First, func(*eventlog.Batch, *eventlog.Event) segment.Keep { return segment.Nothing })
+	require.NoError(t, err)
+	store := stores.NewFolder(t.TempDir())
+	m := p.plant.backup(store, func(o *backup.CreateOptions) {
+		o.Source = &backup.Local{Log: p.log, Archive: p.archive, Floors: func() (map[string]uint64, error) {
+			return map[string]uint64{"configmaps": first.Last, "leases.coordination.k8s.io": p.tip.Revision}, nil
+		}}
+	})
+	assert.Empty(t, verify(t, store, m).Problems)
+
+	r := newRestoration(t, store, m)
+	r.Floors = filepath.Join(r.Dir, "retention", "floors.json")
+	r.To.Revision = p.archive.Segments()[3].Last
+	assert.Equal(t, []string{"leases.coordination.k8s.io"}, r.run(t).Erased)
+	text, err := os.ReadFile(r.Floors)
+	require.NoError(t, err)
+	assert.JSONEq(t, fmt.Sprintf(`{"configmaps":%d,"leases.coordination.k8s.io":%d}`, first.Last, r.To.Revision), string(text))
+
+	r = newRestoration(t, store, m)
+	r.To.Revision = first.First + 1
+	_, err = backup.Restore(t.Context(), r.RestoreOptions)
+	require.ErrorContains(t, err, fmt.Sprintf("of which retention has erased a part, so the log cannot end there: choose revision %d, or %d or later", first.Before.Revision, first.Last))
 }

@@ -20,6 +20,9 @@ type State struct {
 	// Segments are in the order of the log, without gaps.
 	Segments    []Segment         `json:"segments,omitempty"`
 	Checkpoints []StateCheckpoint `json:"checkpoints,omitempty"`
+	// Floors are the oldest revisions at which objects can be read, by plural.group: retention may have erased what only
+	// earlier ones need.
+	Floors map[string]uint64 `json:"floors,omitempty"`
 }
 
 // Segment is a segment of the archive.

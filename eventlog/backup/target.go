@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"stele.dev/stele/eventlog"
+	"stele.dev/stele/eventlog/segment"
 )
 
 // Target is the moment to which a log is restored. The zero Target is the end of the backup.
@@ -54,6 +55,9 @@ func (m *Manifest) cut(t Target) (whole int, piece bool, err error) {
 	if whole < len(m.Parts) {
 		p := m.Parts[whole]
 		piece = t.includes(sets, p.Before.Revision+1, p.First)
+		if piece && p.rewritten() {
+			return 0, false, fmt.Errorf("%v is in the revisions %d-%d, of which retention has erased a part, so the log cannot end there: choose revision %d, or %d or later", t, p.Before.Revision+1, p.After.Revision, p.Before.Revision, p.After.Revision)
+		}
 	}
 	if oldest := m.Oldest(); whole == 0 && !piece || oldest.Revision > 0 && whole == 1 && !piece {
 		return 0, false, fmt.Errorf("the backup does not go back to %v: it begins with revision %d, of %s", t, oldest.Revision+1, m.begins().UTC().Format(time.RFC3339))
@@ -67,4 +71,10 @@ func (m *Manifest) begins() time.Time {
 		return m.Parts[1].First
 	}
 	return m.Parts[0].First
+}
+
+// rewritten reports whether the part is a segment of which something was erased.
+func (p *Part) rewritten() bool {
+	_, _, generation, _ := segment.ParseName(segment.NameOf(p.Files[0].Name))
+	return p.Kind == SegmentPart && generation > 0
 }

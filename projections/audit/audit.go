@@ -55,7 +55,7 @@ type Writer struct {
 	at        position
 	dirty     bool // lines have been written since the last sync
 	problem   atomic.Pointer[error]
-	done      atomic.Uint64 // revision up to which lines have been written
+	done      atomic.Uint64 // revision up to which lines are durable
 }
 
 // Open opens the file, or creates it. Only the owner may read the file and the cursor. Run checks their
@@ -186,7 +186,6 @@ func (w *Writer) write(batches []*eventlog.Batch) error {
 		return err
 	}
 	w.at.head = batches[len(batches)-1].Head()
-	w.done.Store(w.at.head.Revision)
 	return nil
 }
 
@@ -223,6 +222,7 @@ func (w *Writer) append(lines []byte) error {
 // sync makes the lines durable, and then the cursor.
 func (w *Writer) sync() error {
 	if !w.dirty {
+		w.done.Store(w.at.head.Revision)
 		return nil
 	}
 	if err := w.file.Sync(); err != nil {
@@ -232,10 +232,12 @@ func (w *Writer) sync() error {
 		return err
 	}
 	w.dirty = false
+	w.done.Store(w.at.head.Revision)
 	return nil
 }
 
-// Revision returns the revision up to which lines have been written. It is safe for concurrent use.
+// Revision returns the revision up to which lines are durable: a start does not need the log up to there, unless the
+// file is damaged. It is safe for concurrent use.
 func (w *Writer) Revision() uint64 { return w.done.Load() }
 
 // Health returns why the file cannot be written; nil if it can. It is safe for concurrent use.

@@ -596,3 +596,39 @@ func TestAChangeBeforeTheMarkIsFoundWhileItRuns(t *testing.T) {
 		}
 	})
 }
+
+// What is not durable may be lost by a crash, so that the next start needs the log for it.
+func TestLinesThatAreNotDurableDoNotCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.append(1)
+		w, err := audit.Open(audit.Options{File: f.file, Log: f.log, Start: f.log.Start()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- w.Run(ctx) }()
+		defer func() { cancel(); <-ended }()
+		time.Sleep(5 * time.Second)
+		durable := f.tip.Revision
+		if w.Revision() != durable {
+			t.Errorf("durable up to %d of %d", w.Revision(), durable)
+		}
+		if err := errors.Join(os.Remove(f.file+".cursor"), os.MkdirAll(f.file+".cursor/in/the/way", 0o700)); err != nil {
+			t.Fatal(err)
+		}
+		f.append(1)
+		time.Sleep(5 * time.Second)
+		if w.Revision() != durable || w.Health() == nil {
+			t.Errorf("durable up to %d, although the cursor could not be written since %d; health %v", w.Revision(), durable, w.Health())
+		}
+		if err := os.RemoveAll(f.file + ".cursor"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second)
+		if w.Revision() != f.tip.Revision {
+			t.Errorf("durable up to %d of %d", w.Revision(), f.tip.Revision)
+		}
+	})
+}

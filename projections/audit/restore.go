@@ -27,7 +27,9 @@ func (w *Writer) restore(ctx context.Context) error {
 		}
 	}
 	w.restored = true
-	w.done.Store(w.at.head.Revision)
+	if !w.dirty { // else sync does it
+		w.done.Store(w.at.head.Revision)
+	}
 	return nil
 }
 
@@ -110,7 +112,6 @@ func (w *Writer) repair(ctx context.Context, err error) {
 	case errors.As(err, &reason):
 		w.done.Store(0) // nothing that is compared may be erased meanwhile
 		w.retry(ctx, func() error { return w.compare(ctx, string(reason)) })
-		w.done.Store(w.at.head.Revision)
 	default:
 		w.o.Logger.Warn("the audit log could not be read to its end; the next start checks it again", "file", w.o.File, "error", err)
 	}

@@ -30,6 +30,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/logpb"
+	"stele.dev/stele/projections/history/disk"
 )
 
 // Change is what one revision changed. It is immutable and safe for concurrent use.
@@ -128,7 +129,7 @@ func Open(o Options) (*Store, error) {
 
 // open opens the index in the folder.
 func (s *Store) open() error {
-	x, err := open(newDisk(s.o.files, s.diskChanged), s.o.Dir, s.begin, s.o.Logger)
+	x, err := open(disk.New(s.o.files, s.diskChanged), s.o.Dir, s.begin, s.o.Logger)
 	if err != nil {
 		return err
 	}
@@ -228,7 +229,7 @@ func (s *Store) follow(ctx context.Context) error {
 // commit writes to the index what was added, and makes it visible to readers.
 func (s *Store) commit(ctx context.Context) error {
 	select {
-	case <-s.current.disk.working():
+	case <-s.current.disk.Working():
 	case <-ctx.Done():
 		return ctx.Err()
 	}

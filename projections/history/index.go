@@ -19,6 +19,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/eventlog"
+	"stele.dev/stele/projections/history/disk"
 )
 
 // Memory of the index. It does not depend on how much there is.
@@ -41,7 +42,7 @@ const memtables = 3
 type index struct {
 	db   *pebble.DB
 	lock *pebble.Lock
-	disk *disk
+	disk *disk.Disk
 
 	// damaged is canceled with the reason when the files turn out to be damaged.
 	damaged context.Context
@@ -53,6 +54,7 @@ type index struct {
 
 	view     atomic.Pointer[view] // the newest state that is in the index
 	updating sync.Mutex           // held while view is replaced
+	learned  atomic.Bool          // the oldest revision of the view is not in the index, see [Store.learn]
 }
 
 // view is what there is one of in a state of the index. It is immutable.
@@ -80,7 +82,7 @@ var errGone = fmt.Errorf("%w: its files are being made again from the log; try a
 // open opens the index in a folder, or makes an empty one that begins at a position. The error wraps
 // errUnusable if what is there cannot be used; the caller may then call removeAll, and open again. Other errors
 // are those of the file system.
-func open(d *disk, dir string, begin eventlog.Head, logger *slog.Logger) (_ *index, err error) {
+func open(d *disk.Disk, dir string, begin eventlog.Head, logger *slog.Logger) (_ *index, err error) {
 	if err := d.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -297,7 +299,7 @@ func (x *index) save() {
 	x.using.RLock()
 	defer x.using.RUnlock()
 	select {
-	case <-x.disk.working():
+	case <-x.disk.Working():
 		if !x.closed {
 			_, _ = x.db.AsyncFlush() // if it fails, BackgroundError is told
 		}
@@ -325,7 +327,7 @@ func (x *index) settle() error {
 		case <-time.After(pause):
 		}
 		select {
-		case <-x.disk.working():
+		case <-x.disk.Working():
 		default:
 			return errors.New("the disk cannot be written to")
 		}
@@ -334,7 +336,7 @@ func (x *index) settle() error {
 
 // close closes the index when no reader uses it. What has not been flushed is lost.
 func (x *index) close() (err error) {
-	x.ending.Do(x.disk.end)
+	x.ending.Do(x.disk.End)
 	x.using.Lock()
 	defer x.using.Unlock()
 	if x.closed {

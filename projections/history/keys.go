@@ -3,6 +3,7 @@ package history
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -38,6 +39,8 @@ var (
 	epochsName = []byte{oneKey, 'e'} // []Epoch in JSON
 	clocksName = []byte{oneKey, 'k'} // eventlog.ClockSets in JSON
 )
+
+var errDamaged = errors.New("a key or a value is not one that this version writes")
 
 // format changes with the meaning of the keys. An index of another format is made again.
 const format = 1

@@ -57,14 +57,17 @@ func (tx *Tx) Apply(e *eventlog.Event, revision uint64) error {
 	}
 	var changes []*Change
 	var err error
-	switch e.Meta.GetType() {
-	case logpb.Type_TYPE_CREATED, logpb.Type_TYPE_UPDATED, logpb.Type_TYPE_DELETED:
+	switch t := e.Meta.GetType(); {
+	case t != logpb.Type_TYPE_CREATED && t != logpb.Type_TYPE_UPDATED && t != logpb.Type_TYPE_DELETED && t != logpb.Type_TYPE_BULK_DELETED:
+	case revision <= tx.store.lacks:
+		changes, err = tx.remains(e, revision)
+	case t == logpb.Type_TYPE_BULK_DELETED:
+		changes, err = tx.bulk(e, revision)
+	default:
 		var c *Change
 		if c, err = tx.change(e, revision); err == nil {
 			changes = []*Change{c}
 		}
-	case logpb.Type_TYPE_BULK_DELETED:
-		changes, err = tx.bulk(e, revision)
 	}
 	if err != nil {
 		return fmt.Errorf("objects: event at revision %d: %w", revision, err)
@@ -93,6 +96,16 @@ func (tx *Tx) change(e *eventlog.Event, revision uint64) (*Change, error) {
 	if created := meta.GetType() == logpb.Type_TYPE_CREATED; created != (before == nil) {
 		return nil, fmt.Errorf("%s of %s, whose previous revision is %d", meta.GetType(), name(ref), meta.GetPreviousRevision())
 	}
+	o, err := tx.object(e, revision)
+	if err != nil {
+		return nil, err
+	}
+	return &Change{Revision: revision, Object: o, Before: before, Deleted: meta.GetType() == logpb.Type_TYPE_DELETED}, nil
+}
+
+// object returns the object that an event has.
+func (tx *Tx) object(e *eventlog.Event, revision uint64) (*Object, error) {
+	meta, ref := e.Meta, e.Meta.GetObject()
 	payload := e.Content(logpb.Role_ROLE_OBJECT)
 	if payload == nil {
 		return nil, fmt.Errorf("%s has no payload", name(ref))
@@ -114,7 +127,7 @@ func (tx *Tx) change(e *eventlog.Event, revision uint64) (*Change, error) {
 		}
 		o.written.secret = o.secret
 	}
-	return &Change{Revision: revision, Object: o, Before: before, Deleted: meta.GetType() == logpb.Type_TYPE_DELETED}, nil
+	return o, nil
 }
 
 // bulk returns the changes of an event that deletes many objects.

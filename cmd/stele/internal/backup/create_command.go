@@ -16,6 +16,7 @@ import (
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/core/logfiles"
 	"stele.dev/stele/core/plane/datadir"
+	"stele.dev/stele/core/retention"
 	"stele.dev/stele/eventlog/archive"
 	"stele.dev/stele/eventlog/backup"
 	"stele.dev/stele/projections/checkpoint"
@@ -238,5 +239,5 @@ func openFolder(ctx context.Context, dir *datadir.Dir) (backup.Source, error) {
 			break
 		}
 	}
-	return logfiles.Options{Log: log, Archive: segments, Checkpoints: checkpoints}.Source(), nil
+	return logfiles.Options{Log: log, Archive: segments, Checkpoints: checkpoints, Retention: dir.Path(retention.Folder)}.Source(), nil
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,6 +14,7 @@ import (
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/core/pki"
 	"stele.dev/stele/core/plane/datadir"
+	"stele.dev/stele/core/retention"
 	"stele.dev/stele/core/tokens"
 	"stele.dev/stele/eventlog/backup"
 )
@@ -108,6 +110,7 @@ func (o *restoreOptions) run(cmd *cobra.Command, name string) (err error) {
 	}
 	defer func() { err = errors.Join(err, dir.Close()) }()
 	options.Dir, options.Marker, options.Ignored, options.OpenStore = dir.Path(), dir.Path(datadir.Unfinished), []string{datadir.Lock}, dir.NewLogStore
+	options.Floors = dir.Path(retention.Folder, retention.FloorsFile)
 	options.Complete = func(r *backup.Restored) error { return errors.Join(makeKeys(dir, r.Keys), dir.Claim(r.Log)) }
 	r, err := backup.Restore(ctx, options)
 	line.end()
@@ -156,8 +159,8 @@ func (o *restoreOptions) print(cmd *cobra.Command, m *backup.Manifest, r *backup
 		if !r.Keys {
 			fmt.Fprintf(out, "The backup has no keys, so new ones were made: kubeconfigs, client certificates and tokens of service accounts made so far are refused. The server writes a new %s/admin.kubeconfig.\n", dir)
 		}
-		if r.Forgotten {
-			fmt.Fprintf(out, "The server had forgotten some of the log up to there by its retention: objects of that time may lack their content.\n")
+		if len(r.Erased) > 0 {
+			fmt.Fprintf(out, "Retention had erased versions of %s of that time: objects of these kinds may be missing.\n", strings.Join(r.Erased, ", "))
 		}
 		o.Hint(cmd, "Start it: stele serve --data-dir %s", usage.Quote(dir))
 		return nil

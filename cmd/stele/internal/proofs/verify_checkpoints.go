@@ -20,6 +20,8 @@ type checkpoints struct {
 	log   *eventlog.Log
 	tip   uint64 // its newest revision
 	quick bool   // only their checksums
+	// erased is the revision up to which retention may have erased events.
+	erased uint64
 }
 
 // verify verifies the checkpoints in a folder, the oldest first. The error is a [*verify.Difference] for the first one
@@ -76,6 +78,7 @@ func (c *checkpoints) fold(ctx context.Context, folder *checkpoint.Folder, from,
 		Log: c.log, Objects: objects.New(1),
 		Load: func(p *policies.Proposal) (*policy.Policy, error) { return policy.New(p.Form) },
 	}
+	options.Objects.MayLack(c.erased)
 	rebuild := func(r *checkpoint.Reader) error {
 		tip, err := commit.Rebuild(ctx, options, r, to, func() error { return ctx.Err() })
 		if err == nil && tip.Revision() != to {

@@ -15,6 +15,7 @@ import (
 	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/core/plane/datadir"
+	"stele.dev/stele/core/retention"
 	"stele.dev/stele/eventlog/archive"
 	"stele.dev/stele/eventlog/proof"
 	"stele.dev/stele/eventlog/verify"
@@ -157,7 +158,15 @@ func (o *verifyOptions) directory(ctx context.Context, heads []proof.TreeHead, p
 	}
 	v := newVerified(result, len(heads))
 	if path := dir.Path("checkpoints"); exists(path) {
-		err = (&checkpoints{log: log, tip: result.Head.Revision, quick: o.quick}).verify(ctx, path, v)
+		c := &checkpoints{log: log, tip: result.Head.Revision, quick: o.quick}
+		if older != nil {
+			floors, err := retention.ReadFloors(dir.Path(retention.Folder), older.Segments())
+			if err != nil {
+				return nil, err
+			}
+			c.erased = floors.Highest()
+		}
+		err = c.verify(ctx, path, v)
 	}
 	return v, err
 }
