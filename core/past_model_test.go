@@ -428,12 +428,12 @@ func (s *story) restart() {
 	s.did("a restart from revision %d, with %d segments", s.committer.Restored().Revision, len(s.plane.Archive.Segments()))
 }
 
-// begin starts a replica in the story's folder. What is older than half an hour leaves the store, in segments of few
-// revisions.
+// begin starts a replica in the story's folder. What is older than two hours leaves the store, and is in segments of
+// few revisions.
 func (s *story) begin(watchBytes int) {
 	s.replica = startIn(s.t, s.store.Open(nil), planetest.Options{Dir: s.dir, Config: plane.Config{
 		WatchBytes:  watchBytes,
-		Segments:    plane.Segments{Revisions: 12, Window: 30 * time.Minute, Trim: true},
+		Segments:    plane.Segments{Revisions: 12, Window: 2 * time.Hour, Trim: true},
 		Checkpoints: checkpoints.Options{Events: 10},
 	}})
 }

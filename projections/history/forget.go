@@ -83,7 +83,7 @@ func (s *Store) ForgetAll(ctx context.Context, oldest uint64) error {
 	if oldest > v.head.Revision {
 		return fmt.Errorf("%w: it has reached revision %d, not yet %d", ErrBehind, v.head.Revision, oldest)
 	}
-	if oldest <= v.oldest {
+	if oldest < v.oldest || oldest == v.oldest && !v.learned.Load() {
 		return nil
 	}
 	for r := range v.resources {

@@ -275,6 +275,36 @@ func TestForgettingTheOldestPart(t *testing.T) {
 	}
 }
 
+// A store that was not told finds out by a read. It can still be told.
+func TestALogThatForgetsItsOldestPartUnasked(t *testing.T) {
+	a := newAuthor(newTape(1), 77)
+	a.writes(300)
+	a.deleteAll()
+	oldest := len(a.batches)
+	a.writes(300)
+	dir := t.TempDir()
+	follow(t, dir, a.tape).stop()
+	s := follow(t, dir, a.tape) // without events in memory
+	floor := a.forget(oldest)
+	if _, err := s.Time(t.Context(), floor-1); !errors.Is(err, history.ErrForgotten) {
+		t.Errorf("the time of what is forgotten: %v", err)
+	}
+	if s.Oldest() != floor {
+		t.Errorf("the oldest is %d, want %d", s.Oldest(), floor)
+	}
+	for r := range resources(a) {
+		refused(t, s.Store, r, floor-1)
+		a.askSince(t, s.Store, r, floor, 10)
+	}
+	if err := s.ForgetAll(t.Context(), floor); err != nil {
+		t.Fatal(err)
+	}
+	s.stop()
+	if s = follow(t, dir, a.tape); s.Oldest() != floor {
+		t.Errorf("after a start the oldest is %d, want %d", s.Oldest(), floor)
+	}
+}
+
 // A history that is behind what the log keeps is made again from what is left.
 func TestAHistoryThatIsBehindWhatTheLogKeeps(t *testing.T) {
 	a := newAuthor(newTape(1), 75)

@@ -54,6 +54,7 @@ type index struct {
 
 	view     atomic.Pointer[view] // the newest state that is in the index
 	updating sync.Mutex           // held while view is replaced
+	learned  atomic.Bool          // the oldest revision of the view is not in the index, see [Store.learn]
 }
 
 // view is what there is one of in a state of the index. It is immutable.

@@ -173,7 +173,8 @@ func (s *Store) learn(err error) bool {
 	if !errors.As(err, &none) {
 		return false
 	}
-	if x := s.visible.Load(); x != nil {
+	if x := s.visible.Load(); x != nil && x.view.Load().oldest <= none.Oldest.Revision {
+		x.learned.Store(true)
 		x.update(func(v *view) { v.oldest = max(v.oldest, min(none.Oldest.Revision+1, v.head.Revision)) })
 	}
 	return true
