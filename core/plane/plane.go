@@ -330,7 +330,7 @@ func (p *Plane) routes() []core.Route {
 // openVerifier makes what compares the projections with the log. A projection that can be verified is a line here.
 func (p *Plane) openVerifier(context.Context) error {
 	p.verifier = verification.New([]verification.Projection{
-		&verification.Objects{Committer: p.Committer, Folder: p.checkpoints, Options: p.committerOptions(), Erased: p.eraser.Highest},
+		&verification.Objects{Committer: p.Committer, Folder: p.checkpoints, Options: p.committerOptions(), Erased: p.eraser.Erased},
 		&verification.History{Store: p.History, Log: p.Log, Start: p.Log.Start(), Dir: p.path("history-verify")},
 	}, p.config.Metrics, p.config.Logger)
 	return nil

@@ -53,6 +53,6 @@ func (p *Plane) readFloors() error {
 		return nil
 	}
 	floors, err := retention.ReadFloors(p.path(retention.Folder), p.Archive.Segments())
-	p.objects.MayLack(floors.Highest())
+	p.objects.MayLack(floors.ByKind())
 	return err
 }

@@ -56,7 +56,7 @@ type Eraser struct {
 	again map[uint64]bool
 	// reached are the floors of versions that were reached, as in the file.
 	reached map[schema.GroupResource]uint64
-	highest atomic.Uint64 // of reached
+	saved   atomic.Pointer[Floors] // reached, as in the file; nil before Restore
 	report  atomic.Pointer[Report]
 	freed   prometheus.Counter
 	told    bool // that the horizon is behind
@@ -159,11 +159,11 @@ func (e *Eraser) due(s *segment.Info, floors map[schema.GroupResource]floor) boo
 	})
 }
 
-// Highest returns the highest floor of a kind: up to there the log may lack events and contents. It is safe for
-// concurrent use, and for a nil Eraser.
-func (e *Eraser) Highest() uint64 {
-	if e == nil {
-		return 0
+// Erased returns for each kind the revision up to which the log may lack events and contents. It is safe for concurrent
+// use, and for a nil Eraser.
+func (e *Eraser) Erased() map[schema.GroupResource]uint64 {
+	if e == nil || e.saved.Load() == nil {
+		return nil
 	}
-	return e.highest.Load()
+	return e.saved.Load().ByKind()
 }

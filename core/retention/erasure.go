@@ -10,6 +10,7 @@ import (
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/eventlog/segment"
+	"stele.dev/stele/projections/objects"
 )
 
 // erasure decides what stays of one segment. Invariant: no event is erased while an earlier version of the same object
@@ -20,6 +21,7 @@ type erasure struct {
 	ctx     context.Context
 	segment *segment.Info
 	floors  map[schema.GroupResource]floor
+	objects *objects.State // nil in some tests
 	err     error
 	changes bool
 
@@ -29,7 +31,7 @@ type erasure struct {
 // erase writes a segment again without what is below the floors.
 func (e *Eraser) erase(ctx context.Context, s *segment.Info, floors map[schema.GroupResource]floor) error {
 	delete(e.again, s.First)
-	x := &erasure{Eraser: e, ctx: ctx, segment: s, floors: floors, kept: map[uint64]bool{}}
+	x := &erasure{Eraser: e, ctx: ctx, segment: s, floors: floors, objects: e.Tip().Objects, kept: map[uint64]bool{}}
 	freed, err := e.Archive.Rewrite(ctx, s.First, x.decide)
 	if err = errors.Join(x.err, err); err != nil {
 		return fmt.Errorf("segment of revisions %d-%d: %w", s.First, s.Last, err)
@@ -78,6 +80,9 @@ func (x *erasure) keep(event *eventlog.Event) (segment.Keep, error) {
 	if object == nil {
 		return segment.All, nil
 	}
+	if x.present(object, event.Revision) { // whatever the index says
+		return segment.All, nil
+	}
 	replaced := event.Revision
 	if event.Meta.GetType() != logpb.Type_TYPE_DELETED {
 		var err error
@@ -118,8 +123,9 @@ func (x *erasure) gone(revision uint64) (bool, error) {
 	if forgotten := (*eventlog.ForgottenError)(nil); errors.As(err, &forgotten) {
 		return true, nil
 	}
-	if err != nil {
-		return false, err
+	if err != nil { // for example, a damaged segment: the record stays until it can be read
+		x.again[x.segment.First] = true
+		return false, x.ctx.Err()
 	}
 	if len(batches) == 0 || batches[0].Last() < revision || !hasContent(batches[0], revision) {
 		return true, nil
@@ -143,4 +149,13 @@ func hasContent(b *eventlog.Batch, revision uint64) bool {
 		}
 	}
 	return false
+}
+
+// present reports whether a version is the present one of its object.
+func (x *erasure) present(o *logpb.Object, revision uint64) bool {
+	if x.objects == nil {
+		return false
+	}
+	is := x.objects.Get(resourceOf(o), o.GetNamespace(), o.GetName())
+	return is != nil && is.Revision == revision
 }

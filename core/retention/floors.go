@@ -25,6 +25,9 @@ func (e *Eraser) floors(ctx context.Context, tip *commit.Tip, segments []segment
 		}
 		first := segments[0].Kept.Revision + 1
 		revision, err := eventlog.LastBefore(ctx, e.Log, tip.ClockSets, first, limit, horizon.Add(-age))
+		if err != nil && ctx.Err() == nil { // a segment is damaged: its neighbors say enough
+			revision, err = lastSegmentBefore(segments, tip.ClockSets, limit, horizon.Add(-age)), nil
+		}
 		moments[age] = revision
 		return revision, err
 	}
@@ -111,6 +114,17 @@ func (e *Eraser) beyondBytes(segments []segment.Info) (revision uint64) {
 		}
 		excess -= s.Size()
 		revision = s.Last
+	}
+	return revision
+}
+
+// lastSegmentBefore returns the last revision of the newest segment, up to a revision, that ends before a time; 0 if there
+// is none.
+func lastSegmentBefore(segments []segment.Info, sets eventlog.ClockSets, upto uint64, limit time.Time) (revision uint64) {
+	for i := range segments {
+		if s := &segments[i]; s.Last <= upto && sets.Time(s.Last, s.LastTime).Before(limit) {
+			revision = s.Last
+		}
 	}
 	return revision
 }

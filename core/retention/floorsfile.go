@@ -50,12 +50,13 @@ func ReadFloors(dir string, segments []segment.Info) (Floors, error) {
 	return floors, nil
 }
 
-// Highest returns the highest floor. Up to there the log may lack events and contents.
-func (f Floors) Highest() (revision uint64) {
-	for _, floor := range f {
-		revision = max(revision, floor)
+// ByKind returns the floors by resource, for [objects.Store.MayLack].
+func (f Floors) ByKind() map[schema.GroupResource]uint64 {
+	kinds := make(map[schema.GroupResource]uint64, len(f))
+	for name, floor := range f {
+		kinds[schema.ParseGroupResource(name)] = floor
 	}
-	return revision
+	return kinds
 }
 
 // write writes the floors to a folder.
@@ -76,10 +77,10 @@ func (e *Eraser) Restore(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	e.saved.Store(&floors)
 	for name, contents := range floors {
 		r := schema.ParseGroupResource(name)
 		e.reached[r] = contents
-		e.highest.Store(floors.Highest())
 		if err := e.forget(ctx, r, floor{history: contents}); err != nil && !errors.Is(err, history.ErrBehind) {
 			return err // while the index is made again, the floor holds, too
 		}
@@ -103,7 +104,7 @@ func (e *Eraser) raise(ctx context.Context, floors map[schema.GroupResource]floo
 		if err := saved.write(e.Dir); err != nil {
 			return err
 		}
-		e.highest.Store(saved.Highest())
+		e.saved.Store(&saved)
 	}
 	for r, f := range floors {
 		if err := e.forget(ctx, r, f); err != nil {

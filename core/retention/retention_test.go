@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -277,7 +279,7 @@ func (w *world) replay() {
 		w.t.Fatal(err)
 	}
 	store := objects.New(0)
-	store.MayLack(floors.Highest())
+	store.MayLack(floors.ByKind())
 	w.openLog() // without what it has in memory
 	tip, err := commit.Rebuild(w.t.Context(), commit.Options{Log: w.log, Objects: store}, nil, w.tip.Revision(), func() error { return nil })
 	if err != nil {
@@ -440,4 +442,38 @@ func TestNothingIsErasedWhileTheIndexIsMadeAgain(t *testing.T) {
 	}
 	w.restart("again")
 	w.check(w.tip.Revision())
+}
+
+// A segment that is damaged stays as it is. The others are erased all the same.
+func TestADamagedSegmentDoesNotStopRetention(t *testing.T) {
+	w := newWorld(t, 20)
+	lease := object{pulses, "a", "b"}
+	for range 100 {
+		w.clock = w.clock.Add(10 * time.Minute)
+		w.write(false, lease)
+	}
+	if _, err := w.archive.Seal(t.Context(), w.log, w.tip.Head); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.history.Reach(t.Context(), w.tip.Revision()); err != nil {
+		t.Fatal(err)
+	}
+	damaged := w.archive.Segments()[1]
+	file := filepath.Join(w.dir, "segments", damaged.Files[0].Name)
+	content, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content[len(content)/3] ^= 1
+	if err := os.WriteFile(file, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.openLog()
+	w.eraser = w.newEraser()
+	if err := w.eraser.Pass(t.Context()); err == nil || !strings.Contains(err.Error(), damaged.Files[0].Name) {
+		t.Errorf("it said %v, and not that %s is damaged", err, damaged.Files[0].Name)
+	}
+	if third := w.archive.Segments()[2]; third.KeptEvents == third.Events {
+		t.Errorf("nothing of the segment behind it was erased: %+v", third)
+	}
 }

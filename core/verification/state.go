@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/projections/checkpoint"
 	"stele.dev/stele/projections/objects"
@@ -16,8 +17,8 @@ type Objects struct {
 	Folder    *checkpoint.Folder
 	// Options are those of the committer. Its objects are not used.
 	Options commit.Options
-	// Erased returns the revision up to which retention may have erased events of the log.
-	Erased func() uint64
+	// Erased returns for each kind the revision up to which retention may have erased events of the log.
+	Erased func() map[schema.GroupResource]uint64
 }
 
 // Name implements [Projection].

@@ -59,7 +59,7 @@ func (tx *Tx) Apply(e *eventlog.Event, revision uint64) error {
 	var err error
 	switch t := e.Meta.GetType(); {
 	case t != logpb.Type_TYPE_CREATED && t != logpb.Type_TYPE_UPDATED && t != logpb.Type_TYPE_DELETED && t != logpb.Type_TYPE_BULK_DELETED:
-	case revision <= tx.store.lacks:
+	case tx.store.lacking(e, revision):
 		changes, err = tx.remains(e, revision)
 	case t == logpb.Type_TYPE_BULK_DELETED:
 		changes, err = tx.bulk(e, revision)

@@ -3,15 +3,29 @@ package objects
 import (
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/logpb"
 )
 
-// MayLack tells the store that the log lacks events and contents up to a revision: retention has erased them, because
-// later changes superseded them. The fold then takes an event without content for a deletion, and creates an object
-// that it does not have at an update. Each version that was in force at the revision or later has its content, so from
-// there on the state is the same as without erasing. MayLack is called before the first event is applied.
-func (s *Store) MayLack(upto uint64) { s.lacks = upto }
+// MayLack tells the store up to which revision the log lacks events and contents of a kind: retention has erased them,
+// because later changes superseded them. The fold then takes an event without content for a deletion, and creates an
+// object that it does not have at an update. Each version that was in force at that revision or later has its content,
+// so from there on the state is the same as without erasing. MayLack is called before the first event is applied.
+func (s *Store) MayLack(upto map[schema.GroupResource]uint64) { s.lacks = upto }
+
+// lacking reports whether the log may lack events of the kinds that an event at a revision is about.
+func (s *Store) lacking(e *eventlog.Event, revision uint64) bool {
+	if len(s.lacks) == 0 {
+		return false
+	}
+	for _, g := range e.Meta.GetBulk().GetObjects() {
+		if revision <= s.lacks[groupResource(g.GetObject())] {
+			return true
+		}
+	}
+	return e.Meta.GetObject() != nil && revision <= s.lacks[groupResource(e.Meta.GetObject())]
+}
 
 // remains returns the changes of an event of a log of which a part has been erased.
 func (tx *Tx) remains(e *eventlog.Event, revision uint64) ([]*Change, error) {

@@ -42,7 +42,7 @@ type Store struct {
 	cloning sync.Mutex
 
 	historyBytes int
-	lacks        uint64 // see MayLack
+	lacks        map[schema.GroupResource]uint64 // see MayLack
 
 	// mu guards the fields below. It is held for a bounded time, never during I/O.
 	mu sync.Mutex

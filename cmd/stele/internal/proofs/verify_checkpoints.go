@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/verify"
@@ -20,8 +21,8 @@ type checkpoints struct {
 	log   *eventlog.Log
 	tip   uint64 // its newest revision
 	quick bool   // only their checksums
-	// erased is the revision up to which retention may have erased events.
-	erased uint64
+	// erased has for each kind the revision up to which retention may have erased events.
+	erased map[schema.GroupResource]uint64
 }
 
 // verify verifies the checkpoints in a folder, the oldest first. The error is a [*verify.Difference] for the first one

@@ -164,7 +164,7 @@ func (o *verifyOptions) directory(ctx context.Context, heads []proof.TreeHead, p
 			if err != nil {
 				return nil, err
 			}
-			c.erased = floors.Highest()
+			c.erased = floors.ByKind()
 		}
 		err = c.verify(ctx, path, v)
 	}
