@@ -27,6 +27,7 @@ import (
 	"stele.dev/stele/core/checkpoints"
 	"stele.dev/stele/core/plane"
 	"stele.dev/stele/core/plane/planetest"
+	"stele.dev/stele/core/verification"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/archive"
 	"stele.dev/stele/eventlog/logpb"
@@ -51,8 +52,9 @@ func inForce(written string, is bool) string {
 }
 
 // TestSimulation runs control planes of three replicas on a log that loses, delays and
-// refuses, with replicas that crash, policies that change, and older batches that move to
-// an archive, and holds what clients were told against the log. Time is simulated, and everything random comes from the
+// refuses, with replicas that crash and start from checkpoints, policies that change, and
+// older batches that move to archives and are erased there, and holds what clients were told
+// against the log. Time is simulated, and everything random comes from the
 // seed: a failure names the one that shows it again.
 func TestSimulation(t *testing.T) {
 	for _, text := range []string{bundle, lockedOut} { // outside of the simulations, which share them
@@ -79,7 +81,7 @@ func TestSimulation(t *testing.T) {
 	}
 	t.Logf("outcomes: %v", total)
 	// A simulation in which nothing goes wrong shows nothing.
-	for _, what := range []string{"200", "201", "404", "409", "403", "503", "504", "crash", "activation", "watched", "rendered", "sealed", "trimmed", "past", "watched the past", "restored"} {
+	for _, what := range []string{"200", "201", "404", "409", "403", "503", "504", "crash", "activation", "watched", "rendered", "sealed", "trimmed", "past", "watched the past", "restored", "erased", "410"} {
 		if total[what] < seeds/10 {
 			t.Errorf("%q happened %d times in %d seeds", what, total[what], seeds)
 		}
@@ -94,7 +96,8 @@ type simulation struct {
 	seed  uint64
 	store memlog.Store
 	calm  atomic.Bool // no faults any more
-	// archive is shared by all replicas.
+	// archive has all that ever was in the store. Those of replicas are in their folders, where retention erases
+	// what is older than simRetained.
 	archive *archive.Archive
 	began   uint64 // the revision at which clients begin
 	// folders are those of the replicas. The one more has none, and starts from nothing.
@@ -103,6 +106,7 @@ type simulation struct {
 	mu       sync.Mutex
 	all      []eventlog.Stored // what was in the store, also what was trimmed
 	replicas []*replica        // nil while one is down
+	archives [simReplicas]*archive.Archive
 	history  []*operation
 	watches  []*watchRecord
 	counts   outcomes
@@ -116,7 +120,9 @@ type operation struct {
 	verb       string
 	key        string // namespace/name; of a list only the namespace
 	as         string
+	on         int // the replica
 	begin, end int64
+	ended      time.Time
 	batches    int    // in the log at its end
 	past       uint64 // the revision that it asks for, of a past list
 	answer     answer
@@ -127,6 +133,7 @@ type operation struct {
 type watchRecord struct {
 	from   uint64
 	events []watchEvent
+	ended  time.Time
 }
 
 func simulate(t *testing.T, seed uint64) outcomes {
@@ -180,6 +187,7 @@ const (
 	simReplicas = 3
 	simClients  = 6
 	simSteps    = 25
+	simRetained = time.Second
 )
 
 func (s *simulation) run() {
@@ -242,11 +250,22 @@ func (s *simulation) run() {
 	time.Sleep(time.Minute) // requests of replicas that are no more have arrived
 }
 
-// start starts a replica in its folder, where a former one may have left checkpoints. Some remember few changes, so
-// that their watches must read the past.
+// start starts a replica in its folder, where a former one may have left checkpoints and segments. Some remember few
+// changes, so that their watches must read the past. The one more has the archive of the simulation.
 func (s *simulation) start(ctx context.Context, i int, schedule memlog.Schedule) (*replica, error) {
-	r, err := tryStartWith(ctx, s.store.Open(schedule), planetest.Options{
-		Config: plane.Config{WatchBytes: []int{1 << 20, 4 << 10}[i%2], Checkpoints: checkpoints.Options{Events: 15}}, Archive: s.archive, Dir: s.folders[i]})
+	o := planetest.Options{Dir: s.folders[i], Config: plane.Config{
+		WatchBytes: []int{1 << 20, 4 << 10}[i%2], Checkpoints: checkpoints.Options{Events: 15},
+		Segments: plane.Segments{Revisions: 10}, Retention: plane.Retention{Longest: simRetained, Every: 300 * time.Millisecond},
+	}}
+	if i == simReplicas {
+		o.Archive = s.archive
+	}
+	r, err := tryStartWith(ctx, s.store.Open(schedule), o)
+	if err == nil && i < simReplicas {
+		s.mu.Lock()
+		s.archives[i] = r.plane.Archive
+		s.mu.Unlock()
+	}
 	if err == nil && r.committer.Restored().Revision > 0 {
 		s.count("restored")
 	}
@@ -286,7 +305,7 @@ func (s *simulation) written() []eventlog.Stored {
 	return s.all[:len(s.all):len(s.all)]
 }
 
-// keep seals and trims at any moment. What fails is tried again.
+// keep seals, and trims what all archives have, at any moment. What fails is tried again.
 func (s *simulation) keep(ctx context.Context, log *eventlog.Log, rng *rand.Rand) {
 	for wait(ctx, time.Duration(rng.IntN(200))*time.Millisecond) {
 		newest, err := log.Back(ctx, math.MaxUint64, 1)
@@ -300,12 +319,23 @@ func (s *simulation) keep(ctx context.Context, log *eventlog.Log, rng *rand.Rand
 		s.unlessFatal("sealing", err)
 		s.written()
 		before := len(s.store.Batches())
-		err = log.Trim(ctx, rng.Uint64N(s.archive.Tip().Revision+1))
+		err = log.Trim(ctx, rng.Uint64N(s.everywhere()+1))
 		if len(s.store.Batches()) < before {
 			s.count("trimmed")
 		}
 		s.unlessFatal("trimming", err)
 	}
+}
+
+// everywhere returns the revision up to which all replicas have the log in their archives, also those that are down.
+func (s *simulation) everywhere() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	upto := s.archive.Tip().Revision
+	for _, a := range s.archives {
+		upto = min(upto, a.Tip().Revision)
+	}
+	return upto
 }
 
 func (s *simulation) unlessFatal(what string, err error) {
@@ -315,12 +345,19 @@ func (s *simulation) unlessFatal(what string, err error) {
 }
 
 func (s *simulation) replica(rng *rand.Rand) *replica {
+	r, _ := s.pickReplica(rng)
+	return r
+}
+
+// pickReplica returns a replica that is up, and its number.
+func (s *simulation) pickReplica(rng *rand.Rand) (*replica, int) {
 	for {
+		i := rng.IntN(len(s.replicas))
 		s.mu.Lock()
-		r := s.replicas[rng.IntN(len(s.replicas))]
+		r := s.replicas[i]
 		s.mu.Unlock()
 		if r != nil {
-			return r
+			return r, i
 		}
 		time.Sleep(time.Millisecond)
 	}
@@ -401,7 +438,12 @@ func (s *simulation) observe(ctx context.Context, rng *rand.Rand) {
 		if w.Code == 503 || w.Code == 504 {
 			continue // the replica is down, or not as far as another one was
 		}
-		for line := range strings.Lines(w.Body.String()) {
+		record.ended = time.Now()
+		body := w.Body.String()
+		if w.Code == 410 {
+			body = `{"type":"ERROR","object":` + strings.TrimSpace(body) + "}"
+		}
+		for line := range strings.Lines(body) {
 			var e watchEvent
 			if err := json.Unmarshal([]byte(line), &e); err != nil {
 				s.t.Errorf("watch: %d %s", w.Code, line)
@@ -464,13 +506,14 @@ func (s *simulation) client(number int, rng *rand.Rand) {
 			o.verb = "get"
 		}
 		path += "?timeout=" + pick(rng, "500ms", "2s", "10s")
-		r := s.replica(rng)
+		var r *replica
+		r, o.on = s.pickReplica(rng)
 		o.begin = s.clock.Add(1)
 		o.answer = r.do(method, path, body, header...)
 		version, _ := o.answer.field("metadata", "resourceVersion").(string)
 		o.told, _ = strconv.ParseUint(version, 10, 64)
 		o.batches = len(s.written())
-		o.end = s.clock.Add(1)
+		o.end, o.ended = s.clock.Add(1), time.Now()
 		if o.answer.code < 300 && o.verb != "list" && o.verb != "past" && o.verb != "delete" {
 			known[o.key] = string(o.answer.body)
 		}
@@ -484,6 +527,7 @@ func (s *simulation) client(number int, rng *rand.Rand) {
 // model is what the log says, folded by the plainest code there is.
 type model struct {
 	revisionOf []uint64                  // last revision of the log's first n batches
+	times      []time.Time               // the log time of the last of them
 	byAudit    map[string][]eventRecord  // audit id -> events
 	objects    map[string][]objectRecord // key -> its forms, ascending
 	events     []eventRecord             // of widgets, ascending
@@ -530,7 +574,7 @@ func within(lo, hi uint64, holds func(uint64) bool) bool {
 }
 
 func (s *simulation) model() *model {
-	m := &model{byAudit: map[string][]eventRecord{}, objects: map[string][]objectRecord{}, revisionOf: []uint64{0}}
+	m := &model{byAudit: map[string][]eventRecord{}, objects: map[string][]objectRecord{}, revisionOf: []uint64{0}, times: []time.Time{{}}}
 	written := map[string]string{} // key -> its last event's payload with the revision
 	digests := map[string]bool{}   // policy digest -> editors are allowed
 	for text, editors := range map[string]bool{bundle: true, lockedOut: false} {
@@ -575,6 +619,7 @@ func (s *simulation) model() *model {
 			}
 		}
 		m.revisionOf = append(m.revisionOf, m.last)
+		m.times = append(m.times, b.Time)
 	}
 	return m
 }
@@ -598,6 +643,7 @@ func (s *simulation) check() {
 	s.checkWatches(m)
 	s.checkServed(m)
 	s.checkTiers()
+	s.checkErased(m)
 }
 
 // checkTiers: P1. A reader of both tiers reads what was written, byte for byte, forward and back.
@@ -700,6 +746,8 @@ func (s *simulation) checkOperations(m *model) {
 			if len(events) > 0 {
 				fail("P1: not sent, and in the log")
 			}
+		case code == 410 && o.verb == "past":
+			s.checkGone(m, o.past, o.ended, o.id)
 		case code >= 400:
 			if len(events) > 0 {
 				fail("P1: refused, and in the log")
@@ -791,15 +839,20 @@ func (s *simulation) checkWatches(m *model) {
 			i++
 		}
 		has := m.decoded(w.from)
+		at := w.from // what it has seen
 		for _, e := range w.events {
 			if e.Type == "ERROR" && e.Object["code"] == 503.0 {
 				break // the network was down while it read the past
+			}
+			if e.Type == "ERROR" && e.Object["code"] == 410.0 {
+				s.checkGone(m, at, w.ended, "a watch")
+				break
 			}
 			if e.Type == "ERROR" {
 				s.t.Errorf("P2: a watch from %d failed: %v", w.from, e.Object)
 				break
 			}
-			if e.Type == "BOOKMARK" {
+			if at = e.revision(); e.Type == "BOOKMARK" {
 				if want := m.decoded(e.revision()); !maps.Equal(has, want) {
 					s.t.Errorf("P2: a watch from %d has at its bookmark %d\n%v\nthere was\n%v\nevents %v", w.from, e.revision(), has, want, w.events)
 					break
@@ -843,6 +896,55 @@ func (m *model) decoded(revision uint64) map[string]string {
 		}
 	}
 	return all
+}
+
+// checkGone: P4. What was at a revision is gone at a time only if it was replaced long enough before.
+func (s *simulation) checkGone(m *model, revision uint64, ended time.Time, who string) {
+	i, _ := slices.BinarySearch(m.revisionOf, revision+1)
+	if i == len(m.revisionOf) || !m.times[i].Before(ended.Add(-simRetained)) {
+		s.t.Errorf("P4: %s was told at %v that revision %d of %d is gone", who, ended, revision, m.last)
+	}
+}
+
+// checkErased: P4. What is gone stays gone, and what is not erased is whole: the segments, and the index of the past.
+func (s *simulation) checkErased(m *model) {
+	var gone [simReplicas][]*operation
+	for _, o := range s.history {
+		if o.verb == "past" && o.answer.code == 410 {
+			gone[o.on] = append(gone[o.on], o)
+		}
+	}
+	for _, o := range s.history {
+		if o.verb != "past" || o.answer.code != 200 {
+			continue
+		}
+		for _, before := range gone[o.on] {
+			if before.end < o.begin && o.past <= before.past {
+				s.t.Errorf("P4: replica %d was asked for revision %d after revision %d was gone: %.300s", o.on, o.past, before.past, o.answer)
+			}
+		}
+	}
+	for i, a := range s.archives {
+		for _, info := range a.Segments() {
+			if info.Generation > 0 {
+				s.count("erased")
+			}
+		}
+		for _, err := range a.Verify(s.t.Context()) {
+			s.t.Errorf("P1: the segments of replica %d: %v", i, err)
+		}
+	}
+	if r := s.replicas[s.seed%simReplicas]; r != nil {
+		var verified verification.Answer
+		if a := r.do("GET", verification.Path, ""); a.code != 200 || json.Unmarshal(a.body, &verified) != nil || len(verified.Results) != 2 {
+			s.t.Errorf("P2: %s", a)
+		}
+		for _, result := range verified.Results {
+			if !result.OK() {
+				s.t.Errorf("P2: replica %d: %+v", s.seed%simReplicas, result)
+			}
+		}
+	}
 }
 
 // checkServed: P2. Every replica, and one that starts from nothing, serves the fold of

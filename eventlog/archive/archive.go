@@ -29,7 +29,6 @@ import (
 	"log/slog"
 	"os"
 	"sort"
-	"sync"
 	"sync/atomic"
 
 	"stele.dev/stele/eventlog"
@@ -69,7 +68,7 @@ type Archive struct {
 	cache  *segment.Cache
 	state  atomic.Pointer[state]
 
-	writing  sync.Mutex // held while files change; it guards what follows
+	writing  turn // held while files change; it guards what follows
 	sums     sums
 	unlisted bool      // the list on the disk is not sums
 	begun    *unsealed // the segment that is being written; nil if there is none

@@ -23,7 +23,7 @@ func Open(o Options) (*Archive, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	a := &Archive{o: o, folder: folder{path: o.Dir, before: o.before}, cache: segment.NewCache(o.CacheBytes)}
+	a := &Archive{o: o, writing: make(turn, 1), folder: folder{path: o.Dir, before: o.before}, cache: segment.NewCache(o.CacheBytes)}
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("archive: %w", err)
 	}
