@@ -36,7 +36,7 @@ import (
 
 var (
 	simulationSeed  = flag.Uint64("simulation-seed", 0, "run only this seed")
-	simulationSeeds = flag.Int("simulation-seeds", 300, "how many seeds to run")
+	simulationSeeds = flag.Int("simulation-seeds", 120, "how many seeds to run")
 )
 
 // lockedOut is the bundle under which editors may do nothing, and widgets have a grade.

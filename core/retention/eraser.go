@@ -56,8 +56,8 @@ type Eraser struct {
 	again map[uint64]bool
 	// reached are the floors of versions that were reached, as in the file.
 	reached map[schema.GroupResource]uint64
-	saved   atomic.Pointer[Floors] // reached, as in the file; nil before Restore
-	report  atomic.Pointer[Report]
+	saved   atomic.Pointer[Floors]    // reached, as in the file; nil before Restore
+	at      atomic.Pointer[time.Time] // the last horizon
 	freed   prometheus.Counter
 	told    bool // that the horizon is behind
 }
@@ -108,6 +108,7 @@ func (e *Eraser) Pass(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	e.at.Store(&horizon)
 	if behind != e.told {
 		if e.told = behind; behind {
 			e.Logger.Warn("the clock is far ahead of the time to which the past was erased: it is followed by an hour in each step; set the clock if it is wrong",
@@ -116,7 +117,6 @@ func (e *Eraser) Pass(ctx context.Context) error {
 	}
 	segments := e.Archive.Segments()
 	if len(segments) == 0 {
-		e.publish(ctx, tip, horizon, nil)
 		return nil
 	}
 	limit := min(e.Covered(), segments[len(segments)-1].Last)
@@ -138,7 +138,6 @@ func (e *Eraser) Pass(ctx context.Context) error {
 			}
 		}
 	}
-	e.publish(ctx, tip, horizon, floors)
 	return errors.Join(errs...)
 }
 

@@ -9,16 +9,14 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/core/call"
-	"stele.dev/stele/core/commit"
-	"stele.dev/stele/core/status"
 	"stele.dev/stele/core/surface"
 	"stele.dev/stele/policy"
 )
 
 // Report says what is kept of each kind. It is the JSON of /log/retention.
 type Report struct {
-	// Horizon is the time from which ages are counted.
-	Horizon time.Time `json:"horizon"`
+	// Horizon is the time from which ages are counted; zero before the first pass.
+	Horizon time.Time `json:"horizon,omitzero"`
 	// Bytes is the size of all segments, and MaxBytes its limit, if there is one.
 	Bytes    int64  `json:"bytes"`
 	MaxBytes int64  `json:"maxBytes,omitempty"`
@@ -47,12 +45,13 @@ type Kind struct {
 	Metadata int64  `json:"metadata"`
 }
 
-// Report returns what is kept since the last pass; nil before the first one.
-func (e *Eraser) Report() *Report { return e.report.Load() }
-
-// publish makes the report of a pass.
-func (e *Eraser) publish(ctx context.Context, tip *commit.Tip, horizon time.Time, floors map[schema.GroupResource]floor) {
-	report := &Report{Horizon: horizon, MaxBytes: e.MaxBytes, Kinds: []Kind{}}
+// Report returns what is kept now. It is safe for concurrent use.
+func (e *Eraser) Report(ctx context.Context) *Report {
+	report := &Report{MaxBytes: e.MaxBytes, Kinds: []Kind{}}
+	if at := e.at.Load(); at != nil {
+		report.Horizon = *at
+	}
+	tip := e.Tip()
 	byKind := map[schema.GroupResource]*Kind{}
 	for _, s := range e.Archive.Segments() {
 		report.Bytes += s.Size()
@@ -63,11 +62,7 @@ func (e *Eraser) publish(ctx context.Context, tip *commit.Tip, horizon time.Time
 			}
 			k := byKind[r]
 			if k == nil {
-				kept := e.kept(tip.Policy, r)
-				k = &Kind{Group: r.Group, Resource: r.Resource, History: text(kept.History), Records: text(kept.Records), MaxBytes: kept.Bytes, Rule: kept.ID, Source: kept.Source.String(), Oldest: max(1, floors[r].history)}
-				if at, err := e.History.Time(ctx, k.Oldest); err == nil {
-					k.Since = at
-				}
+				k = e.describe(ctx, tip.Policy, r)
 				byKind[r] = k
 			}
 			k.Versions, k.Events, k.Bytes, k.Metadata = k.Versions+g.Payloads, k.Events+g.Events, k.Bytes+g.Stored, k.Metadata+g.Metadata
@@ -77,7 +72,20 @@ func (e *Eraser) publish(ctx context.Context, tip *commit.Tip, horizon time.Time
 		report.Kinds = append(report.Kinds, *k)
 	}
 	slices.SortFunc(report.Kinds, func(a, b Kind) int { return strings.Compare(a.Resource+"."+a.Group, b.Resource+"."+b.Group) })
-	e.report.Store(report)
+	return report
+}
+
+// describe returns how long a kind is kept, and since when.
+func (e *Eraser) describe(ctx context.Context, p *policy.Policy, r schema.GroupResource) *Kind {
+	kept := e.kept(p, r)
+	k := &Kind{
+		Group: r.Group, Resource: r.Resource, History: text(kept.History), Records: text(kept.Records), MaxBytes: kept.Bytes,
+		Rule: kept.ID, Source: kept.Source.String(), Oldest: max(1, e.History.OldestOf(r)),
+	}
+	if at, err := e.History.Time(ctx, k.Oldest); err == nil {
+		k.Since = at
+	}
+	return k
 }
 
 func text(d time.Duration) string {
@@ -93,10 +101,6 @@ const Path = "/log/retention"
 // Route serves the report.
 func (e *Eraser) Route() surface.Route {
 	return surface.Route{Path: Path, Serve: func(c *call.Call) error {
-		r := e.Report()
-		if r == nil {
-			return status.Unavailable("retention has not been applied since the start; try again in a minute")
-		}
-		return c.WriteRaw(http.StatusOK, r)
+		return c.WriteRaw(http.StatusOK, e.Report(c.HTTP.Context()))
 	}}
 }

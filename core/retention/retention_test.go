@@ -370,7 +370,7 @@ func TestErasedContentsAreGoneFromTheDisk(t *testing.T) {
 		w.pass()
 	}
 	w.pass()
-	report := w.eraser.Report()
+	report := w.eraser.Report(t.Context())
 	if len(report.Kinds) != 1 {
 		t.Fatalf("%+v", report)
 	}

@@ -15,7 +15,7 @@ func Retention(out *Output, r *retention.Report) error {
 	for _, k := range r.Kinds {
 		since := "the beginning"
 		if k.Oldest > 1 {
-			since = out.time(k.Since)
+			since = out.Time(k.Since)
 		}
 		rule := k.Rule
 		if k.Source != "" {
@@ -31,6 +31,10 @@ func Retention(out *Output, r *retention.Report) error {
 	if r.MaxBytes > 0 {
 		limit = " of " + bytesText(uint64(r.MaxBytes))
 	}
-	_, err := fmt.Fprintf(out, "\nAll segments take %s%s. Ages are counted from %s.\n", bytesText(uint64(r.Bytes)), limit, out.time(r.Horizon))
+	ages := ""
+	if !r.Horizon.IsZero() {
+		ages = " Ages are counted from " + out.Time(r.Horizon) + "."
+	}
+	_, err := fmt.Fprintf(out, "\nAll segments take %s%s.%s\n", bytesText(uint64(r.Bytes)), limit, ages)
 	return err
 }
