@@ -14,9 +14,13 @@ func On(files vfs.FS, o Options) Options {
 	return o
 }
 
-// Keys calls visit with all keys and values of a store's index.
+// Keys calls visit with all keys and values of the index that queries see. The error is ErrBehind if there is none.
 func Keys(s *Store, visit func(key, value []byte)) error {
-	return s.current.read(nil, func(it *pebble.Iterator) error {
+	x := s.visible.Load()
+	if x == nil {
+		return ErrBehind
+	}
+	return x.read(nil, func(it *pebble.Iterator) error {
 		for it.First(); it.Valid(); it.Next() {
 			visit(it.Key(), it.Value())
 		}
