@@ -11,7 +11,6 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -66,7 +65,6 @@ type Verifier struct {
 	pace        checkpoint.Pace
 
 	turn     chan struct{} // has a value while one is being verified
-	mu       sync.Mutex
 	last     map[string]Result
 	verified *prometheus.CounterVec
 	differs  *prometheus.GaugeVec

@@ -1,7 +1,6 @@
 package segment
 
 import (
-	"bytes"
 	"fmt"
 	"path/filepath"
 	"regexp"
@@ -268,9 +267,6 @@ func decodeGap(log eventlog.ID, encoded []byte) (*Gap, error) {
 	}
 	return g, nil
 }
-
-// same reports whether two infos are of the same batches and files. The name and the .log file do not count.
-func (i *Info) same(other *Info) bool { return bytes.Equal(i.encode(), other.encode()) }
 
 // Last returns the last revision of the gap; 0 if it is nil.
 func (g *Gap) Last() uint64 {

@@ -248,8 +248,7 @@ var errCrashed = errors.New("crashed")
 // synced.
 type crashing struct {
 	dir      string
-	left     int // operations until the crash
-	short    bool
+	left     int               // operations until the crash
 	unsynced map[string]int64  // file -> size that is durable
 	renamed  map[string]string // new name -> old name, not durable
 }
