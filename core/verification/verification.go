@@ -65,7 +65,6 @@ type Verifier struct {
 	pace        checkpoint.Pace
 
 	turn     chan struct{} // has a value while one is being verified
-	last     map[string]Result
 	verified *prometheus.CounterVec
 	differs  *prometheus.GaugeVec
 	revision *prometheus.GaugeVec
@@ -75,7 +74,7 @@ type Verifier struct {
 func New(projections []Projection, metrics prometheus.Registerer, logger *slog.Logger) *Verifier {
 	label := []string{"projection"}
 	v := &Verifier{
-		projections: projections, logger: logger, pace: checkpoint.Background, turn: make(chan struct{}, 1), last: map[string]Result{},
+		projections: projections, logger: logger, pace: checkpoint.Background, turn: make(chan struct{}, 1),
 		verified: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "stele_projection_verifications_total", Help: "Verifications of a projection against the log, by result: same, differs or error."}, append(label, "result")),
 		differs:  prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "stele_projection_differs", Help: "1 if the last verification found that the projection is not what the log makes of it, else 0."}, label),
 		revision: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "stele_projection_verified_revision", Help: "Revision of the last verification that came to an end."}, label),
