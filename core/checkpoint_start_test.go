@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -315,4 +316,31 @@ func (c *crowded) Create(name string) (checkpoint.File, error) {
 		return nil, syscall.ENOSPC
 	}
 	return c.Disk.Create(name)
+}
+
+// A start reads the older checkpoint, too, so that what it covers may be erased from the log.
+func TestAStartKnowsItsOlderCheckpoint(t *testing.T) {
+	k := newCheckpointed(t)
+	folder, c := k.folder(t), commit.New(commitOptions(t, &k.store))
+	if err := checkpoints.Load(t.Context(), folder, c, slog.New(slog.DiscardHandler)); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Replay(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if covered := folder.Covered(); covered != 0 {
+		t.Fatalf("before it was read, revision %d is covered", covered)
+	}
+	keeper := checkpoints.New(checkpoints.Options{Folder: folder, Committer: c})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- keeper.Run(ctx) }()
+	for folder.Covered() == 0 && t.Context().Err() == nil {
+		runtime.Gosched()
+	}
+	cancel()
+	<-ended
+	if covered := folder.Covered(); covered != k.older {
+		t.Errorf("revision %d is covered, not %d", covered, k.older)
+	}
 }

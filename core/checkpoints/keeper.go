@@ -98,6 +98,7 @@ func (k *Keeper) note(c checkpoint.Checkpoint, folded int64) {
 
 // Run makes checkpoints until the context ends. If much has changed since the last one, it then makes one more.
 func (k *Keeper) Run(ctx context.Context) error {
+	k.readOlder(ctx)
 	tick := time.NewTicker(checkEvery)
 	defer tick.Stop()
 	for {
@@ -114,6 +115,27 @@ func (k *Keeper) Run(ctx context.Context) error {
 			}
 			return ctx.Err()
 		}
+	}
+}
+
+// readOlder reads the checkpoint before the one that was loaded. What it covers may be erased from the log; until then
+// nothing may, and a server that starts often would never erase anything.
+func (k *Keeper) readOlder(ctx context.Context) {
+	good := k.o.Folder.Good()
+	if len(good) != 1 {
+		return
+	}
+	revisions, err := k.o.Folder.Revisions() // the newest first
+	for _, revision := range revisions {
+		if revision >= good[0].Revision {
+			continue
+		}
+		if _, err = k.o.Folder.Verify(ctx, revision, checkpoint.Background); err == nil || ctx.Err() != nil {
+			return
+		}
+	}
+	if err != nil {
+		k.o.Logger.Warn("the older checkpoint cannot be read; nothing of the past is erased until the next one is made", "error", err)
 	}
 }
 

@@ -266,10 +266,11 @@ func (f *Folder) prune() error {
 	return nil
 }
 
-// Verify reads the checkpoint of a revision from its beginning to its end and returns what its footer says.
-func (f *Folder) Verify(ctx context.Context, revision uint64) (info Info, err error) {
+// Verify reads the checkpoint of a revision from its beginning to its end, and returns what its footer says. If it is
+// good, it is one of [Folder.Good]. pace bounds how much of a processor that takes.
+func (f *Folder) Verify(ctx context.Context, revision uint64, pace Pace) (info Info, err error) {
 	err = f.Read(revision, func(r *Reader) error {
-		info, err = r.verify(ctx, nil)
+		info, err = r.verify(ctx, pace.Rests(ctx))
 		return err
 	})
 	return info, err

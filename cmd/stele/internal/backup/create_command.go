@@ -235,7 +235,7 @@ func openFolder(ctx context.Context, dir *datadir.Dir) (backup.Source, error) {
 		return nil, err
 	}
 	for _, revision := range revisions {
-		if _, err := checkpoints.Verify(ctx, revision); err == nil { // a bad one is not needed
+		if _, err := checkpoints.Verify(ctx, revision, 0); err == nil { // a bad one is not needed
 			break
 		}
 	}

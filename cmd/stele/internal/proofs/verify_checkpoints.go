@@ -45,7 +45,7 @@ func (c *checkpoints) verify(ctx context.Context, path string, v *verified) erro
 		if revision > c.tip {
 			return difference(fmt.Sprintf("it is ahead of the log, which ends at revision %d", c.tip))
 		}
-		info, err := folder.Verify(ctx, revision)
+		info, err := folder.Verify(ctx, revision, 0)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		} else if err != nil {
