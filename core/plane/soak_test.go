@@ -28,7 +28,7 @@ import (
 
 var (
 	soakFolder = flag.String("soak.folder", "", "folder on the disk to use; in memory if empty")
-	soakQuota  = flag.Int64("soak.quota", 12<<20, "quota of etcd, in bytes")
+	soakQuota  = flag.Int64("soak.quota", 16<<20, "quota of etcd, in bytes")
 	soakTimes  = flag.Int64("soak.times", 10, "how many times the quota is written")
 	soakSize   = flag.Int64("soak.size", 40_000, "bytes of an object")
 )
