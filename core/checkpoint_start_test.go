@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -279,7 +280,8 @@ func TestACheckpointThatCannotBeWritten(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.bootstrap(t, bundle)
-		files := &crowded{full: true}
+		files := &crowded{}
+		files.full.Store(true)
 		var said bytes.Buffer
 		folder, err := checkpoint.Open(t.TempDir(), files)
 		if err != nil {
@@ -290,11 +292,13 @@ func TestACheckpointThatCannotBeWritten(t *testing.T) {
 		ended := make(chan error)
 		go func() { ended <- k.Run(ctx) }()
 		time.Sleep(10 * time.Minute)
+		synctest.Wait()
 		if n := strings.Count(said.String(), "no checkpoint can be made"); n != 1 {
 			t.Errorf("it was said %d times:\n%s", n, said.String())
 		}
-		files.full = false
+		files.full.Store(false)
 		time.Sleep(2 * time.Minute)
+		synctest.Wait()
 		if good := folder.Good(); len(good) != 1 {
 			t.Errorf("when there is room: %v\n%s", good, said.String())
 		}
@@ -307,12 +311,12 @@ func TestACheckpointThatCannotBeWritten(t *testing.T) {
 // crowded is a file system on which there may be no room.
 type crowded struct {
 	checkpoint.Disk
-	full bool
+	full atomic.Bool
 }
 
 // Create implements [checkpoint.Files].
 func (c *crowded) Create(name string) (checkpoint.File, error) {
-	if c.full {
+	if c.full.Load() {
 		return nil, syscall.ENOSPC
 	}
 	return c.Disk.Create(name)

@@ -45,7 +45,7 @@ func TestAFullLog(t *testing.T) {
 	r.bootstrap(t, bundle)
 	held := `{"metadata":{"name":"held","finalizers":["example.com/a","example.com/b"]},"spec":{"size":1}}`
 	r.must(t, 201, "POST", widgetsPath, held)
-	store.Room = r.log.Usage().Used + 100_000 // an eighth of it has room for a policy
+	store.Room.Store(r.log.Usage().Used + 100_000) // an eighth of it has room for a policy
 	n := r.fillLog(t)
 
 	a := r.must(t, 507, "PUT", widgetsPath+"/w0", strings.Replace(string(r.must(t, 200, "GET", widgetsPath+"/w0", "").body), `"size":1`, `"size":2`, 1))
@@ -88,9 +88,9 @@ func TestALogThatIsFullEvenForDeletes(t *testing.T) {
 	var store memlog.Store
 	r := start(t, store.Open(nil), 0)
 	r.bootstrap(t, bundle)
-	store.Room = r.log.Usage().Used + 20_000
+	store.Room.Store(r.log.Usage().Used + 20_000)
 	n := r.fillLog(t)
-	store.Room = store.Room / 9 * 8
+	store.Room.Store(store.Room.Load() / 9 * 8)
 	for i := range n {
 		if a := r.do("DELETE", widgetsPath+fmt.Sprint("/w", i), ""); a.code == 507 {
 			break
@@ -115,7 +115,7 @@ func TestDeletesAmongCreatesOnAFullLog(t *testing.T) {
 			return memlog.Fault{}
 		}), 0)
 		r.bootstrap(t, bundle)
-		store.Room = r.log.Usage().Used + 20_000
+		store.Room.Store(r.log.Usage().Used + 20_000)
 		n := r.fillLog(t)
 		var all sync.WaitGroup
 		for i := range n {

@@ -62,8 +62,8 @@ type Store struct {
 	// MaxValue is the maximum size of one value in bytes; 8 MiB if 0.
 	MaxValue int
 	// Room is the number of bytes of all values from which on appends are refused, and an eighth more for
-	// those that free space; 0 for no limit. It is set before the store is used.
-	Room int64
+	// those that free space; 0 for no limit.
+	Room atomic.Int64
 	// MaxBatches is the maximum number of batches that one Read returns; 100 if 0.
 	MaxBatches int
 
@@ -168,8 +168,8 @@ func (b *Backend) full(p eventlog.Proposal) error {
 
 // Usage implements [eventlog.Backend].
 func (b *Backend) Usage() eventlog.Usage {
-	used := b.store.used()
-	return eventlog.Usage{Used: used, Allocated: used, Limit: b.store.Room, FreeingLimit: b.store.Room / 8 * 9, Refused: b.store.refused.Load()}
+	used, room := b.store.used(), b.store.Room.Load()
+	return eventlog.Usage{Used: used, Allocated: used, Limit: room, FreeingLimit: room / 8 * 9, Refused: b.store.refused.Load()}
 }
 
 // Limits implements [eventlog.Backend].
