@@ -646,7 +646,7 @@ func (s *simulation) check() {
 	s.checkErased(m)
 }
 
-// checkTiers: P1. A reader of both tiers reads what was written, byte for byte, forward and back.
+// checkTiers checks P1: etcd and the segments together return the bytes that were written, in both directions.
 func (s *simulation) checkTiers() {
 	log, err := eventlog.Open(s.t.Context(), s.store.Open(nil), eventlog.Options{})
 	if err != nil {

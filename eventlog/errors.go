@@ -66,7 +66,7 @@ type ForgottenError struct {
 }
 
 func (e *ForgottenError) Error() string {
-	return fmt.Sprintf("eventlog: what was before revision %d is not kept any more", e.Oldest.Revision+1)
+	return fmt.Sprintf("eventlog: events before revision %d are not kept any more", e.Oldest.Revision+1)
 }
 
 // MissingError reports batches that were removed from the backend ([Log.Trim]) and that the archive does not

@@ -6,8 +6,8 @@
 //	/log/consistency?from=M&to=N               a consistency proof
 //
 // A size that is missing is that of the whole log. Policies grant the paths as nonResourceURLs. A proof shows the
-// metadata of any event: who changed which object, and why it was allowed. Only the path for contents shows what
-// objects held, also those of Secrets.
+// metadata of any event: who changed which object, and why it was allowed. Only /log/proof/contents shows the content
+// of objects, also of Secrets.
 //
 // The server signs nothing: it has no key, so that who breaks into it cannot sign another past.
 package logproof

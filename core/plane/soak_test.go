@@ -246,7 +246,7 @@ type followed struct {
 	err  error
 }
 
-// same compares what a watch has seen with what was written.
+// same compares the events of a watch with the writes.
 func (s *soak) same(f followed) {
 	s.t.Helper()
 	if f.err != nil {

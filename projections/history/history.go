@@ -11,8 +11,8 @@
 //
 // # Damage
 //
-// The index is a function of the log alone, and of what was forgotten on request ([Store.Forget]). It has a
-// prefix of the log at any moment, also after a crash, and the position to which that corresponds. If its
+// The log, and the calls of [Store.Forget], determine the keys of the index. It has a prefix of the log at any
+// moment, also after a crash, and the position to which that corresponds. If its
 // files turn out to be damaged, at the start or by a read, it is made again from the log. A full disk stops
 // the index from growing as long as it lasts; what it has can be read.
 package history

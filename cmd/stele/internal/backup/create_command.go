@@ -39,8 +39,8 @@ func createCommand(check CheckDatabase) *cobra.Command {
 		Use:   "create PLACE",
 		Short: "Make a backup, while the server runs or is stopped",
 		Long: `Create copies the log of a control plane to a place: all objects, their history and the policies,
-up to the newest revision. It sends only what the place does not have. If it is interrupted, the
-next create uses what is there. Everything that it sends is read back and compared.
+up to the newest revision. It sends only files that the place does not have. If it is interrupted, the
+next create uses the files that were sent. Each file is read back after it was sent, and compared.
 
 The log is read from the server of the kubeconfig. You need permission to get the nonResourceURLs
 /log/*, and so to read everything that was ever written. With --data-dir it is read from the folder

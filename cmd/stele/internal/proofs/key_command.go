@@ -19,7 +19,7 @@ func keyCommand() *cobra.Command {
 		Long: `Keygen makes a key pair for the tree heads of the server's log, in the encoding of signed notes. It
 writes the secret key to the file, and the public key to the file with .pub behind its name.
 
-Keep the secret key away from the server: it is for who watches the server.`,
+Keep the secret key on another machine than the server: whoever runs the server must not be able to sign.`,
 		Example: `  stele log keygen log.key`,
 		Args:    usage.Exactly("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
