@@ -8,17 +8,13 @@ import (
 	"cuelang.org/go/cue"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/evaluation"
-	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/builtin"
 )
 
 // retentions compiles how long the past of kinds is kept. What the bundle says of a kind is not for its
 // team to change.
 func (c *compiler) retentions(v cue.Value, f *policy.Form) {
-	kinds := map[string]*schemas.Kind{}
-	for i := range f.Kinds {
-		kinds[f.Kinds[i].Resource()] = &f.Kinds[i]
-	}
+	kinds := byResource(f.Kinds)
 	said := map[string]policy.Retention{}
 	for team, t := range c.Fields(v, "teams") {
 		for resource, k := range c.Fields(t, "kinds") {
