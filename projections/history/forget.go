@@ -157,7 +157,7 @@ func (f *forgetter) versions(ctx context.Context) error {
 	return f.walk(ctx, prefix, func(it *pebble.Iterator) error {
 		key := it.Key()
 		superseded := len(newer) == len(key) && bytes.Equal(newer[:len(key)-8], key[:len(key)-8]) && revisionOfVersion(newer) < f.floors.Changes
-		gone := revisionOfVersion(key) < f.floors.Changes && bytes.Equal(it.Value(), []byte{1})
+		gone := revisionOfVersion(key) < f.floors.Changes && isDeletion(it.Value())
 		newer = append(newer[:0], key...)
 		if superseded || gone {
 			return f.batch.Delete(key, nil)

@@ -86,6 +86,9 @@ func appendNamed(b []byte, number uint64, name string) []byte {
 // revisionOfVersion returns the revision at the end of a version's key.
 func revisionOfVersion(key []byte) uint64 { return ^revisionOf(key) }
 
+// isDeletion reports whether the value of a version says that the object did not exist from then on.
+func isDeletion(value []byte) bool { return len(value) == 1 && value[0] == 1 }
+
 // revisionOf returns the revision at the end of a key.
 func revisionOf(key []byte) uint64 { return binary.BigEndian.Uint64(key[len(key)-8:]) }
 

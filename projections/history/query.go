@@ -36,10 +36,25 @@ func (s *Store) Get(ctx context.Context, r schema.GroupResource, namespace, name
 		return nil, err
 	}
 	c, err := s.change(ctx, v, versions[0], nil)
-	if err == nil && c.Payload == nil && !c.Deleted && at >= s.OldestOf(r) {
+	kept := at >= s.OldestOf(r) // asked after the read, which may have found out that the log forgot something
+	if err == nil && c.Payload == nil && !c.Deleted && kept {
 		return nil, nil // what superseded this version, below the floor, is erased
 	}
+	if errors.Is(err, ErrForgotten) && kept {
+		if gone, damaged := v.deleted(r, namespace, name, versions[0]); gone || damaged != nil {
+			return nil, damaged // a deletion below the floor, which nothing followed
+		}
+	}
 	return c, err
+}
+
+// deleted reports whether a version of an object is its deletion.
+func (v *view) deleted(r schema.GroupResource, namespace, name string, revision uint64) (is bool, err error) {
+	key := appendRevision(appendVersions(nil, v.resources[r].number, name, namespace), ^revision)
+	return is, v.read(within(key), func(it *pebble.Iterator) error {
+		is = it.First() && isDeletion(it.Value())
+		return nil
+	})
 }
 
 // Versions yields the changes of all objects that ever had a name, from a revision on backwards, the
