@@ -36,7 +36,7 @@ type EmbedOptions struct {
 	// Check checks the pages of etcd's database, for example by [CheckDatabase] in a process of its own,
 	// and returns [Damaged] if there is a problem. If it is nil, they are not checked.
 	Check func(ctx context.Context, file string) error
-	// Prefix is the prefix of the log's keys; "/stele" if empty.
+	// Prefix is the prefix of the log's keys; [DefaultPrefix] if empty.
 	Prefix string
 	// Log receives etcd's errors; nil discards them.
 	Log *slog.Logger
@@ -59,7 +59,7 @@ func Embed(ctx context.Context, o EmbedOptions) (*Backend, error) {
 		o.MinFree = DefaultMinFree
 	}
 	if o.Prefix == "" {
-		o.Prefix = "/stele"
+		o.Prefix = DefaultPrefix
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

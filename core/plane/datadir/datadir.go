@@ -36,6 +36,8 @@ type Options struct {
 	// bytes. 0 is for the defaults of [etcdlog.EmbedOptions].
 	EtcdQuota   int64
 	MinFreeDisk uint64
+	// Etcd is the cluster with the log; nil for an etcd embedded in this process, with its data in the folder.
+	Etcd *etcdlog.DialOptions
 	// Logger gets etcd's errors and warnings about keys; nil for none.
 	Logger *slog.Logger
 }
@@ -142,16 +144,21 @@ func (d *Dir) Close() error {
 // before any other write is acknowledged.
 const logIDFile = "log.id"
 
-// OpenLog starts an embedded etcd in the folder and opens the log in it, or creates it. It fails
-// if the folder belongs to another log. It is called once.
+// OpenLog opens the log, or creates it: in the cluster of the options, or else in an embedded etcd, which it starts in the
+// folder. It fails if the folder belongs to another log. It is called once.
 func (d *Dir) OpenLog(ctx context.Context) (*eventlog.Log, error) {
 	used, err := exists(d.Path(logIDFile))
 	if err != nil {
 		return nil, err
 	}
-	backend, err := etcdlog.Embed(ctx, etcdlog.EmbedOptions{
-		Dir: d.Path("etcd"), Used: used, Check: d.options.CheckDatabase, Log: d.options.Logger, Quota: d.options.EtcdQuota, MinFree: d.options.MinFreeDisk,
-	})
+	var backend *etcdlog.Backend
+	if d.options.Etcd != nil {
+		backend, err = etcdlog.Dial(ctx, *d.options.Etcd)
+	} else {
+		backend, err = etcdlog.Embed(ctx, etcdlog.EmbedOptions{
+			Dir: d.Path("etcd"), Used: used, Check: d.options.CheckDatabase, Log: d.options.Logger, Quota: d.options.EtcdQuota, MinFree: d.options.MinFreeDisk,
+		})
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -193,9 +200,17 @@ func (d *Dir) claim(log eventlog.ID) error {
 		return err
 	case strings.TrimSpace(string(text)) != log.String():
 		return fmt.Errorf("%s names log %q, but the one in %s is %s: restore what belongs together, or delete %s if that is the log to go on with",
-			file, strings.TrimSpace(string(text)), d.Path("etcd"), log, file)
+			file, strings.TrimSpace(string(text)), d.store(), log, file)
 	}
 	return nil
+}
+
+// store says where the log is.
+func (d *Dir) store() string {
+	if o := d.options.Etcd; o != nil {
+		return strings.Join(o.Endpoints, ",")
+	}
+	return d.Path("etcd")
 }
 
 // exists reports whether there is a file or folder of this name.
