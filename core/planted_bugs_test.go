@@ -46,8 +46,12 @@ const (
 var allPlantedBugs = []plantedBug{
 	{"an append does not compare the head", []edit{{"eventlog/memlog/memlog.go",
 		`if !bytes.Equal(s.head, p.From) || `,
-		`if BUG && p.At > 1 {
-	} else if !bytes.Equal(s.head, p.From) || `}}},
+		`if BUG && i < len(s.batches) && s.batches[i].First == p.At {
+		s.batches = slices.Clone(s.batches)
+		s.batches[i].Value, s.head = p.Value, p.To
+		return eventlog.Answer{Applied: true}
+	}
+	if !bytes.Equal(s.head, p.From) || `}}},
 	{"a proposal that lost is not checked again", []edit{{roundFile,
 		`// The decisions were made on an old state.`,
 		`for _, p := range accepted {
@@ -259,7 +263,7 @@ var (
 
 // simulateIn runs the simulation in another program until a seed fails. It returns that seed and its first failure.
 func simulateIn(ctx context.Context, program string, env []string, flags ...string) (seed, finding string) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
 	c := exec.CommandContext(ctx, program, append([]string{"-test.run=^TestSimulation$", "-test.v", "-test.failfast"}, flags...)...)
 	c.Env = append(os.Environ(), env...)

@@ -151,6 +151,7 @@ type watchRecord struct {
 
 func simulate(t *testing.T, seed uint64) outcomes {
 	s := &simulation{t: t, seed: seed, counts: outcomes{}, skew: []time.Duration{0, 200 * time.Millisecond, 2 * time.Second, 2 * time.Minute}[seed%4]}
+	defer time.AfterFunc(simLongest, func() { panic(fmt.Sprintf("seed %d does not come to an end", seed)) }).Stop()
 	synctest.Test(t, func(t *testing.T) { // which ends the test if it fails
 		defer func() {
 			if t.Failed() {
@@ -201,6 +202,7 @@ const (
 	simClients  = 6
 	simSteps    = 25
 	simRetained = time.Second
+	simLongest  = 2 * time.Minute // of the machine's time
 )
 
 func (s *simulation) run() {
