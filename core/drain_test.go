@@ -3,6 +3,8 @@ package core_test
 import (
 	"context"
 	"fmt"
+	"io"
+	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -71,10 +73,16 @@ func TestADrainEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := start(t, new(memlog.Store).Open(nil), 0)
 		p.bootstrap(t, bundle)
-		w := p.watch(t, watchWidgets)
-		for i := range cap(w.events) + 10 { // nobody reads them
-			p.must(t, 201, "POST", widgetsPath, widget(fmt.Sprint("w", i), 1))
-		}
+		body, writer := io.Pipe()
+		response := &pipeResponse{header: http.Header{}, code: make(chan int, 1), w: writer}
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			p.ServeHTTP(response, request("GET", watchWidgets, ""))
+		}()
+		<-response.code
+		p.must(t, 201, "POST", widgetsPath, widget("unread", 1))
+		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		began := time.Now()
@@ -82,12 +90,7 @@ func TestADrainEndsWithItsContext(t *testing.T) {
 		if took := time.Since(began); took != time.Second {
 			t.Errorf("it took %v", took)
 		}
-		for open := true; open; {
-			select {
-			case <-w.events:
-			case <-w.ended:
-				open = false
-			}
-		}
+		body.Close()
+		<-ended
 	})
 }

@@ -158,7 +158,9 @@ func TestAStopLosesNoRequest(t *testing.T) {
 		}
 		var bookmark struct {
 			Type   string
-			Object struct{ Metadata struct{ ResourceVersion json.Number } }
+			Object struct {
+				Metadata struct{ ResourceVersion json.Number }
+			}
 		}
 		if err := json.Unmarshal([]byte(last), &bookmark); err != nil || bookmark.Type != "BOOKMARK" {
 			t.Errorf("the watch ended with %s, %v", last, err)
