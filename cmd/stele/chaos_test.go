@@ -25,7 +25,7 @@ import (
 
 var (
 	chaosKills  = flag.Int("chaos.kills", 6, "how many processes TestAnyProcessIsKilled kills")
-	chaosFaults = flag.Int("chaos.faults", 8, "how many faults TestHistoriesAreLinearizable makes")
+	chaosFaults = flag.Int("chaos.faults", len(faults), "how many faults TestHistoriesAreLinearizable makes")
 	chaosSeed   = flag.Uint64("chaos.seed", 1, "what the random choices of these tests begin with")
 	chaosPause  = flag.Duration("chaos.pause", 2*time.Second, "how long faults last that end")
 )
@@ -126,16 +126,17 @@ type watched struct {
 // watch starts watchers and informers. Each watch of a watcher is on another replica than the one before.
 func (r *replicated) watch(seed uint64) *watched {
 	r.t.Helper()
-	const watchers, informers = 3, 2
+	const informers = 2
+	moves := []time.Duration{0, 300 * time.Millisecond, 2 * time.Second} // of the watchers
 	w := &watched{replicated: r}
 	for range informers {
 		w.informers = append(w.informers, r.startInformer())
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	for n := range watchers {
+	for n := range moves {
 		next := n
-		watcher := &chaos.Watcher{After: w.informers[0].after, Client: func() *chaos.Client {
+		watcher := &chaos.Watcher{After: w.informers[0].after, Move: moves[n], Client: func() *chaos.Client {
 			next++
 			return r.replicas[next%len(r.replicas)].client
 		}}
@@ -277,6 +278,40 @@ var faults = []func(r *replicated, rng *rand.Rand) (end func()){
 			route.Heal(i)
 			route.Heal((i + 1) % 3)
 		}
+	},
+	func(r *replicated, rng *rand.Rand) func() { // a member is slow
+		i, stop, stopped := rng.IntN(3), make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(stopped)
+			for {
+				r.etcd.Pause(i)
+				time.Sleep(200 * time.Millisecond)
+				r.etcd.Resume(i)
+				select {
+				case <-time.After(100 * time.Millisecond):
+				case <-stop:
+					return
+				}
+			}
+		}()
+		return func() {
+			close(stop)
+			<-stopped
+		}
+	},
+	func(r *replicated, rng *rand.Rand) func() { // etcd has another leader
+		leader := r.etcd.Leader()
+		client := r.etcd.Client((leader + 1) % 3)
+		ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
+		defer cancel()
+		status, err := client.Status(ctx, client.Endpoints()[0])
+		if err == nil {
+			_, err = r.etcd.Client(leader).MoveLeader(ctx, status.Header.MemberId)
+		}
+		if err != nil {
+			r.t.Logf("etcd's leader has not changed: %v", err)
+		}
+		return func() {}
 	},
 	func(r *replicated, rng *rand.Rand) func() { // a replica is far away
 		route := r.replicas[rng.IntN(len(r.replicas))].route
