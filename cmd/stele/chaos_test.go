@@ -27,7 +27,7 @@ var (
 	chaosKills  = flag.Int("chaos.kills", 6, "how many processes TestAnyProcessIsKilled kills")
 	chaosFaults = flag.Int("chaos.faults", len(faults), "how many faults TestHistoriesAreLinearizable makes")
 	chaosSeed   = flag.Uint64("chaos.seed", 1, "what the random choices of these tests begin with")
-	chaosPause  = flag.Duration("chaos.pause", 2*time.Second, "how long faults last that end")
+	chaosPause  = flag.Duration("chaos.pause", time.Second, "how long faults last that end")
 )
 
 // informer is an informer of client-go that watches through the balancer. It records what its handlers were told.
@@ -188,6 +188,7 @@ func (w *watched) check(relist bool) {
 // TestAnyProcessIsKilled kills replicas and members of etcd, one after the other, under load. Nothing acknowledged is lost, watches and
 // informers miss and repeat nothing, and the replica that survives each half of the test does not grow.
 func TestAnyProcessIsKilled(t *testing.T) {
+	t.Parallel()
 	r := startReplicated(t, 3, 3)
 	w := r.watch(*chaosSeed)
 	stop := r.load(*chaosSeed)
@@ -329,6 +330,7 @@ var faults = []func(r *replicated, rng *rand.Rand) (end func()){
 // TestHistoriesAreLinearizable records what clients of three replicas are told while processes are killed and paused, and connections
 // are cut.
 func TestHistoriesAreLinearizable(t *testing.T) {
+	t.Parallel()
 	r := startReplicated(t, 3, 3)
 	w := r.watch(*chaosSeed)
 	stop := r.load(*chaosSeed)
