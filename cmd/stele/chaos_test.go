@@ -240,6 +240,13 @@ var faults = []func(r *replicated, rng *rand.Rand) (end func()){
 		r.kill(i)
 		return func() { r.start(i) }
 	},
+	func(r *replicated, rng *rand.Rand) func() { // a replica is ended
+		i := rng.IntN(len(r.replicas))
+		if err := r.replicas[i].process.end(syscall.SIGTERM); err != nil {
+			r.t.Error(err)
+		}
+		return func() { r.start(i) }
+	},
 	func(r *replicated, rng *rand.Rand) func() { // a member is killed
 		i := rng.IntN(3)
 		r.etcd.Kill(i)
