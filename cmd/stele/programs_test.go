@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"stele.dev/stele/cmd/stele/internal/build"
 	"stele.dev/stele/core/tokens"
 	"stele.dev/stele/eventlog/etcdlog/etcdtest"
 	"stele.dev/stele/examples/controller/provision"
@@ -28,7 +29,11 @@ var programs = map[string]func(){
 	"kubectl-stele": main,
 	"controller":    provision.Main,
 	"balancer":      balance.Main,
+	nextVersion:     func() { build.Version = "0.2.0-next"; main() },
 }
+
+// nextVersion is the program stele of a later version.
+const nextVersion = "stele-next"
 
 func TestMain(m *testing.M) {
 	etcdtest.Member()
