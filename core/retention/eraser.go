@@ -58,7 +58,7 @@ type Eraser struct {
 	erased map[uint64]map[schema.GroupResource]floor
 	// again has the first revisions of segments that the next pass writes again, see [erasure.gone].
 	again map[uint64]bool
-	mu sync.Mutex // held by a pass
+	mu    sync.Mutex // guards reached and its files
 	// reached are the floors that were reached, as in the files.
 	reached map[schema.GroupResource]floor
 	saved   atomic.Pointer[Floors]    // the floors of contents, as in the file; nil before Restore
@@ -110,8 +110,6 @@ func (e *Eraser) Run(ctx context.Context) error {
 
 // Pass moves the floors, and erases what is below them.
 func (e *Eraser) Pass(ctx context.Context) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	tip := e.Tip()
 	horizon, behind, err := e.horizon.Step(e.Now(), tip.Revision(), tip.Time)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 
@@ -126,23 +127,28 @@ func (e *Eraser) Restore(ctx context.Context) error {
 		return err
 	}
 	e.mu.Lock()
-	defer e.mu.Unlock()
 	e.saved.Store(&floors)
 	for name, contents := range floors {
-		r := schema.ParseGroupResource(name)
-		e.reached[r] = floor{contents, min(records[name], contents)}
-		if err := e.forget(ctx, r, e.reached[r]); err != nil && !errors.Is(err, history.ErrBehind) {
-			return err // while the index is made again, the floor holds, too
+		e.reached[schema.ParseGroupResource(name)] = floor{contents, min(records[name], contents)}
+	}
+	reached := maps.Clone(e.reached)
+	e.mu.Unlock()
+	return e.tell(ctx, reached)
+}
+
+// tell tells the history floors. While its index is made again, they hold, too.
+func (e *Eraser) tell(ctx context.Context, floors map[schema.GroupResource]floor) error {
+	for r, f := range floors {
+		if err := e.forget(ctx, r, f); err != nil && !errors.Is(err, history.ErrBehind) {
+			return err
 		}
 	}
 	return nil
 }
 
 // Adopt raises the floors to those of another replica, by plural.group, before segments are used that this one has
-// rewritten. It waits for a pass to end. It is safe for concurrent use.
+// rewritten. It is safe for concurrent use.
 func (e *Eraser) Adopt(ctx context.Context, others map[string]Reached) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	floors := make(map[schema.GroupResource]floor, len(others))
 	for name, other := range others {
 		floors[schema.ParseGroupResource(name)] = floor{other.Contents, min(other.Records, other.Contents)}
@@ -150,15 +156,10 @@ func (e *Eraser) Adopt(ctx context.Context, others map[string]Reached) error {
 	if err := e.save(floors); err != nil {
 		return err
 	}
-	for r := range floors {
-		if err := e.forget(ctx, r, e.reached[r]); err != nil && !errors.Is(err, history.ErrBehind) {
-			return err
-		}
-	}
-	return nil
+	return e.tell(ctx, floors)
 }
 
-// Reached returns the floors by plural.group. It is safe for concurrent use, and waits for a pass to end.
+// Reached returns the floors by plural.group. It is safe for concurrent use.
 func (e *Eraser) Reached() map[string]Reached {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -184,6 +185,8 @@ func (e *Eraser) raise(ctx context.Context, floors map[schema.GroupResource]floo
 
 // save raises the floors that were reached, and writes them to the files.
 func (e *Eraser) save(floors map[schema.GroupResource]floor) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	moved := false
 	for r, f := range floors {
 		was := e.reached[r]

@@ -33,6 +33,15 @@ func (p *Place) Commit() error {
 	return p.commit()
 }
 
+// Remove implements [stores.Remover]. Single files do not support it.
+func (p *Place) Remove(ctx context.Context, name string) error {
+	remover, ok := p.Store.(stores.Remover)
+	if !ok {
+		return errors.ErrUnsupported
+	}
+	return remover.Remove(ctx, name)
+}
+
 // Close frees what the place uses. It removes a single file that was created and not committed.
 func (p *Place) Close() error {
 	if p.close == nil {
