@@ -52,8 +52,43 @@ func (b *Backend) observe(operation string, began time.Time) {
 	b.seconds.WithLabelValues(operation).Observe(time.Since(began).Seconds())
 }
 
-// Metrics returns collectors for the requests to etcd.
-func (b *Backend) Metrics() []prometheus.Collector { return []prometheus.Collector{b.seconds} }
+// Metrics returns collectors for the requests to etcd, and for the members of a cluster.
+func (b *Backend) Metrics() []prometheus.Collector {
+	return []prometheus.Collector{b.seconds, memberMetrics{b}}
+}
+
+// memberMetrics are the states of the members of a cluster.
+type memberMetrics struct{ *Backend }
+
+var (
+	memberUp     = prometheus.NewDesc("stele_etcd_member_up", "1 if requests can go to a member of etcd, else 0.", []string{"member"}, nil)
+	memberLeader = prometheus.NewDesc("stele_etcd_member_leader", "1 if a member of etcd leads the others, else 0.", []string{"member"}, nil)
+	memberAlarm  = prometheus.NewDesc("stele_etcd_member_alarm", "1 if a member of etcd knows of an alarm, else 0.", []string{"member", "alarm"}, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (memberMetrics) Describe(to chan<- *prometheus.Desc) {
+	to <- memberUp
+	to <- memberLeader
+	to <- memberAlarm
+}
+
+// Collect implements prometheus.Collector.
+func (b memberMetrics) Collect(to chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, on bool, labels ...string) {
+		value := 0.0
+		if on {
+			value = 1
+		}
+		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+	}
+	for _, m := range b.Members() {
+		gauge(memberUp, m.Down == "", m.URL)
+		gauge(memberLeader, m.Leader, m.URL)
+		gauge(memberAlarm, m.NoSpace, m.URL, "NOSPACE")
+		gauge(memberAlarm, m.Corrupt, m.URL, "CORRUPT")
+	}
+}
 
 // Members returns what the members of the cluster said last; nil for an embedded etcd.
 func (b *Backend) Members() []members.Member {
