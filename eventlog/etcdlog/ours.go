@@ -2,12 +2,11 @@ package etcdlog
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"stele.dev/stele/eventlog"
 )
@@ -32,7 +31,7 @@ func (b *Backend) CheckKeys(ctx context.Context) error {
 		}
 		around = around[:i]
 		outer, err := b.get(ctx, around+"/head")
-		if status.Code(err) == codes.PermissionDenied { // this user does not write there, and cannot see what is there
+		if errors.Is(err, rpctypes.ErrPermissionDenied) { // this user does not write there, and cannot see what is there
 			break
 		}
 		if err != nil {
@@ -52,7 +51,7 @@ func foreignHead(value []byte) bool { return len(value) == 0 || value[0] == 0 ||
 func (b *Backend) get(ctx context.Context, key string) ([]byte, error) {
 	r, err := b.client.Get(ctx, key)
 	switch {
-	case status.Code(err) == codes.PermissionDenied:
+	case errors.Is(err, rpctypes.ErrPermissionDenied):
 		return nil, fmt.Errorf("etcd does not allow the user %q to read %s: `etcdctl role grant-permission ROLE --prefix=true readwrite %s/` allows it: %w", b.user, key, strings.TrimSuffix(b.head, "/head"), err)
 	case err != nil:
 		return nil, fmt.Errorf("etcd: %w", err)

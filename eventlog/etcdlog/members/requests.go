@@ -26,7 +26,7 @@ const (
 	connectFor = 5 * time.Second
 	// A write waits for its answer for writeFor, and longer after others were not answered in time, up to longestWrite:
 	// a cluster that is slow as a whole is not helped by asking another member.
-	writeFor, longestWrite = 2 * time.Second, 16 * time.Second
+	writeFor, longestWrite = time.Second, 16 * time.Second
 )
 
 // NotSentError reports a write that was not sent to any member, or that members refused before they proposed it.
