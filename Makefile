@@ -4,7 +4,7 @@ ROUNDS ?= 500
 STREAMS ?= 500
 TIMES ?= 10
 
-.PHONY: test fuzz fuzz-schemas conformance soak history-large
+.PHONY: test fuzz fuzz-schemas conformance soak history-large chaos
 
 test:
 	go test ./...
@@ -41,3 +41,12 @@ soak:
 EVENTS ?= 10000000
 history-large:
 	STELE_HISTORY_EVENTS=$(EVENTS) go test ./projections/history -run '^$$' -bench Large -benchtime 5000x -timeout 0
+
+# Kills processes of a control plane with three replicas, and breaks its connections: docs/CONFORMANCE.md.
+KILLS ?= 100
+FAULTS ?= 48
+PAUSE ?= 8s
+SEED ?= 1
+chaos:
+	go test ./cmd/stele -run 'TestAnyProcessIsKilled|TestHistoriesAreLinearizable' -v -timeout 0 \
+	  -chaos.kills $(KILLS) -chaos.faults $(FAULTS) -chaos.pause $(PAUSE) -chaos.seed $(SEED)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"stele.dev/stele/core/tokens"
+	"stele.dev/stele/eventlog/etcdlog/etcdtest"
 	"stele.dev/stele/examples/controller/provision"
 )
 
@@ -28,6 +29,7 @@ var programs = map[string]func(){
 }
 
 func TestMain(m *testing.M) {
+	etcdtest.Member()
 	if program := programs[filepath.Base(os.Args[0])]; program != nil {
 		program()
 		os.Exit(0)

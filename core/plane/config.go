@@ -76,9 +76,12 @@ type Config struct {
 	Hosts []string
 	// Origins are those whose pages may use the API (CORS).
 	Origins server.Origins
-	// DrainDelay is how long the plane serves after it has begun to stop, so that load balancers
+	// ShutdownDelay is how long the plane serves after it has begun to stop, so that load balancers
 	// can see that it is not ready.
-	DrainDelay time.Duration
+	ShutdownDelay time.Duration
+	// GoawayChance is the share of requests of HTTP/2 whose clients are told to connect again, which spreads them over
+	// the servers behind a balancer; 0 for none, see [server.WithGoaway].
+	GoawayChance float64
 
 	// Controllers run in this process, see [controllers.Select].
 	Controllers []controllers.Controller

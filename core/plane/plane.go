@@ -39,6 +39,7 @@ import (
 	"stele.dev/stele/core/parts"
 	"stele.dev/stele/core/pki"
 	"stele.dev/stele/core/retention"
+	"stele.dev/stele/core/server"
 	"stele.dev/stele/core/tokens"
 	"stele.dev/stele/core/trust"
 	"stele.dev/stele/core/verification"
@@ -95,8 +96,10 @@ type Plane struct {
 	audit       *audit.Writer      // nil without a file
 	server      *http.Server       // nil without a listener
 	front       *front             // its handler
-	served      chan error         // gets the error with which it ends
-	publisher   *trust.Publisher   // nil without a listener
+	certificate *pki.ServerCertificate
+	handover    *server.Handover // has the listener
+	served      chan error       // gets the error with which the server ends
+	publisher   *trust.Publisher // nil without a listener
 }
 
 // New opens a control plane and reads its log. The API answers once Run is called; until then the listener answers that

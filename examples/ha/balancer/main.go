@@ -1,0 +1,6 @@
+// Balancer gives TCP connections to the servers that are ready.
+package main
+
+import "stele.dev/stele/examples/ha/balance"
+
+func main() { balance.Main() }
