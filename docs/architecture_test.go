@@ -32,7 +32,9 @@ var mayImport = map[string][]string{
 	// What reads or writes the cold part of the log.
 	"core/logproof":  {"core/...", "eventlog", "eventlog/proof"},
 	"core/retention": {"core/...", "policy", "projections/...", "eventlog", "eventlog/logpb", "eventlog/archive", "eventlog/segment"},
-	"core/plane":     {"core/...", "limits/...", "plugins/...", "policy/...", "projections/...", "schemas/...", "eventlog", "eventlog/archive", "eventlog/segment"},
+	"core/plane":     {"core/...", "limits/...", "plugins/...", "policy/...", "projections/...", "schemas/...", "eventlog", "eventlog/archive", "eventlog/backup/stores", "eventlog/bucket", "eventlog/segment"},
+	// What replicas share.
+	"core/bucketsync": {"eventlog", "eventlog/archive", "eventlog/backup/stores", "eventlog/bucket", "eventlog/segment", "projections/checkpoint"},
 	// The log's backends: the data directory has an etcd, and planes of tests keep their log in memory.
 	"core/plane/datadir":   {"core/pki", "eventlog", "eventlog/etcdlog"},
 	"core/plane/planetest": {"core/...", "eventlog", "eventlog/memlog", "policy/...", "projections/policies"},

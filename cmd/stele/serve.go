@@ -118,6 +118,12 @@ func (o *serveOptions) serve(cmd *cobra.Command) error {
 	options := datadir.Options{Software: "stele " + build.Version, CheckDatabase: checkDatabaseApart, Logger: logger}
 	o.storage.limit(&options)
 	config.Segments, config.Retention = o.storage.segments, o.storage.retention
+	shared, closeShared, err := o.storage.openBucket(ctx)
+	if err != nil {
+		return err
+	}
+	defer closeShared()
+	config.Bucket = shared
 	dir, err := datadir.Open(o.dataDir, options)
 	if err != nil {
 		return err

@@ -93,6 +93,8 @@ type Config struct {
 	Checkpoints checkpoints.Options
 	// Segments says how the older batches of the log are kept, unless the log that OpenLog returns has an archive.
 	Segments Segments
+	// Bucket is shared by all replicas of the log.
+	Bucket Bucket
 	// Retention limits how long the past is kept, beside the policy.
 	Retention Retention
 	// VerifyEvery is how often the projections are compared with the log in the background; 0 for never.

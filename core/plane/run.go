@@ -65,6 +65,9 @@ func (p *Plane) Run(ctx context.Context) error {
 		g.actor("segments", p.sealer.Run)
 		g.oncePrepared("retention", p.eraser.Run)
 	}
+	if p.bucket != nil {
+		g.actor("bucket", p.bucket.Run)
+	}
 	if p.authorizers != nil {
 		g.actor("authorizers", p.authorizers.Run)
 		g.actor("plugins", p.plugins.Run)
