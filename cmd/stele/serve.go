@@ -274,6 +274,12 @@ func (o *serveOptions) explain(err error) error {
 		return nil
 	case errors.Is(err, audit.ErrForeignCursor):
 		return fmt.Errorf("%w; restore the audit folder that belongs to the log in %s, or move this one away, so that a new one is written", err, o.dataDir)
+	case errors.As(err, new(*datadir.LostError)):
+		return err
+	case errors.Is(err, eventlog.ErrDiverged) && len(o.storage.etcd.Endpoints) > 0:
+		return fmt.Errorf("%w; was etcd restored from a snapshot? See \"You restored etcd\" in docs/OPERATING.md", err)
+	case eventlog.IsFatal(err) && len(o.storage.etcd.Endpoints) > 0:
+		return fmt.Errorf("the log in etcd cannot be read: %w", err)
 	case errors.Is(err, eventlog.ErrDiverged):
 		return fmt.Errorf("%w; was a backup restored into %s? Later writes are not in it", err, o.dataDir)
 	case eventlog.IsFatal(err):
