@@ -112,6 +112,9 @@ func (l *Log) openFirst(ctx context.Context, o Options) (*Batch, error) {
 			return nil, err
 		}
 		l.turns.NoteRoundTrip(time.Since(begun))
+		if _, err := DecodeHead(answer.Head); errors.As(err, new(*MarkedError)) {
+			return nil, err
+		}
 		if len(answer.Batches) > 0 {
 			return DecodeBatch(answer.Batches[0].First, answer.Batches[0].Value)
 		}
@@ -354,8 +357,8 @@ func (l *Log) atHand(after Head) (batches []*Batch, atTip bool, grown <-chan str
 	return batches, atTip, grown
 }
 
-// Newest returns the position after the newest batch, as it was at some moment after the call.
-func (l *Log) Newest(ctx context.Context) (Head, error) {
+// ReadHead returns the position after the newest batch, as it was at some moment after the call.
+func (l *Log) ReadHead(ctx context.Context) (Head, error) {
 	answer, err := l.backend.Read(ctx, math.MaxUint64) // the head, and no batch
 	if err != nil {
 		return Head{}, err
@@ -486,12 +489,12 @@ func newID() (id ID) {
 }
 
 // IsFatal reports whether an error means that this process cannot read the log any further: the log is
-// corrupt, newer than this version, or another one, or it does not have the batches that follow.
+// corrupt, newer than this version, or another one, it does not have the batches that follow, or it has moved.
 func IsFatal(err error) bool {
 	var corrupt *CorruptError
 	var unsupported *UnsupportedError
 	var forgotten *ForgottenError
 	var missing *MissingError
 	return errors.Is(err, ErrDiverged) || errors.As(err, &corrupt) || errors.As(err, &unsupported) ||
-		errors.As(err, &forgotten) || errors.As(err, &missing)
+		errors.As(err, &forgotten) || errors.As(err, &missing) || errors.As(err, new(*MarkedError))
 }

@@ -131,7 +131,7 @@ func (c *Committer) Objects() *objects.Store { return c.objects }
 // tip when Replay was called. It must be called once, before Run.
 func (c *Committer) Replay(ctx context.Context) error {
 	begun := time.Now()
-	newest, err := c.log.Newest(ctx)
+	newest, err := c.log.ReadHead(ctx)
 	if err == nil {
 		err = checkNewest(c.Tip().Head, newest)
 	}

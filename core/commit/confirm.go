@@ -144,7 +144,7 @@ func (c *Committer) reachNewest(ctx context.Context) error {
 
 func (c *Committer) confirmOnce(ctx context.Context, begun time.Time) error {
 	before := c.Tip().Head
-	newest, err := c.log.Newest(ctx)
+	newest, err := c.log.ReadHead(ctx)
 	if err == nil {
 		err = checkNewest(before, newest)
 	}

@@ -17,6 +17,9 @@ import (
 // heardBytes bounds the batches from the watch that are kept for News. The newest is always kept.
 const heardBytes = 2 << 20
 
+// hearTimeout bounds the read at the start of a watch.
+const hearTimeout = 5 * time.Second
+
 // news is what one watch of the batches and of the line has told. The caller holds Backend.mu.
 type news struct {
 	watching bool
@@ -98,7 +101,7 @@ func (b *Backend) watch() {
 
 // hearAll reads what the watch does not tell, because it was there before.
 func (b *Backend) hearAll(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	ctx, cancel := context.WithTimeout(ctx, hearTimeout)
 	defer cancel()
 	resp, err := b.client.Txn(ctx).Then(
 		clientv3.OpGet(b.log, clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByKey, clientv3.SortDescend), clientv3.WithLimit(1), clientv3.WithKeysOnly()),

@@ -79,6 +79,7 @@ type Store struct {
 	place   uint64            // the last one
 	hearing []*Backend        // those that hear news
 	told    uint64            // the number of the last news
+	values  map[string]*[]byte
 }
 
 // Batches returns all that is stored, ascending.
