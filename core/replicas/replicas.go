@@ -146,7 +146,7 @@ func New(o Options) *Registry {
 // Serve sets the handler of the API, through which leases are written.
 func (r *Registry) Serve(api http.Handler) error {
 	config := inside.Config(api, &user.DefaultInfo{Name: User, Groups: []string{user.SystemPrivilegedGroup}})
-	config.Timeout = r.o.Every / 2 // so that a stop does not wait for a log that cannot be reached
+	config.Wrap(func(to http.RoundTripper) http.RoundTripper { return &bounded{to, r.o.Every / 2} })
 	leases, err := coordinationclient.NewForConfig(config)
 	if err != nil {
 		return err
