@@ -262,8 +262,13 @@ func (p *Pipeline) newTable(o Options) *virtual.Table {
 // NotReady makes /readyz fail. Other requests are served as before.
 func (p *Pipeline) NotReady() { p.surface.NotReady() }
 
-// Drain ends all watches, each with a bookmark if its client accepts bookmarks. Other requests are served as before.
+// Drain ends all watches at once, each with a bookmark if its client accepts bookmarks. Other requests are served as
+// before.
 func (p *Pipeline) Drain() { p.reader.Drain() }
+
+// DrainSpread is Drain, but the watches end one after the other, within seconds. It returns when all have ended, or when
+// the context ends.
+func (p *Pipeline) DrainSpread(ctx context.Context) { p.reader.DrainSpread(ctx) }
 
 func newRequest(c call.Call) *Request {
 	r := &Request{Call: c}

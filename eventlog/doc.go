@@ -43,7 +43,10 @@
 //
 //	<prefix>/head                        position of the tip: 65 bytes, see Head.Encode
 //	<prefix>/log/<20 decimal digits>     one logpb.Batch, under its first revision
+//	<prefix>/bucket                      the bucket that all replicas share, see package bucket; absent without one
 //	<prefix>/trimmed                     empty; written after a trim by an embedded etcd, see etcdlog
+//
+// The head of a log that has moved to another store, or whose copy is not complete, is a [Mark].
 //
 // An append is one transaction: if head is what the writer holds and the next key
 // is absent, put the batch and the new head; else return the head and the first

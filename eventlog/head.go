@@ -46,10 +46,13 @@ func (h Head) Encode() []byte {
 	return append(b, h.Hash[:]...)
 }
 
-// DecodeHead decodes what [Head.Encode] returns.
+// DecodeHead decodes what [Head.Encode] returns. The error is a [*MarkedError] if the value is a [Mark].
 func DecodeHead(b []byte) (Head, error) {
 	if len(b) == 0 {
 		return Head{}, nil
+	}
+	if mark, ok := DecodeMark(b); ok {
+		return Head{}, &MarkedError{mark}
 	}
 	if b[0] > Format {
 		return Head{}, &UnsupportedError{What: fmt.Sprintf("format level %d", b[0])}

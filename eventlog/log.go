@@ -104,6 +104,9 @@ func (l *Log) openFirst(ctx context.Context, o Options) (*Batch, error) {
 		if err != nil {
 			return nil, err
 		}
+		if _, err := DecodeHead(answer.Head); errors.As(err, new(*MarkedError)) {
+			return nil, err
+		}
 		if len(answer.Batches) > 0 {
 			return DecodeBatch(answer.Batches[0].First, answer.Batches[0].Value)
 		}
@@ -361,12 +364,12 @@ func newID() (id ID) {
 }
 
 // IsFatal reports whether an error means that this process cannot read the log any further: the log is
-// corrupt, newer than this version, or another one, or it does not have the batches that follow.
+// corrupt, newer than this version, or another one, it does not have the batches that follow, or it has moved.
 func IsFatal(err error) bool {
 	var corrupt *CorruptError
 	var unsupported *UnsupportedError
 	var forgotten *ForgottenError
 	var missing *MissingError
 	return errors.Is(err, ErrDiverged) || errors.As(err, &corrupt) || errors.As(err, &unsupported) ||
-		errors.As(err, &forgotten) || errors.As(err, &missing)
+		errors.As(err, &forgotten) || errors.As(err, &missing) || errors.As(err, new(*MarkedError))
 }

@@ -25,6 +25,15 @@ type Archive interface {
 	Back(ctx context.Context, from uint64, max int) ([]*Batch, error)
 }
 
+// Filler is an [Archive] that can get batches from elsewhere, such as a bucket that replicas share.
+type Filler interface {
+	Archive
+	// Fill gets the batches between Tip and a revision. It is called if they are neither in the archive nor in the
+	// backend. The error is [errors.ErrUnsupported] if there is nowhere to get them from, and a [*MissingError] if they
+	// are not there.
+	Fill(ctx context.Context, upto uint64) error
+}
+
 // SetArchive tells the log where its older batches are. Next, CatchUp and Back then read from the archive
 // what it has, and the rest from the backend. It is safe for concurrent use.
 func (l *Log) SetArchive(a Archive) { l.archive.Store(&a) }
@@ -61,14 +70,26 @@ func (l *Log) Trim(ctx context.Context, upto uint64) error {
 	if upto > tip.Revision {
 		return fmt.Errorf("eventlog: revisions up to %d cannot be removed from the store, the archive ends at %d", upto, tip.Revision)
 	}
-	answer, err := l.backend.Read(ctx, tip.Revision+1)
+	if err := l.Continues(ctx, tip); err != nil {
+		return fmt.Errorf("eventlog: nothing is removed from the log's store up to revision %d: %w", tip.Revision, err)
+	}
+	return l.backend.Trim(ctx, upto)
+}
+
+// Continues returns nil if the batches in the backend continue a position, or end there. The hash of a position covers
+// all that is before it: the position, and so all before it, is then of this log. The error is [ErrDiverged] if it is of
+// another history, and a [*MissingError] if the backend does not have what follows any more. It is safe for concurrent
+// use.
+func (l *Log) Continues(ctx context.Context, at Head) error {
+	answer, err := l.backend.Read(ctx, at.Revision+1)
 	if err != nil {
 		return err
 	}
-	if _, err := l.check(tip, answer); err != nil { // the hash at the tip covers all that is before it
-		return fmt.Errorf("eventlog: the archive up to revision %d is not of this log, so nothing is removed: %w", tip.Revision, err)
+	_, err = l.check(at, answer)
+	if gap := (*gapError)(nil); errors.As(err, &gap) {
+		return &MissingError{From: at.Revision + 1, To: gap.next.First - 1}
 	}
-	return l.backend.Trim(ctx, upto)
+	return err
 }
 
 // Usage returns how much the log's backend stores and can store.
@@ -261,7 +282,24 @@ func (l *Log) gap(ctx context.Context, was olderBatches, after Head, err error) 
 		}
 		missing.From = max(missing.From, b.Last()+1)
 	}
-	return missing
+	return l.fill(ctx, was, missing)
+}
+
+// fill lets the archive get missing batches. It returns nil if it has some of them, so that the caller reads again; else
+// the error to return.
+func (l *Log) fill(ctx context.Context, was olderBatches, missing *MissingError) error {
+	filler, ok := l.Archive().(Filler)
+	if !ok {
+		return missing
+	}
+	switch err := filler.Fill(ctx, missing.To); {
+	case l.older().tip != was.tip:
+		return nil
+	case err == nil, errors.Is(err, errors.ErrUnsupported), errors.As(err, new(*MissingError)):
+		return missing
+	default:
+		return fmt.Errorf("%w: revisions %d to %d are not in the log's store any more, and could not be fetched: %w", ErrUnreadable, missing.From, missing.To, err)
+	}
 }
 
 // continues reports whether each batch continues the one before, and the first one a position.

@@ -80,7 +80,7 @@ then on the policy is in the log; --policy is only compared with it, or with
 	f.StringSliceVar(&o.origins, "cors-allowed-origins", nil, "origins of pages whose scripts may use the API, as regular expressions that pin the host: //example\\.com(:|$)")
 	f.StringVar(&o.logFormat, "log-format", "text", "format of the program's own messages on standard error: text or json")
 	f.StringVar(&o.logLevel, "log-level", "warn", "lowest level that is logged: debug, info, warn or error")
-	usage.DurationVar(f, &o.DrainDelay, "drain-delay", 0, "how long to keep serving after the first SIGTERM, so that load balancers can see that /readyz fails")
+	o.addShutdownFlags(f)
 	f.StringSliceVar(&o.controllers, "controllers", []string{"*"}, "controllers to run, as in kube-controller-manager: '*' for all, 'foo' for the one named foo, '-foo' for all except foo. The controllers are "+strings.Join(controllers.Names(), ", "))
 	usage.DurationVar(f, &o.EventTTL, "event-ttl", time.Hour, "how long events are kept; 0 for ever")
 	f.Uint64Var(&o.Checkpoints.Events, "checkpoint-events", 0, "after how many revisions a checkpoint is made, from which the next start goes on; 0 for 50,000, or for an eighth of the number of objects if that is more")
@@ -118,6 +118,12 @@ func (o *serveOptions) serve(cmd *cobra.Command) error {
 	options := datadir.Options{Software: "stele " + build.Version, CheckDatabase: checkDatabaseApart, Logger: logger}
 	o.storage.limit(&options)
 	config.Segments, config.Retention = o.storage.segments, o.storage.retention
+	shared, closeShared, err := o.storage.openBucket(ctx)
+	if err != nil {
+		return err
+	}
+	defer closeShared()
+	config.Bucket = shared
 	dir, err := datadir.Open(o.dataDir, options)
 	if err != nil {
 		return err
@@ -163,6 +169,9 @@ func (o *serveOptions) config(cmd *cobra.Command, logger *slog.Logger) (c plane.
 	}
 	if c.Controllers, err = controllers.Select(o.controllers); err != nil {
 		return c, fmt.Errorf("--controllers: %w", err)
+	}
+	if err := o.checkShutdown(); err != nil {
+		return c, err
 	}
 	if c.EventTTL < 0 {
 		return c, fmt.Errorf("--event-ttl %s: want a duration that is not negative", c.EventTTL)

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"stele.dev/stele/cmd/stele/internal/buckets"
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/core/plane"
 	"stele.dev/stele/core/plane/datadir"
@@ -27,6 +29,7 @@ type storageOptions struct {
 	retention      plane.Retention
 	retained       resource.QuantityValue
 	etcd           etcdlog.DialOptions
+	bucket         plane.Bucket
 }
 
 func (o *storageOptions) addFlags(f *pflag.FlagSet) {
@@ -39,6 +42,8 @@ func (o *storageOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.etcd.Username, "etcd-user", "", "user of that etcd, if it authenticates users by passwords")
 	f.StringVar(&o.etcd.PasswordFile, "etcd-password-file", "", "file with the password of --etcd-user")
 	f.StringVar(&o.etcd.Prefix, "etcd-prefix", etcdlog.DefaultPrefix, "prefix of all keys in that etcd; logs with different prefixes share a cluster")
+	f.StringVar(&o.bucket.Place, "bucket", "", "folder or bucket that all replicas of the log share, for older events and checkpoints: a path, file://, s3://, gs:// or azblob://, as for backups (default: none; then nothing leaves an etcd of --etcd-endpoints)")
+	f.BoolVar(&o.bucket.Replace, "replace-lost-bucket", false, "use --bucket in place of the bucket that the log has recorded; it is filled with what this replica has")
 	f.Var(&o.quota, "etcd-quota", "maximum size of the database of the newest events; when 80 % of it are in use, writes are refused (507), and at 90 % deletes too")
 	f.Var(&o.minFree, "min-free-disk", "free space of the disk below which writes are refused (507), and below half of it deletes too")
 	f.DurationVar(&o.segments.Window, "log-window", archive.DefaultWindow, "how long events stay in etcd once they are in a file of the data directory, too; fewer if half of the limit of --etcd-quota is in use")
@@ -46,8 +51,9 @@ func (o *storageOptions) addFlags(f *pflag.FlagSet) {
 	f.Int64Var(&o.segments.Bytes, "segment-bytes", archive.DefaultSegmentBytes, "size of the events in such a file, before compression")
 	usage.DurationVar(f, &o.retention.Longest, "retain", 0, "how long the past is kept at most, whatever the policy says (default: as the policy says)")
 	f.Var(&o.retained, "retain-bytes", "maximum size of the files of older events; the oldest versions that are not needed any more are erased first (default: no limit)")
+	f.DurationVar(&o.bucket.Every, "bucket-every", 0, "how often the bucket is looked at (default: 15 seconds)")
 	f.DurationVar(&o.retention.Every, "erase-every", 0, "how often it is looked what of the past need not be kept (default: 10 minutes)")
-	for _, name := range []string{"segment-revisions", "segment-bytes", "erase-every"} { // for tests
+	for _, name := range []string{"segment-revisions", "segment-bytes", "erase-every", "bucket-every"} { // for tests
 		_ = f.MarkHidden(name) // it exists
 	}
 }
@@ -57,8 +63,11 @@ func (o *storageOptions) check() error {
 	if o.segments.Window <= 0 {
 		return fmt.Errorf("--log-window %v: want a positive duration", o.segments.Window)
 	}
-	if o.retention.Every < 0 {
-		return fmt.Errorf("--erase-every %v: want a duration that is not negative", o.retention.Every)
+	if o.retention.Every < 0 || o.bucket.Every < 0 {
+		return errors.New("--erase-every and --bucket-every: want durations that are not negative")
+	}
+	if o.bucket.Replace && o.bucket.Place == "" {
+		return errors.New("--replace-lost-bucket needs --bucket, the place of the new one")
 	}
 	if o.retention.Longest < 0 || o.retained.Value() < 0 {
 		return errors.New("--retain and --retain-bytes: want values that are not negative")
@@ -82,4 +91,18 @@ func (o *storageOptions) limit(dir *datadir.Options) {
 	if len(o.etcd.Endpoints) > 0 {
 		dir.Etcd = &o.etcd
 	}
+}
+
+// openBucket opens the bucket that replicas share, if there is one. The caller closes it.
+func (o *storageOptions) openBucket(ctx context.Context) (plane.Bucket, func() error, error) {
+	b := o.bucket
+	if b.Place == "" {
+		return b, func() error { return nil }, nil
+	}
+	place, err := buckets.OpenShared(ctx, b.Place)
+	if err != nil {
+		return b, nil, fmt.Errorf("--bucket: %w", err)
+	}
+	b.Store, b.Place = place, buckets.Redacted(b.Place)
+	return b, place.Close, nil
 }

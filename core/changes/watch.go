@@ -67,7 +67,7 @@ func (v *service) watch(ctx context.Context, r *call.Call, q *query) error {
 	defer close(stop)
 	go func() {
 		select {
-		case <-v.Draining():
+		case <-s.Leaving():
 			cancel()
 		case <-stop:
 		}

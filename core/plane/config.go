@@ -76,9 +76,12 @@ type Config struct {
 	Hosts []string
 	// Origins are those whose pages may use the API (CORS).
 	Origins server.Origins
-	// DrainDelay is how long the plane serves after it has begun to stop, so that load balancers
+	// ShutdownDelay is how long the plane serves after it has begun to stop, so that load balancers
 	// can see that it is not ready.
-	DrainDelay time.Duration
+	ShutdownDelay time.Duration
+	// GoawayChance is the share of requests of HTTP/2 whose clients are told to connect again, which spreads them over
+	// the servers behind a balancer; 0 for none, see [server.WithGoaway].
+	GoawayChance float64
 
 	// Controllers run in this process, see [controllers.Select].
 	Controllers []controllers.Controller
@@ -90,6 +93,8 @@ type Config struct {
 	Checkpoints checkpoints.Options
 	// Segments says how the older batches of the log are kept, unless the log that OpenLog returns has an archive.
 	Segments Segments
+	// Bucket is shared by all replicas of the log.
+	Bucket Bucket
 	// Retention limits how long the past is kept, beside the policy.
 	Retention Retention
 	// VerifyEvery is how often the projections are compared with the log in the background; 0 for never.

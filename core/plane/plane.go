@@ -31,6 +31,7 @@ import (
 	"stele.dev/stele/core"
 	"stele.dev/stele/core/authn"
 	"stele.dev/stele/core/authz"
+	"stele.dev/stele/core/bucketsync"
 	"stele.dev/stele/core/checkpoints"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/inside"
@@ -40,6 +41,7 @@ import (
 	"stele.dev/stele/core/pki"
 	"stele.dev/stele/core/replicas"
 	"stele.dev/stele/core/retention"
+	"stele.dev/stele/core/server"
 	"stele.dev/stele/core/tokens"
 	"stele.dev/stele/core/trust"
 	"stele.dev/stele/core/verification"
@@ -81,8 +83,9 @@ type Plane struct {
 	// checkpoints has what the next start begins with, and keeper makes it.
 	checkpoints *checkpoint.Folder
 	keeper      *checkpoints.Keeper
-	sealer      *archive.Keeper   // nil without an archive
-	eraser      *retention.Eraser // nil without an archive
+	sealer      *archive.Keeper    // nil without an archive
+	eraser      *retention.Eraser  // nil without an archive
+	bucket      *bucketsync.Syncer // nil without a bucket
 	verifier    *verification.Verifier
 	closers     []func() error // in the order in which the parts were opened
 
@@ -96,8 +99,10 @@ type Plane struct {
 	audit       *audit.Writer      // nil without a file
 	server      *http.Server       // nil without a listener
 	front       *front             // its handler
-	served      chan error         // gets the error with which it ends
-	publisher   *trust.Publisher   // nil without a listener
+	certificate *pki.ServerCertificate
+	handover    *server.Handover // has the listener
+	served      chan error       // gets the error with which the server ends
+	publisher   *trust.Publisher // nil without a listener
 
 	// Replicas knows the other planes on the same log, and whether this one leads.
 	Replicas *replicas.Registry
@@ -123,6 +128,7 @@ func New(ctx context.Context, c Config) (*Plane, error) {
 		{"reading keys and certificates", p.authenticate},
 		{"opening the port", p.serve},
 		{"opening the log", p.openLog},
+		{"fetching segments", p.openBucket},
 		{"reading the files of authorizers", p.authorize},
 		{"loading a checkpoint", p.restore},
 		{"reading the log", p.replay},
@@ -181,7 +187,7 @@ func (p *Plane) openLog(ctx context.Context) (err error) {
 	p.Log.SetArchive(p.Archive)
 	p.sealer = archive.NewKeeper(archive.KeeperOptions{
 		Archive: p.Archive, Log: p.Log, Tip: func() eventlog.Head { return p.Committer.Tip().Head },
-		Trim: c.Trim || p.Log.Exclusive(), Window: c.Window, WindowBytes: c.WindowBytes, Logger: p.config.Logger,
+		Trim: p.trims(), Covered: p.trimmable, Window: c.Window, WindowBytes: c.WindowBytes, Logger: p.config.Logger,
 	})
 	return p.register(p.sealer.Metrics())
 }
@@ -309,8 +315,9 @@ func (p *Plane) checks() []core.Check {
 		{Name: "room", Warns: true, Check: func() error { return p.Log.Usage().Full() }}, // reads and deletes go on
 	}
 	if p.sealer != nil {
-		checks = append(checks, core.Check{Name: "segments", Warns: true, Check: p.sealer.Health}) // the log's store fills up
+		checks = append(checks, core.Check{Name: "segments", Warns: true, Check: func() error { return errors.Join(p.sealer.Health(), p.checkStore()) }}) // the log's store fills up
 	}
+	checks = append(checks, p.bucketChecks()...)
 	if p.config.Policy != nil {
 		checks = append(checks, core.Check{Name: "bootstrap", Check: p.bootstrapped})
 	}

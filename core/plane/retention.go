@@ -28,13 +28,16 @@ func (p *Plane) openRetention(ctx context.Context) (err error) {
 		return err
 	}
 	p.eraser, err = retention.New(retention.Options{
-		Tip: p.Committer.Tip, Log: p.Log, Archive: p.Archive, History: p.History, Covered: p.covered, Dir: dir, Now: p.Committer.Now,
+		Tip: p.Committer.Tip, Log: p.Log, Archive: p.Archive, History: p.History, Covered: p.covered, Dir: dir, Paused: p.paused, Now: p.Committer.Now,
 		Longest: p.config.Retention.Longest, MaxBytes: p.config.Retention.MaxBytes, Every: p.config.Retention.Every, Logger: p.config.Logger, Metrics: p.config.Metrics,
 	})
 	if err != nil {
 		return err
 	}
-	return p.eraser.Restore(ctx)
+	if err := p.eraser.Restore(ctx); err != nil {
+		return err
+	}
+	return p.useBucket(ctx)
 }
 
 // covered returns the revision up to which the past may be erased: that of the older one of two good checkpoints, so that
@@ -44,8 +47,14 @@ func (p *Plane) covered() uint64 {
 	if p.audit != nil {
 		upto = min(upto, p.audit.Revision())
 	}
+	if p.bucket != nil { // new replicas start from there
+		upto = min(upto, p.bucket.CheckpointsCovered())
+	}
 	return upto
 }
+
+// paused reports that another replica erases the past, and this one fetches what that has rewritten.
+func (p *Plane) paused() bool { return p.bucket != nil && !p.bucket.MayErase() }
 
 // readFloors tells the objects up to which revision the log may lack what retention has erased.
 func (p *Plane) readFloors() error {

@@ -5,9 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"sync"
-	"time"
 
 	"github.com/oklog/run"
 	"stele.dev/stele/core/bootstrap"
@@ -16,9 +14,6 @@ import (
 	"stele.dev/stele/policy/compile"
 	"stele.dev/stele/schemas"
 )
-
-// drainTimeout is how long requests may take to end when the plane stops.
-const drainTimeout = 20 * time.Second
 
 // Run runs the control plane until the context ends, then stops it and returns nil; or until a
 // part fails, which is the error. It is called once.
@@ -59,6 +54,9 @@ func (p *Plane) Run(ctx context.Context) error {
 	if p.sealer != nil {
 		g.actor("segments", p.sealer.Run)
 		g.oncePrepared("retention", p.eraser.Run)
+	}
+	if p.bucket != nil {
+		g.actor("bucket", p.bucket.Run)
 	}
 	if p.authorizers != nil {
 		g.actor("authorizers", p.authorizers.Run)
@@ -122,41 +120,6 @@ func (g *group) oncePrepared(name string, run func(context.Context) error) {
 			return run(ctx)
 		case <-ctx.Done():
 			return ctx.Err()
-		}
-	})
-}
-
-// addReadiness adds the actor that stops first. It makes /readyz fail, and waits until load balancers have noticed.
-func (p *Plane) addReadiness(g *group) {
-	done := make(chan struct{})
-	g.Add(func() error { <-done; return nil }, func(error) {
-		p.NotReady()
-		time.Sleep(p.config.DrainDelay)
-		close(done)
-	})
-}
-
-// addAPI adds the actor that serves the API. When it stops, watches end with a bookmark, and other requests have
-// drainTimeout to end.
-func (p *Plane) addAPI(g *group) {
-	if p.server == nil {
-		done := make(chan struct{})
-		g.Add(func() error { <-done; return nil }, func(error) { p.Drain(); close(done) })
-		return
-	}
-	g.Add(func() error {
-		p.front.use(p.Pipeline)
-		if err := <-p.served; !errors.Is(err, http.ErrServerClosed) {
-			return err
-		}
-		return nil
-	}, func(error) {
-		ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
-		defer cancel()
-		p.Drain()
-		if err := p.server.Shutdown(ctx); err != nil {
-			p.config.Logger.Warn("requests were cut off", "error", err)
-			p.server.Close()
 		}
 	})
 }

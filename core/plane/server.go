@@ -21,12 +21,14 @@ func (p *Plane) serve(context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.front = &front{startup: p.startup}
-	p.server = server.New(server.WithCORS(p.front, p.config.Origins), certificate.Get, p.clientAuthorities, p.config.Logger)
+	p.certificate, p.front = certificate, &front{startup: p.startup}
+	p.server = p.newServer(server.WithGoaway(p.front, p.config.GoawayChance))
+	p.handover = server.NewHandover(p.config.Listener)
 	p.served = make(chan error, 1)
-	go func() { p.served <- p.server.ServeTLS(p.config.Listener, "", "") }()
+	listener := p.handover.Listener()
+	go func() { p.served <- p.server.ServeTLS(listener, "", "") }()
 	p.onClose(func() error {
-		if err := p.server.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+		if err := errors.Join(p.server.Close(), p.handover.Close()); err != nil && !errors.Is(err, net.ErrClosed) {
 			return err
 		}
 		return nil

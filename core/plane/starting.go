@@ -1,7 +1,6 @@
 package plane
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -46,21 +45,12 @@ func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// retryAfter is after how many seconds clients should try again while the plane starts.
+// retryAfter is after how many seconds clients should try again while the plane starts or stops.
 const retryAfter = 1
 
 // unavailable answers with a Status on which client-go tries again. Nobody is authenticated yet, so it tells nothing
 // about the start.
 func unavailable(w http.ResponseWriter) {
 	s, _ := status.From(status.Unavailable("the server is starting; try again"))
-	body, err := json.Marshal(s)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError) // it is a constant
-		return
-	}
-	h := w.Header()
-	h.Set("Content-Type", "application/json")
-	h.Set("Retry-After", strconv.Itoa(retryAfter))
-	w.WriteHeader(http.StatusServiceUnavailable)
-	_, _ = w.Write(body)
+	answerStatus(w, s)
 }

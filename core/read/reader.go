@@ -5,7 +5,6 @@ package read
 
 import (
 	"log/slog"
-	"sync/atomic"
 
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/commit"
@@ -30,23 +29,12 @@ type Options struct {
 // Reader answers reads. It is safe for concurrent use.
 type Reader struct {
 	Options
-	Replays  *Replays
-	asking   chan struct{} // has a value for each stream that is being authorized again; full at asksAtOnce
-	draining chan struct{} // closed by Drain
-	drained  atomic.Bool
+	Replays *Replays
+	asking  chan struct{} // has a value for each stream that is being authorized again; full at asksAtOnce
+	*departure
 }
 
 // New returns a reader.
 func New(o Options) *Reader {
-	return &Reader{Options: o, Replays: newReplays(), asking: make(chan struct{}, asksAtOnce), draining: make(chan struct{})}
+	return &Reader{Options: o, Replays: newReplays(), asking: make(chan struct{}, asksAtOnce), departure: newDeparture()}
 }
-
-// Drain ends all watches, each with a bookmark if its client accepts bookmarks. Other reads are served as before.
-func (rd *Reader) Drain() {
-	if !rd.drained.Swap(true) {
-		close(rd.draining)
-	}
-}
-
-// Draining returns a channel that Drain closes.
-func (rd *Reader) Draining() <-chan struct{} { return rd.draining }

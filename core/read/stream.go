@@ -27,6 +27,8 @@ type Stream struct {
 	Format  negotiate.Format
 	socket  *socket // nil if events are the answer's body
 	ended   context.CancelFunc
+	leaving <-chan struct{} // closed when the stream must end because the server stops
+	left    func()
 }
 
 // NewStream negotiates the format of events. The returned context ends when the client disconnects.
@@ -46,6 +48,7 @@ func (rd *Reader) NewStream(ctx context.Context, c *call.Call) (*Stream, context
 		c.Cancel() // ends the stream of an earlier round
 	}
 	ctx, s.ended = context.WithCancel(ctx)
+	s.leaving, s.left = rd.enter()
 	c.Cancel = s.end
 	return s, ctx, nil
 }
@@ -56,7 +59,11 @@ func (s *Stream) end() {
 	if s.socket != nil {
 		s.socket.close()
 	}
+	s.left()
 }
+
+// Leaving returns a channel that is closed when the stream must end because the server stops.
+func (s *Stream) Leaving() <-chan struct{} { return s.leaving }
 
 // Jitter returns a random duration between three quarters of d and d.
 func Jitter(d time.Duration) time.Duration {

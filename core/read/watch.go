@@ -164,7 +164,7 @@ func (rd *Reader) StillAllowed(ctx context.Context, c *call.Call) (other bool, e
 		select {
 		case rd.asking <- struct{}{}:
 			return func() { <-rd.asking }, nil
-		case <-rd.draining:
+		case <-rd.began.Done():
 			stops = true
 			return nil, ErrGone
 		case <-ctx.Done():
@@ -224,7 +224,7 @@ func (s *Stream) follow(ctx context.Context, w Source, from uint64, o *internalv
 		}
 		if more {
 			select {
-			case <-s.rd.draining:
+			case <-s.leaving:
 			case <-ctx.Done():
 			default:
 				continue
@@ -245,7 +245,7 @@ func (s *Stream) follow(ctx context.Context, w Source, from uint64, o *internalv
 		case <-timer.C:
 			timer.Reset(Jitter(BookmarkEvery))
 			bookmark = true
-		case <-s.rd.draining:
+		case <-s.leaving:
 			last = true
 		case <-ctx.Done():
 			if last = errors.Is(ctx.Err(), context.DeadlineExceeded); !last {

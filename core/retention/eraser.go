@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -37,6 +38,8 @@ type Options struct {
 	MaxBytes int64
 	// Every is the time between two passes; 10 min if 0.
 	Every time.Duration
+	// Paused reports that this process is not to erase, because another replica does; nil for never.
+	Paused func() bool
 	// Now is the machine's time.
 	Now func() time.Time
 	// Elapsed is a clock that nobody can set. The default is that of the process.
@@ -45,7 +48,8 @@ type Options struct {
 	Metrics prometheus.Registerer // nil for none
 }
 
-// Eraser erases what need not be kept. Run and Pass are for one goroutine; Report is safe for concurrent use.
+// Eraser erases what need not be kept. Run and Pass are for one goroutine; other methods say so if they are safe for concurrent
+// use.
 type Eraser struct {
 	Options
 	horizon *Horizon
@@ -54,9 +58,10 @@ type Eraser struct {
 	erased map[uint64]map[schema.GroupResource]floor
 	// again has the first revisions of segments that the next pass writes again, see [erasure.gone].
 	again map[uint64]bool
-	// reached are the floors of versions that were reached, as in the file.
-	reached map[schema.GroupResource]uint64
-	saved   atomic.Pointer[Floors]    // reached, as in the file; nil before Restore
+	mu    sync.Mutex // guards reached and its files
+	// reached are the floors that were reached, as in the files.
+	reached map[schema.GroupResource]floor
+	saved   atomic.Pointer[Floors]    // the floors of contents, as in the file; nil before Restore
 	at      atomic.Pointer[time.Time] // the last horizon
 	freed   prometheus.Counter
 	told    bool // that the horizon is behind
@@ -77,7 +82,7 @@ func New(o Options) (*Eraser, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Eraser{Options: o, horizon: horizon, erased: map[uint64]map[schema.GroupResource]floor{}, again: map[uint64]bool{}, reached: map[schema.GroupResource]uint64{},
+	e := &Eraser{Options: o, horizon: horizon, erased: map[uint64]map[schema.GroupResource]floor{}, again: map[uint64]bool{}, reached: map[schema.GroupResource]floor{},
 		freed: prometheus.NewCounter(prometheus.CounterOpts{Name: "stele_retention_freed_bytes_total", Help: "Bytes of segments that retention has erased."})}
 	if o.Metrics != nil {
 		return e, o.Metrics.Register(e.freed)
@@ -90,7 +95,9 @@ func (e *Eraser) Run(ctx context.Context) error {
 	ticker := time.NewTicker(e.Every)
 	defer ticker.Stop()
 	for {
-		if err := e.Pass(ctx); err != nil && ctx.Err() == nil {
+		if e.Paused != nil && e.Paused() {
+			// another replica erases
+		} else if err := e.Pass(ctx); err != nil && ctx.Err() == nil {
 			e.Logger.Error("the past could not be erased as far as retention says; it is tried again", "error", err)
 		}
 		select {

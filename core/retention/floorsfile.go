@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 
@@ -21,6 +22,10 @@ const Folder = "retention"
 // FloorsFile has the floors of all kinds, by plural.group. It is written before anything is erased, so that an index
 // of the history that is made again, and a fold of the whole log, know what may be missing.
 const FloorsFile = "floors.json"
+
+// RecordsFile has, by plural.group, the revisions before which records of changes may be erased. Without it only the index
+// of the history remembers them.
+const RecordsFile = "records.json"
 
 // Floors are the oldest revisions at which objects can be read, by plural.group.
 type Floors map[string]uint64
@@ -59,16 +64,56 @@ func (f Floors) ByKind() map[schema.GroupResource]uint64 {
 	return kinds
 }
 
-// write writes the floors to a folder.
-func (f Floors) write(dir string) error {
+// write writes the floors to a file.
+func (f Floors) write(file string) error {
 	text, err := json.MarshalIndent(f, "", "  ")
 	if err != nil {
 		return err
 	}
-	if err := renameio.WriteFile(filepath.Join(dir, FloorsFile), append(text, '\n'), 0o600); err != nil {
+	if err := renameio.WriteFile(file, append(text, '\n'), 0o600); err != nil {
 		return fmt.Errorf("save how far the past is erased: %w", err)
 	}
 	return nil
+}
+
+// readRecords reads the floors of records in a folder; they are empty if there is no file.
+func readRecords(dir string) (Floors, error) {
+	file := filepath.Join(dir, RecordsFile)
+	data, err := os.ReadFile(file)
+	floors := Floors{}
+	if errors.Is(err, fs.ErrNotExist) {
+		return floors, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &floors)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s is damaged: %w; delete it", file, err)
+	}
+	return floors, nil
+}
+
+// Reached are the floors of a kind: of the contents of versions, and of the records of changes.
+type Reached struct{ Contents, Records uint64 }
+
+// RaiseFiles raises the floors in a folder, by plural.group, to those of another replica, whose segments are to be used.
+// segments are those of this replica. It is for the start: a running [Eraser] has [Eraser.Adopt].
+func RaiseFiles(dir string, segments []segment.Info, others map[string]Reached) error {
+	contents, err := ReadFloors(dir, segments)
+	if err != nil {
+		return err
+	}
+	records, err := readRecords(dir)
+	if err != nil {
+		return err
+	}
+	for kind, other := range others {
+		contents[kind], records[kind] = max(contents[kind], other.Contents), max(records[kind], other.Records)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	return errors.Join(contents.write(filepath.Join(dir, FloorsFile)), records.write(filepath.Join(dir, RecordsFile)))
 }
 
 // Restore tells the history the floors that were reached. It MUST be called before the first read of the past.
@@ -77,40 +122,89 @@ func (e *Eraser) Restore(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	records, err := readRecords(e.Dir)
+	if err != nil {
+		return err
+	}
+	e.mu.Lock()
 	e.saved.Store(&floors)
 	for name, contents := range floors {
-		r := schema.ParseGroupResource(name)
-		e.reached[r] = contents
-		if err := e.forget(ctx, r, floor{history: contents}); err != nil && !errors.Is(err, history.ErrBehind) {
-			return err // while the index is made again, the floor holds, too
+		e.reached[schema.ParseGroupResource(name)] = floor{contents, min(records[name], contents)}
+	}
+	reached := maps.Clone(e.reached)
+	e.mu.Unlock()
+	return e.tell(ctx, reached)
+}
+
+// tell tells the history floors. While its index is made again, they hold, too.
+func (e *Eraser) tell(ctx context.Context, floors map[schema.GroupResource]floor) error {
+	for r, f := range floors {
+		if err := e.forget(ctx, r, f); err != nil && !errors.Is(err, history.ErrBehind) {
+			return err
 		}
 	}
 	return nil
 }
 
+// Adopt raises the floors to those of another replica, by plural.group, before segments are used that this one has
+// rewritten. It is safe for concurrent use.
+func (e *Eraser) Adopt(ctx context.Context, others map[string]Reached) error {
+	floors := make(map[schema.GroupResource]floor, len(others))
+	for name, other := range others {
+		floors[schema.ParseGroupResource(name)] = floor{other.Contents, min(other.Records, other.Contents)}
+	}
+	if err := e.save(floors); err != nil {
+		return err
+	}
+	return e.tell(ctx, floors)
+}
+
+// Reached returns the floors by plural.group. It is safe for concurrent use.
+func (e *Eraser) Reached() map[string]Reached {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	floors := make(map[string]Reached, len(e.reached))
+	for r, f := range e.reached {
+		floors[r.String()] = Reached{f.history, f.records}
+	}
+	return floors
+}
+
 // raise saves the floors, and tells the history.
 func (e *Eraser) raise(ctx context.Context, floors map[schema.GroupResource]floor) error {
-	moved := false
-	for r, f := range floors {
-		if f.history > e.reached[r] {
-			e.reached[r], moved = f.history, true
-		}
-	}
-	if moved {
-		saved := make(Floors, len(e.reached))
-		for r, contents := range e.reached {
-			saved[r.String()] = contents
-		}
-		if err := saved.write(e.Dir); err != nil {
-			return err
-		}
-		e.saved.Store(&saved)
+	if err := e.save(floors); err != nil {
+		return err
 	}
 	for r, f := range floors {
 		if err := e.forget(ctx, r, f); err != nil {
 			return err
 		}
 	}
+	return nil
+}
+
+// save raises the floors that were reached, and writes them to the files.
+func (e *Eraser) save(floors map[schema.GroupResource]floor) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	moved := false
+	for r, f := range floors {
+		was := e.reached[r]
+		if now := (floor{max(was.history, f.history), max(was.records, f.records)}); now != was {
+			e.reached[r], moved = now, true
+		}
+	}
+	if !moved {
+		return nil
+	}
+	saved, records := make(Floors, len(e.reached)), make(Floors, len(e.reached))
+	for r, f := range e.reached {
+		saved[r.String()], records[r.String()] = f.history, f.records
+	}
+	if err := errors.Join(saved.write(filepath.Join(e.Dir, FloorsFile)), records.write(filepath.Join(e.Dir, RecordsFile))); err != nil {
+		return err
+	}
+	e.saved.Store(&saved)
 	return nil
 }
 

@@ -67,6 +67,7 @@ type Archive struct {
 	folder folder
 	cache  *segment.Cache
 	state  atomic.Pointer[state]
+	fill   func(ctx context.Context, upto uint64) error // nil if there is nowhere to get segments from
 
 	writing  turn // held while files change; it guards what follows
 	sums     sums

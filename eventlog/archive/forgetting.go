@@ -37,13 +37,7 @@ func (a *Archive) Rewrite(ctx context.Context, first uint64, decide func(*eventl
 	next := &state{slots: slices.Clone(s.slots), beyond: s.beyond}
 	next.slots[i] = *made
 	a.state.Store(next)
-	for j := range old.info.Files {
-		delete(a.sums, old.info.Files[j].Name)
-		a.sums[made.info.Files[j].Name] = made.info.Files[j].SHA256
-	}
-	if err := a.writeSums(); err != nil {
-		a.o.Logger.Warn("the list of the hashes of segments cannot be written; the next start computes them", "error", err)
-	}
+	a.replaceSums(&old.info, &made.info)
 	a.removeSegment(old.file)
 	return old.info.Size() - made.info.Size(), nil
 }

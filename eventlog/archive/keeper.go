@@ -136,6 +136,13 @@ func (k *Keeper) step(ctx context.Context) error {
 	began := time.Now()
 	_, err := k.o.Archive.Seal(ctx, k.o.Log, k.o.Tip())
 	k.sealing.Add(int64(time.Since(began)))
+	if missing := (*eventlog.MissingError)(nil); errors.As(err, &missing) && ctx.Err() == nil { // others have trimmed the backend
+		if fillErr := k.o.Archive.Fill(ctx, missing.To); fillErr == nil {
+			_, err = k.o.Archive.Seal(ctx, k.o.Log, k.o.Tip())
+		} else if !errors.Is(fillErr, errors.ErrUnsupported) {
+			err = errors.Join(err, fillErr)
+		}
+	}
 	if err != nil || !k.o.Trim || time.Since(k.looked) < trimEvery {
 		return err
 	}

@@ -5,15 +5,19 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"os"
 	"testing"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.etcd.io/etcd/server/v3/embed"
-	"go.uber.org/zap"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/etcdlog"
+	"stele.dev/stele/eventlog/etcdlog/etcdtest"
 	"stele.dev/stele/eventlog/logtest"
 )
+
+func TestMain(m *testing.M) {
+	etcdtest.Member()
+	os.Exit(m.Run())
+}
 
 func embedded(t testing.TB, dir string) *etcdlog.Backend {
 	t.Helper()
@@ -32,38 +36,26 @@ func TestEmbeddedConformance(t *testing.T) {
 	})
 }
 
-// This test runs an etcd of its own, with a gRPC client for each backend.
-func TestClientConformance(t *testing.T) {
+// Each backend has its own connections to a cluster of three members.
+func TestClusterConformance(t *testing.T) {
+	cluster := etcdtest.Start(t, 3)
+	logs := 0
 	logtest.Run(t, func(t *testing.T) logtest.Cluster {
-		endpoint := serveEtcd(t)
-		return logtest.Cluster{Open: func() eventlog.Backend {
-			client, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, Logger: zap.NewNop()})
-			if err != nil {
-				t.Fatal(err)
-			}
-			b := etcdlog.New(client, "/stele", 0)
-			t.Cleanup(func() { b.Close(); client.Close() })
-			return b
-		}}
+		logs++
+		options := etcdlog.DialOptions{Endpoints: cluster.Endpoints(), Prefix: fmt.Sprintf("/log%d", logs)}
+		return logtest.Cluster{Open: func() eventlog.Backend { return dialed(t, options) }}
 	})
 }
 
-func serveEtcd(t testing.TB) (endpoint string) {
+// dialed returns a backend of a cluster, which is closed with the test.
+func dialed(t testing.TB, o etcdlog.DialOptions) *etcdlog.Backend {
 	t.Helper()
-	cfg := embed.NewConfig()
-	cfg.Dir = t.TempDir()
-	cfg.ListenPeerUrls = nil
-	cfg.ListenClientUrls[0].Host = "127.0.0.1:0"
-	cfg.AdvertiseClientUrls[0].Host = "127.0.0.1:0"
-	cfg.TickMs, cfg.ElectionMs = 10, 100
-	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
-	etcd, err := embed.StartEtcd(cfg)
+	b, err := etcdlog.Dial(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(etcd.Close)
-	<-etcd.Server.ReadyNotify()
-	return etcd.Clients[0].Addr().String()
+	t.Cleanup(func() { b.Close() })
+	return b
 }
 
 func TestEmbeddedKeepsItsLogAcrossRestarts(t *testing.T) {

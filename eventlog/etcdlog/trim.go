@@ -22,7 +22,7 @@ func (b *Backend) Trim(ctx context.Context, upto uint64) error {
 	}
 	deleted := false
 	for end := min(upto, newest[0].First-1); ; deleted = true {
-		more, err := b.trimSome(ctx, end)
+		more, err := b.removeSome(ctx, 2, end)
 		if err != nil {
 			return err
 		}
@@ -45,16 +45,16 @@ func (b *Backend) Trim(ctx context.Context, upto uint64) error {
 	return b.shrink()
 }
 
-// trimSome deletes some of the oldest batches after the first one, up to revision end. It reports whether it has
+// removeSome deletes some of the oldest batches that begin at revisions from `begin` to `end`. It reports whether it has
 // deleted any.
-func (b *Backend) trimSome(ctx context.Context, end uint64) (bool, error) {
+func (b *Backend) removeSome(ctx context.Context, begin, end uint64) (bool, error) {
 	if err := ctx.Err(); err != nil {
 		return false, err
 	}
-	next, err := b.client.Get(ctx, b.key(2), clientv3.WithRange(b.key(end)+"\x00"), clientv3.WithKeysOnly(), clientv3.WithLimit(trimmedAtOnce))
+	next, err := b.client.Get(ctx, b.key(begin), clientv3.WithRange(b.key(end)+"\x00"), clientv3.WithKeysOnly(), clientv3.WithLimit(trimmedAtOnce))
 	if err == nil && len(next.Kvs) > 0 {
 		last := string(next.Kvs[len(next.Kvs)-1].Key)
-		_, err = b.client.Delete(ctx, b.key(2), clientv3.WithRange(last+"\x00"))
+		_, err = b.client.Delete(ctx, b.key(begin), clientv3.WithRange(last+"\x00"))
 	}
 	if err != nil {
 		return false, fmt.Errorf("etcd: %w", err)

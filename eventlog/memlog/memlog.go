@@ -73,6 +73,7 @@ type Store struct {
 	head    []byte
 	batches []eventlog.Stored // ascending
 	grown   chan struct{}
+	values  map[string]*[]byte
 }
 
 // Batches returns all that is stored, ascending.

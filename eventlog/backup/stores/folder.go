@@ -16,7 +16,7 @@ import (
 // its folder is synced.
 type Folder struct{ root string }
 
-var _ Store = (*Folder)(nil)
+var _ Remover = (*Folder)(nil)
 
 // NewFolder returns a store in a folder, which Put creates.
 func NewFolder(root string) *Folder { return &Folder{root} }
@@ -36,6 +36,18 @@ func (f *Folder) Put(ctx context.Context, name string, content io.ReaderAt, size
 // Open implements [Store].
 func (f *Folder) Open(_ context.Context, name string) (io.ReadCloser, error) {
 	return os.Open(filepath.Join(f.root, filepath.FromSlash(name)))
+}
+
+// Remove implements [Remover].
+func (f *Folder) Remove(_ context.Context, name string) error {
+	file := filepath.Join(f.root, filepath.FromSlash(name))
+	if err := os.Remove(file); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	}
+	return SyncFolder(filepath.Dir(file))
 }
 
 // List implements [Store]. Temporary files of an interrupted Put are not listed.

@@ -26,6 +26,13 @@ type Store interface {
 	List(ctx context.Context, prefix string) ([]Entry, error)
 }
 
+// Remover is a [Store] whose files can be removed.
+type Remover interface {
+	Store
+	// Remove removes a file. It is no error if there is none.
+	Remove(ctx context.Context, name string) error
+}
+
 // Entry is a file in a store.
 type Entry struct {
 	Name string
@@ -170,6 +177,15 @@ func (p *Patient) List(ctx context.Context, prefix string) (entries []Entry, err
 		return err
 	})
 	return entries, err
+}
+
+// Remove removes a file. The error is [errors.ErrUnsupported] if the store is no [Remover].
+func (p *Patient) Remove(ctx context.Context, name string) error {
+	remover, ok := p.Store.(Remover)
+	if !ok {
+		return errors.ErrUnsupported
+	}
+	return p.Try(ctx, "remove "+name, func(ctx context.Context, _ func()) error { return remover.Remove(ctx, name) })
 }
 
 // Moving returns a reader that calls moved when it has read something.

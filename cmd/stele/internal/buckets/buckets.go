@@ -33,6 +33,15 @@ func (p *Place) Commit() error {
 	return p.commit()
 }
 
+// Remove implements [stores.Remover]. Single files do not support it.
+func (p *Place) Remove(ctx context.Context, name string) error {
+	remover, ok := p.Store.(stores.Remover)
+	if !ok {
+		return errors.ErrUnsupported
+	}
+	return remover.Remove(ctx, name)
+}
+
 // Close frees what the place uses. It removes a single file that was created and not committed.
 func (p *Place) Close() error {
 	if p.close == nil {
@@ -99,6 +108,29 @@ func Open(ctx context.Context, place string) (*Place, error) {
 	return &Place{Store: file, close: file.Close}, nil
 }
 
+// OpenShared opens a place that all replicas of a log share: a folder, which is created when it is first written to, or
+// a bucket. A single file is refused.
+func OpenShared(ctx context.Context, place string) (*Place, error) {
+	path, bucket, err := parse(place)
+	switch {
+	case err != nil:
+		return nil, err
+	case bucket == nil && isSingleFile(path):
+		return nil, fmt.Errorf("%s is a single file; give a folder or a bucket", place)
+	case bucket == nil:
+		return &Place{Store: stores.NewFolder(path)}, nil
+	}
+	return open(ctx, bucket)
+}
+
+// Redacted returns the name of a place without a password in it.
+func Redacted(place string) string {
+	if _, bucket, err := parse(place); err == nil && bucket != nil {
+		return bucket.Redacted()
+	}
+	return place
+}
+
 // parse returns the path of a folder or file, or the URL of a bucket.
 func parse(place string) (path string, bucket *url.URL, err error) {
 	if !strings.Contains(place, "://") {
@@ -163,6 +195,14 @@ func (s store) Open(ctx context.Context, name string) (io.ReadCloser, error) {
 		return nil, readable(err)
 	}
 	return r, nil
+}
+
+// Remove implements [stores.Remover].
+func (s store) Remove(ctx context.Context, name string) error {
+	if err := s.bucket.Delete(ctx, name); err != nil && gcerrors.Code(err) != gcerrors.NotFound {
+		return readable(err)
+	}
+	return nil
 }
 
 // List implements [stores.Store].

@@ -33,7 +33,13 @@ func TestPlacesHoldFiles(t *testing.T) {
 				require.NoError(t, err)
 				assert.Equal(t, []stores.Entry{{Name: "some/file", Size: int64(len(text))}}, entries)
 			}
-			entries, err := p.List(t.Context(), "other")
+			for range 2 { // also what is not there
+				require.NoError(t, p.Remove(t.Context(), "some/file"))
+			}
+			entries, err := p.List(t.Context(), "")
+			require.NoError(t, err)
+			assert.Empty(t, entries)
+			entries, err = p.List(t.Context(), "other")
 			require.NoError(t, err)
 			assert.Empty(t, entries)
 			_, err = p.Open(t.Context(), "some/other")

@@ -1,0 +1,164 @@
+package bucketsync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"golang.org/x/sync/errgroup"
+	"stele.dev/stele/eventlog"
+	"stele.dev/stele/eventlog/archive"
+	"stele.dev/stele/eventlog/backup/stores"
+	"stele.dev/stele/eventlog/bucket"
+	"stele.dev/stele/eventlog/segment"
+	"stele.dev/stele/projections/checkpoint"
+)
+
+// atOnce is how many segments are fetched at the same time.
+const atOnce = 4
+
+// fetchListed lists the bucket and fetches what the archive can use, up to a revision. It begins again if another replica
+// has replaced a segment meanwhile, or has stored another one and trimmed the log's store.
+func (s *Syncer) fetchListed(ctx context.Context, upto uint64) (*bucket.Content, error) {
+	const attempts = 3
+	for attempt := 1; ; attempt++ {
+		content, err := s.o.Bucket.List(ctx)
+		if err == nil {
+			err = s.fetch(ctx, content, upto)
+		}
+		changed := err != nil && (bucket.Gone(err) || errors.As(err, new(*eventlog.MissingError)))
+		if !changed || attempt == attempts {
+			return content, err
+		}
+	}
+}
+
+// fetch fetches and installs the segments that the archive can use: in the place of others, and up to a revision behind
+// its end.
+func (s *Syncer) fetch(ctx context.Context, content *bucket.Content, upto uint64) error {
+	var lacking []bucket.Segment
+	behind := false
+	for _, found := range content.Segments {
+		switch s.o.Archive.Lacks(found.First, found.Last, found.Generation) {
+		case archive.LacksNewest:
+			if found.First > upto {
+				continue
+			}
+			behind = true
+		case archive.LacksNothing:
+			continue
+		}
+		lacking = append(lacking, found)
+	}
+	if behind {
+		if err := s.checkEnd(ctx, lacking[len(lacking)-1]); err != nil {
+			return err
+		}
+	}
+	for done := 0; done < len(lacking); {
+		some := lacking[done:min(done+atOnce, len(lacking))]
+		text := fmt.Sprintf("segment %d of %d from the bucket", done+1, len(lacking))
+		s.fetching.Store(&text)
+		if err := s.fetchSome(ctx, some); err != nil {
+			return err
+		}
+		done += len(some)
+	}
+	return nil
+}
+
+// fetchSome fetches segments, and then installs them in their order.
+func (s *Syncer) fetchSome(ctx context.Context, some []bucket.Segment) error {
+	paths, floors := make([]string, len(some)), make([]bucket.Floors, len(some))
+	group, fetching := errgroup.WithContext(ctx)
+	for i := range some {
+		group.Go(func() (err error) {
+			paths[i], floors[i], err = s.o.Bucket.FetchSegment(fetching, some[i], s.o.Dir)
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	for i := range some {
+		if err := s.install(ctx, some[i], paths[i], floors[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// install adds a segment that was fetched to the archive. What is erased of it is known to readers before.
+func (s *Syncer) install(ctx context.Context, found bucket.Segment, path string, floors bucket.Floors) error {
+	s.fetched.Add(float64(found.Size))
+	if len(floors) > 0 {
+		if err := s.source.Adopt(ctx, floors); err != nil {
+			return err
+		}
+	}
+	installed, err := s.o.Archive.Install(ctx, path)
+	if err != nil {
+		return fmt.Errorf("segment %s of the bucket %s: %w", found.Name(), s.o.Bucket.Place(), err)
+	}
+	if installed {
+		s.o.Logger.Info("a segment was fetched from the bucket", "segment", found.Name())
+	}
+	return nil
+}
+
+// checkEnd returns an error if the log does not continue the newest segment that is to be used: then the segments are of
+// a past that this log has not had.
+func (s *Syncer) checkEnd(ctx context.Context, newest bucket.Segment) error {
+	path, _, err := s.o.Bucket.FetchSegment(ctx, newest, s.o.Dir)
+	if err != nil {
+		return err
+	}
+	opened, err := segment.Open(path, nil)
+	if err != nil {
+		return fmt.Errorf("the bucket %s: %w", s.o.Bucket.Place(), err)
+	}
+	info := opened.Info()
+	err = s.o.Log.Continues(ctx, info.After)
+	switch missing := (*eventlog.MissingError)(nil); {
+	case err == nil:
+		return nil
+	case errors.As(err, &missing):
+		return fmt.Errorf("the bucket %s has the log up to revision %d, and the log's store what follows revision %d: either that bucket is not the one of this log's replicas, or the log was restored from a backup and needs a new, empty bucket: %w",
+			s.o.Bucket.Place(), info.Last, missing.To, err)
+	case eventlog.IsFatal(err):
+		return fmt.Errorf("the bucket %s has another past than this log: the log was restored from a backup, and needs a new, empty bucket: %w", s.o.Bucket.Place(), err)
+	}
+	return err
+}
+
+// fetchCheckpoint fetches the newest checkpoint into a folder, unless a checkpoint there is as new as the older one of the
+// bucket: what was erased of the log, no checkpoint from there on needs.
+func (s *Syncer) fetchCheckpoint(ctx context.Context, content *bucket.Content, dir string) error {
+	if len(content.Checkpoints) == 0 {
+		return nil
+	}
+	folder, err := checkpoint.Open(dir, nil)
+	if err != nil {
+		return err
+	}
+	has, err := folder.Revisions()
+	if err != nil {
+		return err
+	}
+	newest := content.Checkpoints[0]
+	if older := content.Checkpoints[min(1, len(content.Checkpoints)-1)]; len(has) > 0 && has[0] >= older.Revision {
+		return nil
+	}
+	text := fmt.Sprintf("the checkpoint of revision %d from the bucket", newest.Revision)
+	s.fetching.Store(&text)
+	if err := stores.MakeFolder(filepath.Clean(dir)); err != nil {
+		return err
+	}
+	if err := s.o.Bucket.FetchCheckpoint(ctx, newest, folder.Path(newest.Revision)); err != nil {
+		return err
+	}
+	s.fetched.Add(float64(newest.Size))
+	s.o.Logger.Info("a checkpoint was fetched from the bucket", "revision", newest.Revision)
+	return nil
+}

@@ -1,0 +1,398 @@
+package plane_test
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/dynamic"
+	"stele.dev/stele/core/authn"
+	"stele.dev/stele/core/checkpoints"
+	"stele.dev/stele/core/plane"
+	"stele.dev/stele/core/plane/planetest"
+	"stele.dev/stele/eventlog"
+	"stele.dev/stele/eventlog/backup/stores"
+	"stele.dev/stele/eventlog/bucket"
+	"stele.dev/stele/eventlog/memlog"
+	"stele.dev/stele/eventlog/segment"
+)
+
+const plain = `package test
+import "stele.dev/policy"
+bundle: policy.#Bundle & {cluster: "test"}
+`
+
+// site is a log with a bucket, and what its replicas have in common.
+type site struct {
+	t      *testing.T
+	store  memlog.Store
+	folder string // of the bucket
+	window time.Duration
+	retain time.Duration
+}
+
+func newSite(t *testing.T) *site {
+	return &site{t: t, folder: filepath.Join(t.TempDir(), "bucket"), window: time.Nanosecond}
+}
+
+// options returns the options of a replica with a folder.
+func (s *site) options(dir string, schedule memlog.Schedule) planetest.Options {
+	return planetest.Options{Dir: dir, Backend: s.store.Open(schedule), Config: plane.Config{
+		Segments:    plane.Segments{Revisions: 8, Window: s.window},
+		Checkpoints: checkpoints.Options{Events: 10},
+		Bucket:      plane.Bucket{Store: stores.NewFolder(s.folder), Place: s.folder, Every: 20 * time.Millisecond},
+		Retention:   plane.Retention{Every: 20 * time.Millisecond, Longest: s.retain},
+	}}
+}
+
+// start starts a replica with an empty folder.
+func (s *site) start(bundle string) *replica {
+	s.t.Helper()
+	return s.open(s.t.TempDir(), nil, bundle)
+}
+
+func (s *site) open(dir string, schedule memlog.Schedule, bundle string) *replica {
+	s.t.Helper()
+	o := s.options(dir, schedule)
+	o.Bundle = bundle
+	p := planetest.Start(s.t, o)
+	config := p.Client("admin", "system:masters")
+	config.QPS = -1
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return &replica{s.t, p, client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}).Namespace("default")}
+}
+
+// refused returns the error with which a replica does not start.
+func (s *site) refused(o planetest.Options) error {
+	s.t.Helper()
+	p, err := planetest.Open(s.t.Context(), o)
+	if err == nil {
+		p.Stop()
+		s.t.Fatal("it started")
+	}
+	return err
+}
+
+// oldest returns the oldest revision in the log's store behind the first batch.
+func (s *site) oldest() uint64 { return s.store.Batches()[1].First }
+
+type replica struct {
+	t *testing.T
+	*planetest.Plane
+	configMaps dynamic.ResourceInterface
+}
+
+// write creates an object, or writes it again, and returns its revision.
+func (r *replica) write(name, value string) uint64 {
+	r.t.Helper()
+	o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": name}, "data": map[string]any{"v": value}}}
+	written, err := r.configMaps.Apply(r.t.Context(), name, o, metav1.ApplyOptions{FieldManager: "test", Force: true})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	revision, _ := strconv.ParseUint(written.GetResourceVersion(), 10, 64)
+	return revision
+}
+
+// fill writes until the log's store has lost what was written up to now.
+func (r *replica) fill(s *site) (until uint64) {
+	r.t.Helper()
+	until = r.Committer.Tip().Revision()
+	for i := 0; s.oldest() <= until; i++ {
+		r.write(fmt.Sprint("filler-", i%3), fmt.Sprint(until, "-", i))
+		if i == 10_000 {
+			r.t.Fatalf("nothing has left the log's store: it begins at %d; %v", s.oldest(), r.Log.Archive().Tip())
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return until
+}
+
+func (r *replica) get(name string, at uint64) (string, error) {
+	r.t.Helper()
+	o, err := r.configMaps.Get(r.t.Context(), name, metav1.GetOptions{})
+	if at > 0 {
+		list, listErr := r.configMaps.List(r.t.Context(), metav1.ListOptions{ResourceVersion: fmt.Sprint(at), ResourceVersionMatch: metav1.ResourceVersionMatchExact, FieldSelector: "metadata.name=" + name})
+		if listErr != nil || len(list.Items) != 1 {
+			return "", fmt.Errorf("%v: %w", list, listErr)
+		}
+		o, err = &list.Items[0], nil
+	}
+	if err != nil {
+		return "", err
+	}
+	value, _, _ := unstructured.NestedString(o.Object, "data", "v")
+	return value, nil
+}
+
+func (r *replica) want(name string, at uint64, want string) {
+	r.t.Helper()
+	if got, err := r.get(name, at); err != nil || got != want {
+		r.t.Errorf("%s at %d: %q (%v), want %q", name, at, got, err, want)
+	}
+}
+
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !holds(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within a minute: %s", what)
+		}
+	}
+}
+
+// files returns the contents of a folder's files by name.
+func files(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	contents := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		contents[strings.TrimPrefix(path, dir)] = string(text)
+		return err
+	})
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	return contents
+}
+
+func TestANewReplicaHasTheWholeLogAlthoughItsStoreWasTrimmed(t *testing.T) {
+	s := newSite(t)
+	a := s.start(plain)
+	old := a.write("note", "old")
+	a.fill(s)
+	a.write("note", "new")
+
+	b := s.start("")
+	b.want("note", 0, "new")
+	b.want("note", old, "old")
+	watched, err := b.configMaps.Watch(t.Context(), metav1.ListOptions{ResourceVersion: fmt.Sprint(old - 1), FieldSelector: "metadata.name=note"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watched.Stop()
+	for _, want := range []string{"old", "new"} {
+		e := <-watched.ResultChan()
+		if got, _, _ := unstructured.NestedString(e.Object.(*unstructured.Unstructured).Object, "data", "v"); got != want {
+			t.Errorf("%v %s, want %s", e.Type, got, want)
+		}
+	}
+	b.write("note", "newest")
+	eventually(t, "a has b's write", func() bool { got, _ := a.get("note", 0); return got == "newest" })
+}
+
+func TestALogWithoutABucketIsNotTrimmed(t *testing.T) {
+	s := newSite(t)
+	o := s.options(t.TempDir(), nil)
+	o.Config.Bucket, o.Bundle = plane.Bucket{}, plain
+	s.store.Room.Store(256 << 10)
+	p := planetest.Start(t, o)
+	config := p.Client("admin", "system:masters")
+	client, _ := dynamic.NewForConfig(config)
+	r := &replica{t, p, client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}).Namespace("default")}
+	for i := 0; p.Log.Usage().Used < 129<<10; i++ {
+		r.write("note", strings.Repeat(fmt.Sprint(i), 1000))
+	}
+	eventually(t, "segments are sealed", func() bool { return p.Archive.Tip().Revision > 8 })
+	if s.oldest() > 2 {
+		t.Errorf("the store begins at revision %d", s.oldest())
+	}
+	// /readyz/segments says what to do.
+	w, q := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/readyz/segments", nil)
+	p.ServeHTTP(w, q.WithContext(authn.WithUser(t.Context(), &user.DefaultInfo{Name: "admin", Groups: []string{"system:masters"}})))
+	if w.Code == http.StatusOK || !strings.Contains(w.Body.String(), "--bucket") {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+func TestAReplicaIsRefusedWithoutTheBucketOfItsLog(t *testing.T) {
+	s := newSite(t)
+	s.start(plain).Stop()
+
+	without := s.options(t.TempDir(), nil)
+	without.Config.Bucket = plane.Bucket{}
+	if err, needed := s.refused(without), (*bucket.NeededError)(nil); !errors.As(err, &needed) || needed.Recorded != s.folder {
+		t.Errorf("without a bucket: %v", err)
+	}
+	empty := filepath.Join(t.TempDir(), "empty")
+	other := s.options(t.TempDir(), nil)
+	other.Config.Bucket = plane.Bucket{Store: stores.NewFolder(empty), Place: empty}
+	if err := s.refused(other); !errors.As(err, new(*bucket.OtherError)) {
+		t.Errorf("with another bucket: %v", err)
+	}
+	if got := files(t, empty); len(got) > 0 {
+		t.Errorf("the other bucket was written: %v", got)
+	}
+	foreign := newSite(t)
+	foreign.folder = s.folder
+	before := files(t, s.folder)
+	if err := foreign.refused(foreign.options(t.TempDir(), nil)); !errors.As(err, new(*bucket.ForeignError)) {
+		t.Errorf("another log: %v", err)
+	}
+	if diff := cmp.Diff(before, files(t, s.folder)); diff != "" {
+		t.Errorf("the bucket was changed: %s", diff)
+	}
+
+	moved := filepath.Join(t.TempDir(), "moved") // a complete copy is the same bucket
+	if err := os.CopyFS(moved, os.DirFS(s.folder)); err != nil {
+		t.Fatal(err)
+	}
+	s.folder = moved
+	s.start("").Stop()
+	other.Backend = s.store.Open(nil)
+	other.Config.Bucket.Replace = true
+	other.Dir = t.TempDir()
+	planetest.Start(t, other).Stop()
+	if err := s.refused(s.options(t.TempDir(), nil)); !errors.As(err, new(*bucket.OtherError)) {
+		t.Errorf("with the bucket that was replaced: %v", err)
+	}
+}
+
+func TestLostAndDamagedSegmentsComeFromTheBucket(t *testing.T) {
+	s := newSite(t)
+	a := s.start(plain)
+	old := a.write("note", "old")
+	a.fill(s)
+	a.Stop()
+	segments := filepath.Join(a.Dir, "segments")
+	want := files(t, segments)
+	lost, _ := filepath.Glob(filepath.Join(segments, "*.log"))
+	for i, name := range lost {
+		switch {
+		case i == len(lost)-1 || i == 1: // also the newest
+			os.Remove(name)
+		case i == 2:
+			os.Truncate(name, 100)
+		}
+	}
+	b := s.open(a.Dir, nil, "")
+	eventually(t, "all segments are there", func() bool { return len(b.Archive.Damaged()) == 0 }) // also one that a has sealed and not stored
+	b.want("note", old, "old")
+	got := files(t, segments)
+	for name, content := range want {
+		if strings.HasSuffix(name, ".log") && got[name] != content {
+			t.Errorf("%s is not as it was", name)
+		}
+	}
+	// The bytes of a file change while the server runs. Reading all files finds it.
+	payloads := strings.TrimSuffix(lost[0], ".log") + ".payloads"
+	text, _ := os.ReadFile(payloads)
+	text[len(text)/2] ^= 1
+	if err := os.WriteFile(payloads, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Archive.Scrub(t.Context(), func() error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the file is fetched", func() bool { return len(b.Archive.Damaged()) == 0 })
+	b.want("note", old, "old")
+}
+
+func TestAReplicaThatWasAwayFetchesWhatHasLeftTheStore(t *testing.T) {
+	s := newSite(t)
+	a := s.start(plain)
+	var away atomic.Bool
+	b := s.open(t.TempDir(), func(memlog.Op) memlog.Fault {
+		if away.Load() {
+			return memlog.Fault{Refuse: eventlog.ErrUnavailable}
+		}
+		return memlog.Fault{}
+	}, "")
+	away.Store(true)
+	old := a.write("note", "old")
+	a.fill(s)
+	a.write("note", "new")
+	away.Store(false)
+	eventually(t, "b has caught up", func() bool { got, err := b.get("note", 0); return err == nil && got == "new" })
+	b.want("note", old, "old")
+	if damaged := b.Archive.Damaged(); len(damaged) > 0 {
+		t.Error(damaged)
+	}
+}
+
+// generations returns the generations of the segment with a revision that a folder has.
+func generations(t *testing.T, dir string, revision uint64) (found []uint32) {
+	t.Helper()
+	for name := range files(t, dir) {
+		name, _, _ = strings.Cut(strings.TrimPrefix(name, "/"), ".")
+		if first, last, generation, ok := segment.ParseName(name); ok && first <= revision && revision <= last && !slices.Contains(found, generation) {
+			found = append(found, generation)
+		}
+	}
+	return found
+}
+
+func TestWhatIsErasedDoesNotComeBackFromTheBucket(t *testing.T) {
+	s := newSite(t)
+	s.retain = time.Nanosecond
+	a := s.start(plain)
+	s.retain = 0 // of the others
+	old := a.write("note", "a secret that is forgotten")
+	b := s.start("")
+	a.write("note", "new")
+	eventually(t, "all is forgotten", func() bool {
+		a.write("filler", fmt.Sprint(time.Now()))
+		for _, dir := range []string{filepath.Join(s.folder, "segments"), filepath.Join(b.Dir, "segments")} {
+			if g := generations(t, dir, old); len(g) != 1 || g[0] == 0 {
+				return false
+			}
+		}
+		return true
+	})
+	b.Stop() // it has the newest past in memory
+	for _, r := range []*replica{s.open(b.Dir, nil, ""), s.start("")} {
+		if got, err := r.get("note", old); err == nil {
+			t.Errorf("a replica shows %q", got)
+		}
+		r.want("note", 0, "new")
+	}
+}
+
+func TestABucketOfAnotherPastIsRefused(t *testing.T) {
+	s := newSite(t)
+	s.window = time.Hour
+	a := s.start(plain)
+	head, err := a.Log.Tip(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 40 {
+		a.write("note", fmt.Sprint(time.Now()))
+	}
+	eventually(t, "segments are in the bucket", func() bool {
+		found, _ := filepath.Glob(filepath.Join(s.folder, "segments", "*.log"))
+		return len(found) > 3
+	})
+	a.Stop()
+	s.store.Tamper(func(_ []byte, batches []eventlog.Stored) ([]byte, []eventlog.Stored) { // as if restored from a backup
+		n := 0
+		for n < len(batches) && batches[n].First <= head.Revision {
+			n++
+		}
+		return head.Encode(), batches[:n]
+	})
+	if err := s.refused(s.options(t.TempDir(), nil)); !strings.Contains(err.Error(), "restored from a backup") {
+		t.Error(err)
+	}
+}
