@@ -35,13 +35,7 @@ type storageOptions struct {
 func (o *storageOptions) addFlags(f *pflag.FlagSet) {
 	o.quota.Quantity = *resource.NewQuantity(etcdlog.DefaultQuota, resource.BinarySI)
 	o.minFree.Quantity = *resource.NewQuantity(etcdlog.DefaultMinFree, resource.BinarySI)
-	f.StringSliceVar(&o.etcd.Endpoints, "etcd-endpoints", nil, "client URLs of an etcd cluster that keeps the log (default: an etcd embedded in this process)")
-	f.StringVar(&o.etcd.CAFile, "etcd-cafile", "", "authorities of the certificates of that etcd's members, in PEM (default: those of the system)")
-	f.StringVar(&o.etcd.CertFile, "etcd-certfile", "", "client certificate for that etcd, in PEM")
-	f.StringVar(&o.etcd.KeyFile, "etcd-keyfile", "", "private key of --etcd-certfile, in PEM")
-	f.StringVar(&o.etcd.Username, "etcd-user", "", "user of that etcd, if it authenticates users by passwords")
-	f.StringVar(&o.etcd.PasswordFile, "etcd-password-file", "", "file with the password of --etcd-user")
-	f.StringVar(&o.etcd.Prefix, "etcd-prefix", etcdlog.DefaultPrefix, "prefix of all keys in that etcd; logs with different prefixes share a cluster")
+	addEtcdFlags(f, &o.etcd)
 	f.StringVar(&o.bucket.Place, "bucket", "", "folder or bucket that all replicas of the log share, for older events and checkpoints: a path, file://, s3://, gs:// or azblob://, as for backups (default: none; then nothing leaves an etcd of --etcd-endpoints)")
 	f.BoolVar(&o.bucket.Replace, "replace-lost-bucket", false, "use --bucket in place of the bucket that the log has recorded; it is filled with what this replica has")
 	f.Var(&o.quota, "etcd-quota", "maximum size of the database of the newest events; when 80 % of it are in use, writes are refused (507), and at 90 % deletes too")
@@ -56,6 +50,17 @@ func (o *storageOptions) addFlags(f *pflag.FlagSet) {
 	for _, name := range []string{"segment-revisions", "segment-bytes", "erase-every", "bucket-every"} { // for tests
 		_ = f.MarkHidden(name) // it exists
 	}
+}
+
+// addEtcdFlags adds the flags of an etcd cluster.
+func addEtcdFlags(f *pflag.FlagSet, o *etcdlog.DialOptions) {
+	f.StringSliceVar(&o.Endpoints, "etcd-endpoints", nil, "client URLs of an etcd cluster that keeps the log (default: an etcd embedded in this process)")
+	f.StringVar(&o.CAFile, "etcd-cafile", "", "authorities of the certificates of that etcd's members, in PEM (default: those of the system)")
+	f.StringVar(&o.CertFile, "etcd-certfile", "", "client certificate for that etcd, in PEM")
+	f.StringVar(&o.KeyFile, "etcd-keyfile", "", "private key of --etcd-certfile, in PEM")
+	f.StringVar(&o.Username, "etcd-user", "", "user of that etcd, if it authenticates users by passwords")
+	f.StringVar(&o.PasswordFile, "etcd-password-file", "", "file with the password of --etcd-user")
+	f.StringVar(&o.Prefix, "etcd-prefix", etcdlog.DefaultPrefix, "prefix of all keys in that etcd; logs with different prefixes share a cluster")
 }
 
 // check returns an error for limits that cannot work.
