@@ -4,7 +4,7 @@ ROUNDS ?= 500
 STREAMS ?= 500
 TIMES ?= 10
 
-.PHONY: test fuzz fuzz-schemas conformance soak history-large chaos
+.PHONY: test fuzz fuzz-schemas conformance soak history-large chaos upgrade
 
 test:
 	go test ./...
@@ -50,3 +50,12 @@ SEED ?= 1
 chaos:
 	go test ./cmd/stele -run 'TestAnyProcessIsKilled|TestHistoriesAreLinearizable' -v -timeout 0 \
 	  -chaos.kills $(KILLS) -chaos.faults $(FAULTS) -chaos.pause $(PAUSE) -chaos.seed $(SEED)
+
+# Replaces servers of the version at FROM by those of this one, one by one, while clients use them: docs/OPERATING.md.
+# Versions before bb6d975 keep no log in an etcd cluster.
+FROM ?= HEAD
+upgrade:
+	@set -e; old=$$(mktemp -d); trap 'git worktree remove --force $$old/source; rm -rf $$old' EXIT; \
+	  git worktree add --quiet --detach $$old/source $(FROM); \
+	  go build -C $$old/source -o $$old/stele ./cmd/stele; \
+	  go test ./cmd/stele -count 1 -run TestClientsNoticeNoUpgrade -v -timeout 0 -upgrade.from $$old/stele

@@ -130,7 +130,7 @@ func TestHowFarBackSomebodyMayLook(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inTime(t, tc.policy, func(t *testing.T, p *replica) {
 				revision := p.write(t, tc.path, "a")
-				time.Sleep(24 * time.Hour) // a quiet log: it is the newest all the time
+				time.Sleep(time.Hour) // a quiet log: it is the newest all the time
 				p.write(t, tc.path, "b")
 				time.Sleep(tc.after)
 				for way, look := range waysBack(p, tc.path, revision) {
@@ -147,7 +147,7 @@ func TestTheNewestRevisionIsWithinEveryWindow(t *testing.T) {
 	inTime(t, windowed(`bundle: history: windows: secrets: "0s"`), func(t *testing.T, p *replica) {
 		older := p.write(t, secretsPath, "a")
 		newest := p.write(t, secretsPath, "b")
-		time.Sleep(24 * time.Hour)
+		time.Sleep(time.Hour)
 		p.must(t, 200, "GET", secretsPath+"?resourceVersionMatch=Exact&resourceVersion="+newest, "", as("reader")...)
 		p.must(t, 410, "GET", secretsPath+"?resourceVersionMatch=Exact&resourceVersion="+older, "", as("reader")...)
 	})

@@ -25,9 +25,9 @@ import (
 
 var (
 	chaosKills  = flag.Int("chaos.kills", 6, "how many processes TestAnyProcessIsKilled kills")
-	chaosFaults = flag.Int("chaos.faults", 8, "how many faults TestHistoriesAreLinearizable makes")
+	chaosFaults = flag.Int("chaos.faults", len(faults), "how many faults TestHistoriesAreLinearizable makes")
 	chaosSeed   = flag.Uint64("chaos.seed", 1, "what the random choices of these tests begin with")
-	chaosPause  = flag.Duration("chaos.pause", 2*time.Second, "how long faults last that end")
+	chaosPause  = flag.Duration("chaos.pause", time.Second, "how long faults last that end")
 )
 
 // informer is an informer of client-go that watches through the balancer. It records what its handlers were told.
@@ -126,16 +126,17 @@ type watched struct {
 // watch starts watchers and informers. Each watch of a watcher is on another replica than the one before.
 func (r *replicated) watch(seed uint64) *watched {
 	r.t.Helper()
-	const watchers, informers = 3, 2
+	const informers = 2
+	moves := []time.Duration{0, 300 * time.Millisecond, 2 * time.Second} // of the watchers
 	w := &watched{replicated: r}
 	for range informers {
 		w.informers = append(w.informers, r.startInformer())
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	for n := range watchers {
+	for n := range moves {
 		next := n
-		watcher := &chaos.Watcher{After: w.informers[0].after, Client: func() *chaos.Client {
+		watcher := &chaos.Watcher{After: w.informers[0].after, Move: moves[n], Client: func() *chaos.Client {
 			next++
 			return r.replicas[next%len(r.replicas)].client
 		}}
@@ -187,6 +188,7 @@ func (w *watched) check(relist bool) {
 // TestAnyProcessIsKilled kills replicas and members of etcd, one after the other, under load. Nothing acknowledged is lost, watches and
 // informers miss and repeat nothing, and the replica that survives each half of the test does not grow.
 func TestAnyProcessIsKilled(t *testing.T) {
+	t.Parallel()
 	r := startReplicated(t, 3, 3)
 	w := r.watch(*chaosSeed)
 	stop := r.load(*chaosSeed)
@@ -238,6 +240,13 @@ var faults = []func(r *replicated, rng *rand.Rand) (end func()){
 		r.kill(i)
 		return func() { r.start(i) }
 	},
+	func(r *replicated, rng *rand.Rand) func() { // a replica is ended
+		i := rng.IntN(len(r.replicas))
+		if err := r.replicas[i].process.end(syscall.SIGTERM); err != nil {
+			r.t.Error(err)
+		}
+		return func() { r.start(i) }
+	},
 	func(r *replicated, rng *rand.Rand) func() { // a member is killed
 		i := rng.IntN(3)
 		r.etcd.Kill(i)
@@ -278,6 +287,40 @@ var faults = []func(r *replicated, rng *rand.Rand) (end func()){
 			route.Heal((i + 1) % 3)
 		}
 	},
+	func(r *replicated, rng *rand.Rand) func() { // a member is slow
+		i, stop, stopped := rng.IntN(3), make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(stopped)
+			for {
+				r.etcd.Pause(i)
+				time.Sleep(200 * time.Millisecond)
+				r.etcd.Resume(i)
+				select {
+				case <-time.After(100 * time.Millisecond):
+				case <-stop:
+					return
+				}
+			}
+		}()
+		return func() {
+			close(stop)
+			<-stopped
+		}
+	},
+	func(r *replicated, rng *rand.Rand) func() { // etcd has another leader
+		leader := r.etcd.Leader()
+		client := r.etcd.Client((leader + 1) % 3)
+		ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
+		defer cancel()
+		status, err := client.Status(ctx, client.Endpoints()[0])
+		if err == nil {
+			_, err = r.etcd.Client(leader).MoveLeader(ctx, status.Header.MemberId)
+		}
+		if err != nil {
+			r.t.Logf("etcd's leader has not changed: %v", err)
+		}
+		return func() {}
+	},
 	func(r *replicated, rng *rand.Rand) func() { // a replica is far away
 		route := r.replicas[rng.IntN(len(r.replicas))].route
 		for i := range 3 {
@@ -294,6 +337,7 @@ var faults = []func(r *replicated, rng *rand.Rand) (end func()){
 // TestHistoriesAreLinearizable records what clients of three replicas are told while processes are killed and paused, and connections
 // are cut.
 func TestHistoriesAreLinearizable(t *testing.T) {
+	t.Parallel()
 	r := startReplicated(t, 3, 3)
 	w := r.watch(*chaosSeed)
 	stop := r.load(*chaosSeed)

@@ -16,9 +16,11 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"stele.dev/stele/cmd/stele/internal/build"
 	"stele.dev/stele/core/tokens"
 	"stele.dev/stele/eventlog/etcdlog/etcdtest"
 	"stele.dev/stele/examples/controller/provision"
+	"stele.dev/stele/examples/ha/balance"
 )
 
 // programs are what the test binary is when it is called by their names.
@@ -26,7 +28,12 @@ var programs = map[string]func(){
 	"stele":         main,
 	"kubectl-stele": main,
 	"controller":    provision.Main,
+	"balancer":      balance.Main,
+	nextVersion:     func() { build.Version = "0.2.0-next"; main() },
 }
+
+// nextVersion is the program stele of a later version.
+const nextVersion = "stele-next"
 
 func TestMain(m *testing.M) {
 	etcdtest.Member()
@@ -101,7 +108,7 @@ func copyProgram(program, name string) error {
 // buildProgram makes one of the programs that the test binary is not, for what is in it all would start with. It is linked
 // where Go keeps what it has built, and so only once.
 func buildProgram(program, name string) error {
-	if out, err := exec.Command("go", "run", "-ldflags", "-s -w", "-exec", "cp", "./internal/"+program, name).CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "run", "-ldflags", "-s -w", "-exec", "cp", program, name).CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w\n%s", program, err, out)
 	}
 	return nil
@@ -115,12 +122,24 @@ func withKubectl(t *testing.T) {
 	}
 }
 
-var kubectl = sync.OnceValue(func() error { return buildProgram("kubectl", filepath.Join(os.TempDir(), "bin", "kubectl")) })
+var kubectl = sync.OnceValue(func() error { return buildProgram("./internal/kubectl", filepath.Join(os.TempDir(), "bin", "kubectl")) })
+
+// withEtcd has etcd in the PATH, of the version that servers embed.
+func withEtcd(t *testing.T) {
+	t.Helper()
+	if err := etcd(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+var etcd = sync.OnceValue(func() error {
+	return buildProgram("go.etcd.io/etcd/server/v3", filepath.Join(os.TempDir(), "bin", "etcd"))
+})
 
 // plugins is the program of internal/testplugins.
 var plugins = sync.OnceValues(func() (string, error) {
 	program := filepath.Join(os.TempDir(), "testplugins")
-	return program, buildProgram("testplugins", program)
+	return program, buildProgram("./internal/testplugins", program)
 })
 
 func scriptPlugin(ts *testscript.TestScript, neg bool, args []string) {

@@ -24,7 +24,7 @@ var update = flag.Bool("update", false, "write into the READMEs and the scripts 
 func TestREADMEs(t *testing.T) {
 	withKubectl(t)
 	t.Parallel()
-	for _, file := range []string{"README.md", "examples/quickstart/README.md", "examples/platform/README.md", "examples/controller/README.md", "examples/authorizer-plugin/README.md", "docs/HISTORY.md", "docs/ACCESS.md", "docs/AUTHENTICATION.md", "docs/AUTHORIZATION.md", "docs/PROOF.md"} {
+	for _, file := range []string{"README.md", "examples/quickstart/README.md", "examples/platform/README.md", "examples/controller/README.md", "examples/authorizer-plugin/README.md", "docs/HISTORY.md", "docs/ACCESS.md", "docs/AUTHENTICATION.md", "docs/AUTHORIZATION.md", "docs/PROOF.md", "examples/ha/README.md"} {
 		t.Run(file, func(t *testing.T) {
 			t.Parallel()
 			path := filepath.Join("..", "..", file)
@@ -155,6 +155,10 @@ func (t *tour) run(test *testing.T) {
 	env = append(env, forGo(test)...)
 	steps := t.steps()
 	start := slices.IndexFunc(steps, func(s *step) bool { return strings.HasPrefix(s.command, program+" serve") })
+	if start < 0 { // its own script starts servers
+		t.runScript(test, dir, env)
+		return
+	}
 	shell(test, dir, env, steps[:start])
 	args := strings.Fields(strings.TrimPrefix(steps[start].command, program+" serve"))
 	stele, err := exec.LookPath("stele")

@@ -38,6 +38,7 @@ type replicated struct {
 
 // served is one replica.
 type served struct {
+	program string // by its path, or by its name in the PATH
 	dir     string
 	address string
 	route   *etcdtest.Route // to etcd
@@ -49,11 +50,17 @@ type served struct {
 // startReplicated starts replicas on members of etcd.
 func startReplicated(t *testing.T, replicas, members int, options ...etcdtest.Option) *replicated {
 	t.Helper()
+	return startReplicatedOf(t, "stele", replicas, members, options...)
+}
+
+// startReplicatedOf starts replicas of a program.
+func startReplicatedOf(t *testing.T, program string, replicas, members int, options ...etcdtest.Option) *replicated {
+	t.Helper()
 	r := &replicated{t: t, etcd: etcdtest.Start(t, members, options...), history: chaos.NewHistory()}
 	root := t.TempDir()
 	var addresses []string
 	for i := range replicas {
-		s := &served{dir: filepath.Join(root, strconv.Itoa(i)), route: r.etcd.Route()}
+		s := &served{program: program, dir: filepath.Join(root, strconv.Itoa(i)), route: r.etcd.Route()}
 		r.replicas = append(r.replicas, s)
 		if i > 0 { // all have the authority and the keys of the first
 			copyKeys(t, r.replicas[0].data("pki"), s.data("pki"))
@@ -103,7 +110,7 @@ func copyKeys(t *testing.T, from, to string) {
 func (r *replicated) start(i int) {
 	r.t.Helper()
 	s := r.replicas[i]
-	program, err := exec.LookPath("stele")
+	program, err := exec.LookPath(s.program)
 	if err != nil {
 		r.t.Fatal(err)
 	}

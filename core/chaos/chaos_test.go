@@ -238,3 +238,14 @@ func TestWatchesThatMissOrRepeatAreFound(t *testing.T) {
 		}
 	}
 }
+
+func TestReadsThatAreTooOldAreFound(t *testing.T) {
+	log := &Log{Last: 5, byRequest: map[string][]Event{"w": {{"ADDED", 5, "a", "1"}}}, objects: map[string][]Event{"a": {{"ADDED", 5, "a", "1"}}}}
+	write := &Operation{Request: Request{Verb: Create, Name: "a", Value: "1"}, ID: "w", Return: time.Second, Code: 201, Object: Object{5, "1"}}
+	for age, ok := range map[time.Duration]bool{maxStale - time.Second: true, maxStale + time.Second: false} {
+		read := &Operation{Request: Request{Verb: ListAny}, ID: "r", Replica: "b", Call: write.Return + age, Return: write.Return + age, Code: 200, Listed: map[string]Object{}, At: 4}
+		if err := Check([]*Operation{write, read}, log); (err == nil) != ok {
+			t.Errorf("a list without a write of %v ago: %v", age, err)
+		}
+	}
+}

@@ -83,7 +83,7 @@ func (o *Operation) check(log *Log) error {
 // operation that had ended before. As only reads can choose, all of these choices together exist if and only if the lowest do.
 func checkOrder(operations []*Operation, log *Log) (errs []error) {
 	operations = slices.SortedFunc(slices.Values(operations), func(a, b *Operation) int { return cmp.Compare(a.Call, b.Call) })
-	future := futures(operations, log)
+	future, known := futures(operations, log), knowns(operations, log)
 	var open ended
 	var floor uint64
 	replicas := map[string]uint64{}
@@ -97,7 +97,7 @@ func checkOrder(operations []*Operation, log *Log) (errs []error) {
 		}
 		from := floor
 		if o.Verb == GetAny || o.Verb == ListAny {
-			from = replicas[o.Replica]
+			from = max(replicas[o.Replica], known(o.Call-maxStale))
 		}
 		revision, says, err := o.place(log, from)
 		if err == nil && says {
@@ -156,6 +156,30 @@ func (o *Operation) place(log *Log, from uint64) (revision uint64, says bool, er
 		return revision, true, nil
 	}
 	return 0, false, fmt.Errorf("true at no revision from %d on", from)
+}
+
+// maxStale is how old a read at resourceVersion=0 may be: a replica does not answer from memory if its state was not confirmed for that long.
+const maxStale = 30 * time.Second
+
+// knowns returns a function that returns the highest revision of a write that was acknowledged before a time.
+func knowns(operations []*Operation, log *Log) func(time.Duration) uint64 {
+	var written []placed
+	for _, o := range operations {
+		if events := log.byRequest[o.ID]; len(events) > 0 && o.Return != Never {
+			written = append(written, placed{at: o.Return, revision: events[0].Revision})
+		}
+	}
+	slices.SortFunc(written, func(a, b placed) int { return cmp.Compare(a.at, b.at) })
+	for i := range written[min(1, len(written)):] {
+		written[i+1].revision = max(written[i+1].revision, written[i].revision)
+	}
+	return func(before time.Duration) uint64 {
+		n, _ := slices.BinarySearchFunc(written, before, func(x placed, t time.Duration) int { return cmp.Compare(x.at, t) })
+		if n == 0 {
+			return 0
+		}
+		return written[n-1].revision
+	}
 }
 
 // futures returns a function that returns the highest revision that can have been written when an operation ended.

@@ -23,6 +23,8 @@ type Watcher struct {
 	Client func() *Client
 	// After is the revision behind which the watcher begins.
 	After uint64
+	// Move is how long a watch lasts before the watcher goes on elsewhere; 0 for as long as the server wants.
+	Move time.Duration
 
 	mu      sync.Mutex
 	events  []Event
@@ -66,6 +68,11 @@ func (w *Watcher) At() (revision uint64, watches int) {
 
 // watch receives events until the connection ends. The error is one after which the watcher must not go on.
 func (w *Watcher) watch(ctx context.Context) error {
+	if w.Move > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, w.Move)
+		defer cancel()
+	}
 	c := w.Client()
 	path := fmt.Sprintf("%s?watch=1&allowWatchBookmarks=true&resourceVersion=%d", c.path(), w.at)
 	q, err := http.NewRequestWithContext(ctx, http.MethodGet, path, nil)

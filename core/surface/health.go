@@ -2,6 +2,7 @@ package surface
 
 import (
 	"fmt"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
@@ -88,7 +89,11 @@ func (s *Service) answerHealth(c *call.Call, kind, only string) error {
 	c.Sent = true
 	name := kind[1:]
 	if len(failed) > 0 {
-		s.Logger.Warn(name+" check failed", "checks", failed)
+		level := slog.LevelWarn
+		if s.notReady.Load() { // it is known, and asked for often
+			level = slog.LevelDebug
+		}
+		s.Logger.Log(c.HTTP.Context(), level, name+" check failed", "checks", failed)
 		c.W.WriteHeader(http.StatusInternalServerError)
 		fmt.Fprintf(c.W, "%s%s check failed\n", text.String(), name)
 		return nil

@@ -1,4 +1,4 @@
-// Balancer gives TCP connections to the servers that are ready.
+// Command balancer gives TCP connections to the servers that are ready.
 package main
 
 import "stele.dev/stele/examples/ha/balance"

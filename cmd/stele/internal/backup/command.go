@@ -21,7 +21,7 @@ import (
 )
 
 // software is what manifests and new logs say about this program.
-const software = "stele " + build.Version
+var software = "stele " + build.Version
 
 // CheckDatabase checks etcd's database before etcd opens it.
 type CheckDatabase func(ctx context.Context, file string) error

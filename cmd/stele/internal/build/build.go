@@ -9,7 +9,8 @@ import (
 )
 
 // Version is the version of stele.
-const Version = "0.1.0-dev"
+// It is a variable so that a build can set it: -ldflags "-X stele.dev/stele/cmd/stele/internal/build.Version=1.2.3".
+var Version = "0.1.0-dev"
 
 // KubernetesVersion is the version of Kubernetes whose API stele serves.
 const KubernetesVersion = "1.37.2"

@@ -1,0 +1,35 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// runScript runs all steps in one shell. The script of examples/ha, which they run, has an address of its own, and ends what it
+// has started.
+func (t *tour) runScript(test *testing.T, dir string, env []string) {
+	withEtcd(test)
+	host := fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254))
+	env = append(env, "HA_HOST="+host, "HA_BALANCER=balancer", "HA_CHECK_EVERY=100ms", "HA_SHUTDOWN_DELAY=500ms")
+	test.Cleanup(func() {
+		down := exec.Command(filepath.Join(dir, "examples", "ha", "run"), "down")
+		down.Dir, down.Env = dir, env
+		if out, err := down.CombinedOutput(); err != nil {
+			test.Errorf("%v\n%s", err, out)
+		}
+		if test.Failed() {
+			logs, _ := filepath.Glob(filepath.Join(dir, "ha-data", "*", "log"))
+			out, _ := exec.Command("tail", append([]string{"-n", "30"}, logs...)...).CombinedOutput()
+			test.Logf("%s", out)
+		}
+	})
+	steps := t.steps()
+	shell(test, dir, env, steps)
+	for _, s := range steps {
+		s.output = strings.NewReplacer(host, "127.0.0.1", dir, "~/stele").Replace(s.output)
+	}
+}
