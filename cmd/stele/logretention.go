@@ -2,9 +2,12 @@ package main
 
 import (
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"stele.dev/stele/cmd/stele/internal/client"
+	"stele.dev/stele/cmd/stele/internal/logmove"
 	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
+	"stele.dev/stele/eventlog/etcdlog"
 )
 
 // logRetentionCommand returns `stele log retention`.
@@ -42,4 +45,13 @@ limit it. You need permission to get the path /log/retention.`,
 	_ = cmd.Flags().MarkHidden("namespace")
 	output.AddFlags(cmd, "json", "yaml")
 	return cmd
+}
+
+// logMoveCommand returns `stele log move`.
+func logMoveCommand() *cobra.Command {
+	var etcd etcdlog.DialOptions
+	return logmove.Command(checkDatabaseApart, logmove.Cluster{
+		Add:     func(f *pflag.FlagSet) { addEtcdFlags(f, &etcd) },
+		Options: func() (*etcdlog.DialOptions, error) { return &etcd, nil },
+	})
 }

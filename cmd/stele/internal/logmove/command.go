@@ -1,4 +1,6 @@
-package main
+// Package logmove has the command that moves a log between an embedded etcd and a cluster. Package eventlog/moving does the
+// work.
+package logmove
 
 import (
 	"context"
@@ -9,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"stele.dev/stele/cmd/stele/internal/build"
 	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
@@ -19,12 +22,13 @@ import (
 	"stele.dev/stele/eventlog/moving"
 )
 
-// moveOptions are the flags of `stele log move`.
+// moveOptions are the flags of the command.
 type moveOptions struct {
 	show.OutputFlags
 	dataDir, to string
 	abandon     bool
-	etcd        etcdlog.DialOptions
+	check       func(ctx context.Context, file string) error
+	cluster     Cluster
 }
 
 const (
@@ -32,8 +36,17 @@ const (
 	toDataDir = "data-dir"
 )
 
-func logMoveCommand() *cobra.Command {
-	o := &moveOptions{}
+// Cluster are the flags of an etcd cluster.
+type Cluster struct {
+	// Add adds the flags.
+	Add func(*pflag.FlagSet)
+	// Options returns what the flags say, or an error if they do not go together.
+	Options func() (*etcdlog.DialOptions, error)
+}
+
+// Command returns the command `log move`. check looks for damage in the database of an embedded etcd.
+func Command(check func(ctx context.Context, file string) error, cluster Cluster) *cobra.Command {
+	o := &moveOptions{check: check, cluster: cluster}
 	cmd := &cobra.Command{
 		Use:   "move --to etcd|data-dir --data-dir DIR --etcd-endpoints URL,…",
 		Short: "Move the log between the embedded etcd of a data directory and an etcd cluster",
@@ -61,7 +74,7 @@ use the log; --abandon gives up an incomplete move instead.`,
 	f.StringVar(&o.dataDir, "data-dir", "", "data directory of the server that goes on with the log")
 	f.StringVar(&o.to, "to", "", "where to move the log: etcd or data-dir")
 	f.BoolVar(&o.abandon, "abandon", false, "give up a move that is not complete, with the same other flags: its copy is removed, and the log can be used where it was")
-	addEtcdFlags(f, &o.etcd)
+	cluster.Add(f)
 	usage.Required(cmd, "data-dir")
 	usage.Required(cmd, "to")
 	usage.Required(cmd, "etcd-endpoints")
@@ -91,10 +104,14 @@ func (o *moveOptions) run(cmd *cobra.Command) (err error) {
 	if o.to != toEtcd && o.to != toDataDir {
 		return usage.Errorf("--to %q: want %s or %s", o.to, toEtcd, toDataDir)
 	}
+	etcd, err := o.cluster.Options()
+	if err != nil {
+		return err
+	}
 	if _, err := os.Stat(o.dataDir); err != nil { // a folder that is created here would have no segments
 		return fmt.Errorf("--data-dir: %w", err)
 	}
-	dir, err := datadir.Open(o.dataDir, datadir.Options{Software: "stele " + build.Version, CheckDatabase: checkDatabaseApart})
+	dir, err := datadir.Open(o.dataDir, datadir.Options{Software: "stele " + build.Version, CheckDatabase: o.check})
 	if err != nil {
 		return err
 	}
@@ -103,13 +120,13 @@ func (o *moveOptions) run(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
-	cluster, err := etcdlog.Dial(ctx, o.etcd)
+	cluster, err := etcdlog.Dial(ctx, *etcd)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, cluster.Close()) }()
 	host, _ := os.Hostname()
-	atFolder, atCluster := fmt.Sprintf("the data directory %s of %s", dir.Path(), host), fmt.Sprintf("the etcd at %s, prefix %s", strings.Join(o.etcd.Endpoints, ","), o.etcd.Prefix)
+	atFolder, atCluster := fmt.Sprintf("the data directory %s of %s", dir.Path(), host), fmt.Sprintf("the etcd at %s, prefix %s", strings.Join(etcd.Endpoints, ","), etcd.Prefix)
 	options := moving.Options{From: embedded, To: cluster, FromPlace: atFolder, ToPlace: atCluster}
 	if o.to == toDataDir {
 		options = moving.Options{From: cluster, To: embedded, FromPlace: atCluster, ToPlace: atFolder}
@@ -134,7 +151,7 @@ func (o *moveOptions) run(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
-	return o.print(cmd, moved, options.ToPlace)
+	return o.print(cmd, moved, options.ToPlace, etcd)
 }
 
 // checkSegments returns an error if the segments in a data directory do not reach up to a batch.
@@ -157,7 +174,7 @@ func checkSegments(ctx context.Context, dir *datadir.Dir, b *eventlog.Batch) err
 	return nil
 }
 
-func (o *moveOptions) print(cmd *cobra.Command, m *moving.Moved, place string) error {
+func (o *moveOptions) print(cmd *cobra.Command, m *moving.Moved, place string, etcd *etcdlog.DialOptions) error {
 	result := movedLog{Log: m.Head.Log.String(), Revision: m.Head.Revision, Hash: m.Head.Hash.String(), Place: place, Batches: m.Batches, Before: m.Before}
 	return o.Print(cmd, result, func(out *show.Output) error {
 		if m.Before {
@@ -166,7 +183,7 @@ func (o *moveOptions) print(cmd *cobra.Command, m *moving.Moved, place string) e
 			fmt.Fprintf(out, "Log %s is now in %s, up to revision %d. It was read back: %d batches, hash %.16s.\n", result.Log, place, result.Revision, m.Batches, result.Hash)
 		}
 		if o.to == toEtcd {
-			o.Hint(cmd, "Start it: stele serve --data-dir %s --etcd-endpoints %s, with the other --etcd flags of this command", usage.Quote(o.dataDir), strings.Join(o.etcd.Endpoints, ","))
+			o.Hint(cmd, "Start it: stele serve --data-dir %s --etcd-endpoints %s, with the other --etcd flags of this command", usage.Quote(o.dataDir), strings.Join(etcd.Endpoints, ","))
 		} else {
 			o.Hint(cmd, "Start it: stele serve --data-dir %s", usage.Quote(o.dataDir))
 		}
