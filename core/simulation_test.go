@@ -37,6 +37,7 @@ import (
 var (
 	simulationSeed  = flag.Uint64("simulation-seed", 0, "run only this seed")
 	simulationSeeds = flag.Int("simulation-seeds", 120, "how many seeds to run")
+	simulationFrom  = flag.Uint64("simulation-from", 1, "the first seed")
 )
 
 // lockedOut is the bundle under which editors may do nothing, and widgets have a grade.
@@ -74,14 +75,20 @@ func TestSimulation(t *testing.T) {
 		seeds /= 10
 	}
 	total := outcomes{}
-	for seed := range uint64(seeds) {
-		for what, n := range simulate(t, seed+1) {
-			total[what] += n
-		}
+	for i := range uint64(seeds) {
+		seed := *simulationFrom + i
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
+			for what, n := range simulate(t, seed) {
+				total[what] += n
+			}
+		})
 	}
 	t.Logf("outcomes: %v", total)
+	if t.Failed() {
+		return
+	}
 	// A simulation in which nothing goes wrong shows nothing.
-	for _, what := range []string{"200", "201", "404", "409", "403", "503", "504", "crash", "activation", "watched", "rendered", "sealed", "trimmed", "past", "watched the past", "restored", "erased", "410"} {
+	for _, what := range []string{"200", "201", "404", "409", "403", "503", "504", "crash", "activation", "watched", "rendered", "sealed", "trimmed", "past", "watched the past", "restored", "erased", "410", "exact", "pages", "cached", "namespace", "epoch"} {
 		if total[what] < seeds/10 {
 			t.Errorf("%q happened %d times in %d seeds", what, total[what], seeds)
 		}
@@ -100,6 +107,8 @@ type simulation struct {
 	// what is older than simRetained.
 	archive *archive.Archive
 	began   uint64 // the revision at which clients begin
+	// skew is how far the clock of a replica may be from the time.
+	skew time.Duration
 	// folders are those of the replicas. The one more has none, and starts from nothing.
 	folders [simReplicas + 1]string
 
@@ -125,6 +134,10 @@ type operation struct {
 	ended      time.Time
 	batches    int    // in the log at its end
 	past       uint64 // the revision that it asks for, of a past list
+	uid        string // that the object must have, if not ""
+	update     uint64 // the revision that the object must have, if not 0
+	atLeast    uint64 // the revision that a read may not be older than, if it may be older than the newest
+	cached     bool   // a read may be older than the newest
 	answer     answer
 	told       uint64 // the revision of the object in the answer, 0 if there is none
 }
@@ -137,7 +150,8 @@ type watchRecord struct {
 }
 
 func simulate(t *testing.T, seed uint64) outcomes {
-	s := &simulation{t: t, seed: seed, counts: outcomes{}}
+	s := &simulation{t: t, seed: seed, counts: outcomes{}, skew: []time.Duration{0, 200 * time.Millisecond, 2 * time.Second, 2 * time.Minute}[seed%4]}
+	defer time.AfterFunc(simLongest, func() { panic(fmt.Sprintf("seed %d does not come to an end", seed)) }).Stop()
 	synctest.Test(t, func(t *testing.T) { // which ends the test if it fails
 		defer func() {
 			if t.Failed() {
@@ -188,6 +202,7 @@ const (
 	simClients  = 6
 	simSteps    = 25
 	simRetained = time.Second
+	simLongest  = 2 * time.Minute // of the machine's time
 )
 
 func (s *simulation) run() {
@@ -218,6 +233,8 @@ func (s *simulation) run() {
 	background.Go(func() { s.crash(ctx, s.rng(1)) })
 	background.Go(func() { s.activate(ctx, s.rng(2)) })
 	background.Go(func() { s.keep(ctx, log, s.rng(3)) })
+	background.Go(func() { s.comeAndGo(ctx, s.rng(4)) })
+	background.Go(func() { s.lose(ctx, log, s.rng(5)) })
 	for i := range 3 {
 		background.Go(func() { s.observe(ctx, s.rng(uint64(10+i))) })
 	}
@@ -253,7 +270,8 @@ func (s *simulation) run() {
 // start starts a replica in its folder, where a former one may have left checkpoints and segments. Some remember few
 // changes, so that their watches must read the past. The one more has the archive of the simulation.
 func (s *simulation) start(ctx context.Context, i int, schedule memlog.Schedule) (*replica, error) {
-	o := planetest.Options{Dir: s.folders[i], Config: plane.Config{
+	ahead := s.ahead(i)
+	o := planetest.Options{Dir: s.folders[i], Clock: func() time.Time { return time.Now().Add(ahead) }, Config: plane.Config{
 		WatchBytes: []int{1 << 20, 4 << 10}[i%2], Checkpoints: checkpoints.Options{Events: 15},
 		Segments: plane.Segments{Revisions: 10}, Retention: plane.Retention{Longest: simRetained, Every: 300 * time.Millisecond},
 	}}
@@ -270,6 +288,33 @@ func (s *simulation) start(ctx context.Context, i int, schedule memlog.Schedule)
 		s.count("restored")
 	}
 	return r, err
+}
+
+// ahead returns how far the clock of a replica is ahead of the time, from -skew to skew.
+func (s *simulation) ahead(replica int) time.Duration {
+	if s.skew == 0 {
+		return 0
+	}
+	return time.Duration(s.rng(2000+uint64(replica)).Int64N(int64(2*s.skew+1))) - s.skew
+}
+
+// lose declares revisions lost, as after a restore of a log that clients have seen more of.
+func (s *simulation) lose(ctx context.Context, log *eventlog.Log, rng *rand.Rand) {
+	if rng.IntN(3) > 0 {
+		return
+	}
+	for wait(ctx, time.Duration(rng.IntN(2000))*time.Millisecond) {
+		newest, err := log.Back(ctx, math.MaxUint64, 1)
+		if err != nil {
+			continue
+		}
+		after := newest[0].Head()
+		started, _, err := log.StartEpoch(ctx, after, after.Revision+1, after.Revision+1+rng.Uint64N(10))
+		s.unlessFatal("an epoch", err)
+		if started != nil {
+			s.count("epoch")
+		}
+	}
 }
 
 // inMemory returns a new folder on a file system in memory, if there is one: no machine crashes here.
@@ -319,6 +364,11 @@ func (s *simulation) keep(ctx context.Context, log *eventlog.Log, rng *rand.Rand
 		s.unlessFatal("sealing", err)
 		s.written()
 		before := len(s.store.Batches())
+		if tip := s.archive.Tip(); rng.IntN(4) == 0 {
+			if err := log.Trim(ctx, tip.Revision+2+rng.Uint64N(20)); err == nil {
+				s.t.Errorf("P1: more was trimmed than the archive has, which ends at revision %d", tip.Revision)
+			}
+		}
 		err = log.Trim(ctx, rng.Uint64N(s.everywhere()+1))
 		if len(s.store.Batches()) < before {
 			s.count("trimmed")
@@ -465,65 +515,6 @@ func (e watchEvent) revision() uint64 {
 	return n
 }
 
-// client sends random requests to random replicas, some of them based on what it has
-// read before.
-func (s *simulation) client(number int, rng *rand.Rand) {
-	known := map[string]string{} // key -> object as last seen
-	for i := range simSteps {
-		time.Sleep(time.Duration(rng.IntN(50_000)) * time.Microsecond)
-		namespace, name := pick(rng, "default", "kube-system"), pick(rng, "a", "b", "c")
-		o := &operation{id: fmt.Sprintf("%d-%d", number, i), key: namespace + "/" + name, as: "admin-token"}
-		if namespace == "default" && rng.IntN(2) == 0 {
-			o.as = "editor-token" // allowed by one policy and not by the other
-		}
-		base := "/apis/example.com/v1/namespaces/" + namespace + "/widgets"
-		path, method, body := base+"/"+name, "GET", ""
-		header := []string{"Authorization", "Bearer " + o.as, "Audit-ID", o.id}
-		switch rng.IntN(10) {
-		case 0, 1:
-			o.verb, method, path, body = "create", "POST", base, widget(name, 1+rng.IntN(3))
-		case 2, 3:
-			o.verb, method, body = "update", "PUT", known[o.key]
-			if body == "" {
-				body = strings.Replace(widget(name, 1), `{"name"`, `{"resourceVersion":"1","name"`, 1)
-			}
-			if at := strings.Index(body, `"size":`); at > 0 {
-				body = body[:at] + fmt.Sprintf(`"size":%d`, 1+rng.IntN(3)) + body[at+strings.IndexAny(body[at:], ",}"):]
-			}
-		case 4:
-			o.verb, method, body = "patch", "PATCH", fmt.Sprintf(`{"spec":{"size":%d}}`, 1+rng.IntN(3))
-			header = append(header, "Content-Type", "application/merge-patch+json")
-		case 5:
-			o.verb, method = "delete", "DELETE"
-		case 6:
-			o.verb, path, o.key = "list", base, namespace
-		case 7:
-			tip := max(s.began, s.replica(rng).committer.Tip().Revision())
-			o.past = s.began + rng.Uint64N(tip-s.began+1)
-			o.verb, path, o.key = "past", fmt.Sprintf("/at/%d%s", o.past, base), namespace
-			s.count("past")
-		default:
-			o.verb = "get"
-		}
-		path += "?timeout=" + pick(rng, "500ms", "2s", "10s")
-		var r *replica
-		r, o.on = s.pickReplica(rng)
-		o.begin = s.clock.Add(1)
-		o.answer = r.do(method, path, body, header...)
-		version, _ := o.answer.field("metadata", "resourceVersion").(string)
-		o.told, _ = strconv.ParseUint(version, 10, 64)
-		o.batches = len(s.written())
-		o.end, o.ended = s.clock.Add(1), time.Now()
-		if o.answer.code < 300 && o.verb != "list" && o.verb != "past" && o.verb != "delete" {
-			known[o.key] = string(o.answer.body)
-		}
-		s.mu.Lock()
-		s.history = append(s.history, o)
-		s.counts[strconv.Itoa(o.answer.code)]++
-		s.mu.Unlock()
-	}
-}
-
 // model is what the log says, folded by the plainest code there is.
 type model struct {
 	revisionOf []uint64                  // last revision of the log's first n batches
@@ -535,7 +526,9 @@ type model struct {
 		from    uint64
 		editors bool
 	} // policies in force
-	last uint64
+	namespaces map[string][]namespaceRecord // ascending
+	lost       [][2]uint64                  // first and last revision that were lost
+	last       uint64
 }
 
 type eventRecord struct {
@@ -544,6 +537,23 @@ type eventRecord struct {
 	actor    string
 	key      string
 	digest   string
+}
+
+// namespaceRecord is the state of a namespace from a revision on.
+type namespaceRecord struct {
+	from           uint64
+	exists, active bool
+}
+
+// namespace returns the state of a namespace at a revision.
+func (m *model) namespace(name string, revision uint64) (at namespaceRecord) {
+	for _, r := range m.namespaces[name] {
+		if r.from > revision {
+			break
+		}
+		at = r
+	}
+	return at
 }
 
 // objectRecord is an object from a revision on; body is "" while there is none.
@@ -574,7 +584,7 @@ func within(lo, hi uint64, holds func(uint64) bool) bool {
 }
 
 func (s *simulation) model() *model {
-	m := &model{byAudit: map[string][]eventRecord{}, objects: map[string][]objectRecord{}, revisionOf: []uint64{0}, times: []time.Time{{}}}
+	m := &model{byAudit: map[string][]eventRecord{}, objects: map[string][]objectRecord{}, namespaces: map[string][]namespaceRecord{}, revisionOf: []uint64{0}, times: []time.Time{{}}}
 	written := map[string]string{} // key -> its last event's payload with the revision
 	digests := map[string]bool{}   // policy digest -> editors are allowed
 	for text, editors := range map[string]bool{bundle: true, lockedOut: false} {
@@ -586,7 +596,9 @@ func (s *simulation) model() *model {
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		if b.First != m.last+1 {
+		if epoch := b.Events[0].Meta.GetEpochStarted(); epoch != nil && epoch.GetLostFrom() > m.last && epoch.GetNext() == b.First {
+			m.lost = append(m.lost, [2]uint64{epoch.GetLostFrom(), epoch.GetNext() - 1})
+		} else if b.First != m.last+1 {
 			s.t.Errorf("P1: revision %d after %d", b.First, m.last)
 		}
 		for _, e := range b.Events {
@@ -603,6 +615,11 @@ func (s *simulation) model() *model {
 				}
 			}
 			o := e.Meta.GetObject()
+			if o.GetResource() == "namespaces" {
+				exists := record.kind != logpb.Type_TYPE_DELETED
+				active := exists && !strings.Contains(string(e.Content(logpb.Role_ROLE_OBJECT)), `"deletionTimestamp"`)
+				m.namespaces[o.GetName()] = append(m.namespaces[o.GetName()], namespaceRecord{e.Revision, exists, active})
+			}
 			if o.GetResource() != "widgets" {
 				continue
 			}
@@ -640,6 +657,7 @@ func (s *simulation) check() {
 	m := s.model()
 	s.checkOperations(m)
 	s.checkPolicies(m)
+	s.checkNamespaces(m)
 	s.checkWatches(m)
 	s.checkServed(m)
 	s.checkTiers()
@@ -746,17 +764,22 @@ func (s *simulation) checkOperations(m *model) {
 			if len(events) > 0 {
 				fail("P1: not sent, and in the log")
 			}
-		case code == 410 && o.verb == "past":
+		case code == 410 && (o.verb == "past" || o.verb == "list"):
 			s.checkGone(m, o.past, o.ended, o.id)
 		case code >= 400:
 			if len(events) > 0 {
 				fail("P1: refused, and in the log")
 			}
 			s.checkRefusal(m, o, lo, hi, fail)
+		case o.verb == "past" && m.isLost(o.past):
+			fail("P4: the revision was lost")
 		case o.verb == "past":
 			if want := m.list(o.key, o.past); string(o.answer.body) != want {
 				fail("P4: at revision %d there was\n%s", o.past, want)
 			}
+		case o.cached && !within(max(1, o.atLeast), hi, func(r uint64) bool { return m.answers(o, r) }):
+			fail("P2: it was never like this, from revision %d on", o.atLeast)
+		case o.cached:
 		case o.verb == "list":
 			s.checkList(m, o, lo, hi, fail)
 		case o.verb == "get":
@@ -767,7 +790,9 @@ func (s *simulation) checkOperations(m *model) {
 			if len(events) != 1 {
 				fail("P1: acknowledged, and not in the log")
 			}
+			s.checkPreconditions(m, o, events[0], fail)
 		case len(events) == 1:
+			s.checkPreconditions(m, o, events[0], fail)
 			if told := o.acknowledged(m); told != events[0].revision || !within(told, hi, func(r uint64) bool { return m.at(o.key, r)+"\n" == string(o.answer.body) }) {
 				fail("P1: it was told revision %d and another object than the log has", told)
 			}
@@ -781,13 +806,21 @@ func (s *simulation) checkOperations(m *model) {
 
 func (s *simulation) checkRefusal(m *model, o *operation, lo, hi uint64, fail func(string, ...any)) {
 	var holds func(uint64) bool
+	namespace, _, _ := strings.Cut(o.key, "/")
 	switch code := o.answer.code; {
+	case o.cached && code == 404: // a refusal may be an old one, too
+		lo = max(1, o.atLeast)
+		holds = func(r uint64) bool { return m.at(o.key, r) == "" }
+	case code == 404 && o.verb == "create":
+		holds = func(r uint64) bool { return !m.namespace(namespace, r).exists }
+	case code == 403 && o.verb == "create" && o.as == "admin-token":
+		holds = func(r uint64) bool { at := m.namespace(namespace, r); return at.exists && !at.active }
 	case code == 404:
 		holds = func(r uint64) bool { return m.at(o.key, r) == "" }
 	case code == 409 && o.verb == "create":
 		holds = func(r uint64) bool { return m.at(o.key, r) != "" }
-	case code == 409: // an update with an old resourceVersion
-		holds = func(r uint64) bool { return m.at(o.key, r) != "" }
+	case (code == 409 || code == 422 && o.verb == "patch") && (o.uid != "" || o.update != 0):
+		holds = func(r uint64) bool { return m.at(o.key, r) != "" && !o.meets(m, r) }
 	case code == 403:
 		holds = func(r uint64) bool { return o.as == "editor-token" && !m.editors(r+1) }
 	default:
@@ -809,6 +842,37 @@ func (s *simulation) checkList(m *model, o *operation, lo, hi uint64, fail func(
 	}
 }
 
+// answers reports whether an answer is what was to be read at a revision.
+func (m *model) answers(o *operation, revision uint64) bool {
+	if o.verb == "get" {
+		return m.at(o.key, revision)+"\n" == string(o.answer.body)
+	}
+	return revision == o.told && m.list(o.key, revision) == string(o.answer.body)
+}
+
+// meets reports whether an object had the UID and the revision that a write asks for.
+func (o *operation) meets(m *model, revision uint64) bool {
+	body := m.at(o.key, revision)
+	return (o.uid == "" || strings.Contains(body, `"uid":"`+o.uid+`"`)) && (o.update == 0 || m.written(o.key, revision) == o.update)
+}
+
+// written returns the revision of the last write of an object up to a revision.
+func (m *model) written(key string, revision uint64) (last uint64) {
+	for _, e := range m.events {
+		if e.key == key && e.revision <= revision {
+			last = e.revision
+		}
+	}
+	return last
+}
+
+// checkPreconditions: P1. A write changes only the object that it was meant for.
+func (s *simulation) checkPreconditions(m *model, o *operation, e eventRecord, fail func(string, ...any)) {
+	if (o.uid != "" || o.update != 0) && !o.meets(m, e.revision-1) {
+		fail("P1: it changed another object, or another version, than that with UID %q at revision %d", o.uid, o.update)
+	}
+}
+
 // list is a list of widgets of a namespace, or of all, as it is served.
 func (m *model) list(namespace string, revision uint64) string {
 	var items []string
@@ -825,6 +889,28 @@ func (s *simulation) checkPolicies(m *model) {
 	for _, e := range m.events {
 		if e.actor == "eddie" && !m.editors(e.revision) {
 			s.t.Errorf("P3: revision %d is a write of an editor, who were not allowed to: %+v", e.revision, m.allowed)
+		}
+	}
+}
+
+// checkNamespaces: P1. An object is created only in a namespace that exists and is not being deleted, and a namespace
+// is removed only when it is empty.
+func (s *simulation) checkNamespaces(m *model) {
+	for _, e := range m.events {
+		if ns, _, _ := strings.Cut(e.key, "/"); e.kind == logpb.Type_TYPE_CREATED && !m.namespace(ns, e.revision-1).active {
+			s.t.Errorf("P1: revision %d creates %s in a namespace that is not active: %+v", e.revision, e.key, m.namespaces[ns])
+		}
+	}
+	for name, records := range m.namespaces {
+		for _, r := range records {
+			if r.exists {
+				continue
+			}
+			for key := range m.objects {
+				if strings.HasPrefix(key, name+"/") && m.at(key, r.from) != "" {
+					s.t.Errorf("P1: revision %d removes namespace %s, which has %s", r.from, name, key)
+				}
+			}
 		}
 	}
 }
@@ -900,17 +986,25 @@ func (m *model) decoded(revision uint64) map[string]string {
 
 // checkGone: P4. What was at a revision is gone at a time only if it was replaced long enough before.
 func (s *simulation) checkGone(m *model, revision uint64, ended time.Time, who string) {
+	if m.isLost(revision) {
+		return
+	}
 	i, _ := slices.BinarySearch(m.revisionOf, revision+1)
-	if i == len(m.revisionOf) || !m.times[i].Before(ended.Add(-simRetained)) {
+	if i == len(m.revisionOf) || !m.times[i].Before(ended.Add(2*s.skew-simRetained)) {
 		s.t.Errorf("P4: %s was told at %v that revision %d of %d is gone", who, ended, revision, m.last)
 	}
+}
+
+// isLost reports whether a revision was lost.
+func (m *model) isLost(revision uint64) bool {
+	return slices.ContainsFunc(m.lost, func(lost [2]uint64) bool { return lost[0] <= revision && revision <= lost[1] })
 }
 
 // checkErased: P4. What is gone stays gone, and what is not erased is whole: the segments, and the index of the past.
 func (s *simulation) checkErased(m *model) {
 	var gone [simReplicas][]*operation
 	for _, o := range s.history {
-		if o.verb == "past" && o.answer.code == 410 {
+		if o.verb == "past" && o.answer.code == 410 && !m.isLost(o.past) {
 			gone[o.on] = append(gone[o.on], o)
 		}
 	}

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"log/slog"
+
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"stele.dev/stele/cmd/stele/internal/client"
@@ -49,9 +51,14 @@ limit it. You need permission to get the path /log/retention.`,
 
 // logMoveCommand returns `stele log move`.
 func logMoveCommand() *cobra.Command {
-	var etcd etcdlog.DialOptions
+	var etcd etcdOptions
 	return logmove.Command(checkDatabaseApart, logmove.Cluster{
-		Add:     func(f *pflag.FlagSet) { addEtcdFlags(f, &etcd) },
-		Options: func() (*etcdlog.DialOptions, error) { return &etcd, nil },
+		Add: func(f *pflag.FlagSet) { etcd.addFlags(f, "required") },
+		Options: func() (*etcdlog.DialOptions, error) {
+			if err := etcd.check(); err != nil {
+				return nil, err
+			}
+			return etcd.dial(slog.New(slog.DiscardHandler)), nil
+		},
 	})
 }

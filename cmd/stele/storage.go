@@ -28,14 +28,14 @@ type storageOptions struct {
 	segments       plane.Segments
 	retention      plane.Retention
 	retained       resource.QuantityValue
-	etcd           etcdlog.DialOptions
+	etcd           etcdOptions
 	bucket         plane.Bucket
 }
 
 func (o *storageOptions) addFlags(f *pflag.FlagSet) {
 	o.quota.Quantity = *resource.NewQuantity(etcdlog.DefaultQuota, resource.BinarySI)
 	o.minFree.Quantity = *resource.NewQuantity(etcdlog.DefaultMinFree, resource.BinarySI)
-	addEtcdFlags(f, &o.etcd)
+	o.etcd.addFlags(f, "default: an etcd embedded in this process")
 	f.StringVar(&o.bucket.Place, "bucket", "", "folder or bucket that all replicas of the log share, for older events and checkpoints: a path, file://, s3://, gs:// or azblob://, as for backups (default: none; then nothing leaves an etcd of --etcd-endpoints)")
 	f.BoolVar(&o.bucket.Replace, "replace-lost-bucket", false, "use --bucket in place of the bucket that the log has recorded; it is filled with what this replica has")
 	f.Var(&o.quota, "etcd-quota", "maximum size of the database of the newest events; when 80 % of it are in use, writes are refused (507), and at 90 % deletes too")
@@ -52,17 +52,6 @@ func (o *storageOptions) addFlags(f *pflag.FlagSet) {
 	}
 }
 
-// addEtcdFlags adds the flags of an etcd cluster.
-func addEtcdFlags(f *pflag.FlagSet, o *etcdlog.DialOptions) {
-	f.StringSliceVar(&o.Endpoints, "etcd-endpoints", nil, "client URLs of an etcd cluster that keeps the log (default: an etcd embedded in this process)")
-	f.StringVar(&o.CAFile, "etcd-cafile", "", "authorities of the certificates of that etcd's members, in PEM (default: those of the system)")
-	f.StringVar(&o.CertFile, "etcd-certfile", "", "client certificate for that etcd, in PEM")
-	f.StringVar(&o.KeyFile, "etcd-keyfile", "", "private key of --etcd-certfile, in PEM")
-	f.StringVar(&o.Username, "etcd-user", "", "user of that etcd, if it authenticates users by passwords")
-	f.StringVar(&o.PasswordFile, "etcd-password-file", "", "file with the password of --etcd-user")
-	f.StringVar(&o.Prefix, "etcd-prefix", etcdlog.DefaultPrefix, "prefix of all keys in that etcd; logs with different prefixes share a cluster")
-}
-
 // check returns an error for limits that cannot work.
 func (o *storageOptions) check() error {
 	if o.segments.Window <= 0 {
@@ -76,6 +65,9 @@ func (o *storageOptions) check() error {
 	}
 	if o.retention.Longest < 0 || o.retained.Value() < 0 {
 		return errors.New("--retain and --retain-bytes: want values that are not negative")
+	}
+	if err := o.etcd.check(); err != nil {
+		return err
 	}
 	o.retention.MaxBytes = o.retained.Value()
 	for _, limit := range []struct {
@@ -93,9 +85,7 @@ func (o *storageOptions) check() error {
 // limit sets the limits of a data directory.
 func (o *storageOptions) limit(dir *datadir.Options) {
 	dir.EtcdQuota, dir.MinFreeDisk = o.quota.Value(), uint64(o.minFree.Value())
-	if len(o.etcd.Endpoints) > 0 {
-		dir.Etcd = &o.etcd
-	}
+	dir.Etcd = o.etcd.dial(dir.Logger)
 }
 
 // openBucket opens the bucket that replicas share, if there is one. The caller closes it.

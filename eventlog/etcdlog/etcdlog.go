@@ -12,18 +12,20 @@ package etcdlog
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"time"
 
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"github.com/prometheus/client_golang/prometheus"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"stele.dev/stele/eventlog"
+	"stele.dev/stele/eventlog/etcdlog/members"
 )
+
+// watchPause is the shortest time between the starts of two watches.
+const watchPause = time.Second
 
 // batchesPerRead is how many batches are read at once. A batch has up to 1 MiB, rarely more.
 const batchesPerRead = 32
@@ -44,7 +46,13 @@ type Backend struct {
 	compacted atomic.Bool
 	// usage returns what the backend uses.
 	usage func() eventlog.Usage
-	close func() error // called once
+	// full records that etcd has refused an append for lack of space.
+	full func()
+	// cluster is the connections to an etcd that is not embedded; else nil.
+	cluster *members.Cluster
+	user    string                   // whose credentials the connections have; empty if there is none
+	seconds *prometheus.HistogramVec // how long requests take, by operation
+	close   func() error             // called once
 
 	ctx     context.Context // ends at Close
 	cancel  context.CancelFunc
@@ -77,14 +85,17 @@ func newBackend(client *clientv3.Client, prefix string, limits eventlog.Limits) 
 		client: client, head: prefix + "/head", log: prefix + "/log/", limits: limits,
 		room:  func(context.Context, eventlog.Proposal) error { return nil },
 		usage: func() eventlog.Usage { return eventlog.Usage{} },
+		full:  func() {},
 		close: func() error { return nil },
 	}
+	b.seconds = newSeconds()
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	return b
 }
 
 // Append implements [eventlog.Backend].
 func (b *Backend) Append(ctx context.Context, p eventlog.Proposal) (eventlog.Answer, error) {
+	defer b.observe("append", time.Now())
 	ctx, done := b.untilClosed(ctx)
 	defer done()
 	if err := b.room(ctx, p); err != nil {
@@ -100,7 +111,7 @@ func (b *Backend) Append(ctx context.Context, p eventlog.Proposal) (eventlog.Ans
 		Else(b.reads(p.At)...).
 		Commit()
 	if err != nil {
-		return eventlog.Answer{}, classify(err)
+		return b.failed(ctx, p, err)
 	}
 	if resp.Succeeded {
 		return eventlog.Answer{Applied: true}, nil
@@ -110,6 +121,7 @@ func (b *Backend) Append(ctx context.Context, p eventlog.Proposal) (eventlog.Ans
 
 // Read implements [eventlog.Backend].
 func (b *Backend) Read(ctx context.Context, from uint64) (eventlog.Answer, error) {
+	defer b.observe("read", time.Now())
 	ctx, done := b.untilClosed(ctx)
 	defer done()
 	resp, err := b.client.Txn(ctx).Then(b.reads(from)...).Commit()
@@ -144,6 +156,7 @@ func (b *Backend) answer(resp *clientv3.TxnResponse) (eventlog.Answer, error) {
 
 // ReadBack implements [eventlog.Backend].
 func (b *Backend) ReadBack(ctx context.Context, from uint64, max int) ([]eventlog.Stored, error) {
+	defer b.observe("read_back", time.Now())
 	ctx, done := b.untilClosed(ctx)
 	defer done()
 	resp, err := b.client.Get(ctx, b.log, clientv3.WithRange(b.key(from)+"\x00"), clientv3.WithLimit(int64(max)),
@@ -186,8 +199,13 @@ func (b *Backend) Wait(ctx context.Context, from uint64) error {
 func (b *Backend) watch() {
 	// The notification of the watch's creation also wakes those who wait: a batch may have come after
 	// their read and before the watch.
+	began := time.Now()
 	for range b.client.Watch(clientv3.WithRequireLeader(b.ctx), b.head, clientv3.WithCreatedNotify()) {
 		b.wake(make(chan struct{}))
+	}
+	select {
+	case <-time.After(watchPause - time.Since(began)):
+	case <-b.ctx.Done():
 	}
 	b.wake(nil) // the watch ended: the next Wait starts another
 }
@@ -228,17 +246,4 @@ func (b *Backend) stored(key, value []byte) (eventlog.Stored, error) {
 		return eventlog.Stored{}, &eventlog.CorruptError{Reason: fmt.Sprintf("key %q is not of a revision", key)}
 	}
 	return eventlog.Stored{First: first, Value: value}, nil
-}
-
-// classify marks the errors that prove that a transaction was not applied as refusals. After all others
-// the outcome is unknown: etcd answers "no space" to transactions that it has applied, too.
-func classify(err error) error {
-	switch {
-	case errors.Is(err, rpctypes.ErrRequestTooLarge):
-		return fmt.Errorf("%w: %w", eventlog.ErrTooLarge, err)
-	case status.Code(err) == codes.PermissionDenied, status.Code(err) == codes.Unauthenticated:
-		return fmt.Errorf("%w: %w", eventlog.ErrUnavailable, err)
-	default:
-		return fmt.Errorf("etcd: %w", err)
-	}
 }

@@ -76,6 +76,9 @@ func newObject(kind *Kind, payload []byte, revision uint64) (*Object, error) {
 	if !metadata.IsObject() || metadata.Index == 0 {
 		return nil, fmt.Errorf("payload has no metadata")
 	}
+	if strings.TrimSpace(metadata.Raw[1:len(metadata.Raw)-1]) == "" {
+		return nil, fmt.Errorf("payload has empty metadata") // the resourceVersion is inserted before a first member
+	}
 	o := &Object{Revision: revision, kind: kind}
 	o.splice(payload, metadata.Index+1)
 	// The metadata starts where it did, and is longer by the resourceVersion.

@@ -115,6 +115,9 @@ func TestEventsThatDoNotFollowAreRefused(t *testing.T) {
 	wrongUID.Meta.Object.Uid = "other"
 	noPayload := event(logpb.Type_TYPE_UPDATED, a, 5)
 	noPayload.Contents[0] = nil
+	empty := event(logpb.Type_TYPE_CREATED, a, 0)
+	empty.Meta.Object.Namespace, empty.Meta.Object.Name, empty.Meta.Object.Uid = "", "", ""
+	empty.Contents[0] = []byte(`{"metadata":{ }}`)
 	bulk := func(span uint32, previous ...uint64) *eventlog.Event {
 		var gone []*logpb.BulkObject
 		for _, p := range previous {
@@ -130,6 +133,7 @@ func TestEventsThatDoNotFollowAreRefused(t *testing.T) {
 		"update of another uid":              wrongUID,
 		"update with another object":         wrongPayload,
 		"update without an object":           noPayload,
+		"creation with empty metadata":       empty,
 		"deletion of what does not exist":    event(logpb.Type_TYPE_DELETED, other, 3),
 		"bulk with the wrong span":           bulk(2, 5),
 		"bulk of the same object twice":      bulk(2, 5, 5),

@@ -3,6 +3,7 @@
 package logmove
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -125,8 +126,11 @@ func (o *moveOptions) run(cmd *cobra.Command) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, cluster.Close()) }()
+	if err := cluster.CheckKeys(ctx); err != nil && !errors.As(err, new(*eventlog.MarkedError)) {
+		return err
+	}
 	host, _ := os.Hostname()
-	atFolder, atCluster := fmt.Sprintf("the data directory %s of %s", dir.Path(), host), fmt.Sprintf("the etcd at %s, prefix %s", strings.Join(etcd.Endpoints, ","), etcd.Prefix)
+	atFolder, atCluster := fmt.Sprintf("the data directory %s of %s", dir.Path(), host), fmt.Sprintf("the etcd at %s, prefix %s", strings.Join(etcd.Endpoints, ","), cmp.Or(etcd.Prefix, etcdlog.DefaultPrefix))
 	options := moving.Options{From: embedded, To: cluster, FromPlace: atFolder, ToPlace: atCluster}
 	if o.to == toDataDir {
 		options = moving.Options{From: cluster, To: embedded, FromPlace: atCluster, ToPlace: atFolder}
