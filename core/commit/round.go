@@ -103,7 +103,7 @@ func (r *round) attempt(ctx context.Context) error {
 		r.refuse(rest, err)
 		r.putBack(append(r.unsend(frees), pendings(refused)...))
 		return nil
-	case eventlog.Refused(err):
+	case eventlog.Refused(err) && len(accepted) > 0: // a read is tried again after a pause
 		r.refuse(accepted, err)
 		r.putBack(pendings(refused))
 		return nil
