@@ -28,20 +28,14 @@ type storageOptions struct {
 	segments       plane.Segments
 	retention      plane.Retention
 	retained       resource.QuantityValue
-	etcd           etcdlog.DialOptions
+	etcd           etcdOptions
 	bucket         plane.Bucket
 }
 
 func (o *storageOptions) addFlags(f *pflag.FlagSet) {
 	o.quota.Quantity = *resource.NewQuantity(etcdlog.DefaultQuota, resource.BinarySI)
 	o.minFree.Quantity = *resource.NewQuantity(etcdlog.DefaultMinFree, resource.BinarySI)
-	f.StringSliceVar(&o.etcd.Endpoints, "etcd-endpoints", nil, "client URLs of an etcd cluster that keeps the log (default: an etcd embedded in this process)")
-	f.StringVar(&o.etcd.CAFile, "etcd-cafile", "", "authorities of the certificates of that etcd's members, in PEM (default: those of the system)")
-	f.StringVar(&o.etcd.CertFile, "etcd-certfile", "", "client certificate for that etcd, in PEM")
-	f.StringVar(&o.etcd.KeyFile, "etcd-keyfile", "", "private key of --etcd-certfile, in PEM")
-	f.StringVar(&o.etcd.Username, "etcd-user", "", "user of that etcd, if it authenticates users by passwords")
-	f.StringVar(&o.etcd.PasswordFile, "etcd-password-file", "", "file with the password of --etcd-user")
-	f.StringVar(&o.etcd.Prefix, "etcd-prefix", etcdlog.DefaultPrefix, "prefix of all keys in that etcd; logs with different prefixes share a cluster")
+	o.etcd.addFlags(f, "default: an etcd embedded in this process")
 	f.StringVar(&o.bucket.Place, "bucket", "", "folder or bucket that all replicas of the log share, for older events and checkpoints: a path, file://, s3://, gs:// or azblob://, as for backups (default: none; then nothing leaves an etcd of --etcd-endpoints)")
 	f.BoolVar(&o.bucket.Replace, "replace-lost-bucket", false, "use --bucket in place of the bucket that the log has recorded; it is filled with what this replica has")
 	f.Var(&o.quota, "etcd-quota", "maximum size of the database of the newest events; when 80 % of it are in use, writes are refused (507), and at 90 % deletes too")
@@ -72,6 +66,9 @@ func (o *storageOptions) check() error {
 	if o.retention.Longest < 0 || o.retained.Value() < 0 {
 		return errors.New("--retain and --retain-bytes: want values that are not negative")
 	}
+	if err := o.etcd.check(); err != nil {
+		return err
+	}
 	o.retention.MaxBytes = o.retained.Value()
 	for _, limit := range []struct {
 		flag  string
@@ -88,9 +85,7 @@ func (o *storageOptions) check() error {
 // limit sets the limits of a data directory.
 func (o *storageOptions) limit(dir *datadir.Options) {
 	dir.EtcdQuota, dir.MinFreeDisk = o.quota.Value(), uint64(o.minFree.Value())
-	if len(o.etcd.Endpoints) > 0 {
-		dir.Etcd = &o.etcd
-	}
+	dir.Etcd = o.etcd.dial(dir.Logger)
 }
 
 // openBucket opens the bucket that replicas share, if there is one. The caller closes it.

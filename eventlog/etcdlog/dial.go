@@ -2,11 +2,12 @@ package etcdlog
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"log/slog"
-	"time"
+	"strings"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
+	"stele.dev/stele/eventlog"
+	"stele.dev/stele/eventlog/etcdlog/members"
 )
 
 // DialOptions for [Dial].
@@ -14,14 +15,14 @@ type DialOptions struct {
 	// Endpoints are the client URLs of the cluster's members.
 	Endpoints []string
 	// CAFile has the authorities of the members' certificates; the system's if empty. CertFile and KeyFile have the
-	// certificate of this client. All are PEM, and read again when they change.
+	// certificate of this client. All are PEM, and read again for each connection.
 	CAFile, CertFile, KeyFile string
-	// Username and PasswordFile are for clusters with etcd's authentication.
+	// Username and PasswordFile are for clusters with etcd's authentication. The file is read again for each login.
 	Username, PasswordFile string
 	// Prefix is the prefix of the log's keys; [DefaultPrefix] if empty. Logs with different prefixes share a cluster.
 	Prefix string
-	// MaxValue is the largest value that the cluster accepts, in bytes; [DefaultMaxValue] if 0.
-	MaxValue int
+	// MaxRequest is the size in bytes of the largest request that the members accept; [DefaultMaxRequest] if 0.
+	MaxRequest int
 	// Log receives messages for operators; nil discards them.
 	Log *slog.Logger
 }
@@ -29,27 +30,49 @@ type DialOptions struct {
 // DefaultPrefix is the prefix of the keys of a log.
 const DefaultPrefix = "/stele"
 
-// dialTimeout is how long one attempt to connect may take.
-const dialTimeout = 5 * time.Second
+// DefaultMaxRequest is the size in bytes of the largest request that an etcd with default settings accepts.
+const DefaultMaxRequest = 1536 << 10
 
-// Dial returns a backend that keeps the log in an etcd cluster. Closing it closes its connections.
+// maxPrefix is the longest prefix in bytes. Each request has it a few times.
+const maxPrefix = 200
+
+// Dial returns a backend that keeps the log in an etcd cluster. Closing it closes its connections. Dial returns an error if
+// the cluster cannot be used, see [members.Open]. It writes nothing, and does not look at what is stored: see
+// [Backend.CheckKeys].
 func Dial(ctx context.Context, o DialOptions) (*Backend, error) {
-	if len(o.Endpoints) == 0 {
-		return nil, errors.New("no endpoint of etcd is given")
+	prefix, err := cleanPrefix(o.Prefix)
+	if err != nil {
+		return nil, err
 	}
-	if o.Prefix == "" {
-		o.Prefix = DefaultPrefix
+	if o.MaxRequest == 0 {
+		o.MaxRequest = DefaultMaxRequest
 	}
-	client, err := clientv3.New(clientv3.Config{
-		Endpoints: o.Endpoints, DialTimeout: dialTimeout, DialKeepAliveTime: dialTimeout, DialKeepAliveTimeout: dialTimeout, Username: o.Username,
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	cluster, err := members.Open(ctx, members.Options{
+		Endpoints: o.Endpoints, CAFile: o.CAFile, CertFile: o.CertFile, KeyFile: o.KeyFile, Username: o.Username, PasswordFile: o.PasswordFile, Log: o.Log,
 	})
 	if err != nil {
 		return nil, err
 	}
-	if _, err := client.Get(ctx, o.Prefix+"/head"); err != nil {
-		return nil, errors.Join(err, client.Close())
-	}
-	b := New(client, o.Prefix, o.MaxValue)
-	b.close = client.Close
+	b := newBackend(cluster.Client(), prefix, eventlog.Limits{Value: o.MaxRequest - 1<<10 - 16*len(prefix)})
+	b.cluster = cluster
+	space := &capacity{members: cluster.Members, askAll: cluster.AskAll, log: o.Log}
+	b.room, b.usage, b.full = space.take, space.usage, space.refuse
+	b.close = cluster.Close
+	b.user = o.Username
 	return b, nil
+}
+
+// cleanPrefix returns a prefix with a slash at its beginning and none at its end.
+func cleanPrefix(prefix string) (string, error) {
+	if prefix == "" {
+		prefix = DefaultPrefix
+	}
+	clean := "/" + strings.Trim(prefix, "/")
+	if clean == "/" || strings.Contains(clean, "//") || strings.ContainsFunc(clean, func(r rune) bool { return r <= ' ' || r > '~' }) || len(clean) > maxPrefix {
+		return "", fmt.Errorf("%q is no prefix for the keys of a log: want names with slashes between them, like %s, of at most %d characters", prefix, DefaultPrefix, maxPrefix)
+	}
+	return clean, nil
 }

@@ -12,17 +12,16 @@ package etcdlog
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"time"
 
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"github.com/prometheus/client_golang/prometheus"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"stele.dev/stele/eventlog"
+	"stele.dev/stele/eventlog/etcdlog/members"
 )
 
 // batchesPerRead is how many batches are read at once. A batch has up to 1 MiB, rarely more.
@@ -33,7 +32,9 @@ type Backend struct {
 	client *clientv3.Client
 	head   string // key
 	log    string // key of a batch, without its revision
-	limits eventlog.Limits
+	// waiting is the key of a writer in the line, without its ID. It is after log.
+	waiting string
+	limits  eventlog.Limits
 	// room returns an error if a proposal must be refused for lack of storage. It may wait.
 	room func(context.Context, eventlog.Proposal) error
 	// compact frees the space of what was deleted up to an etcd revision; nil if the etcd is not ours.
@@ -44,16 +45,20 @@ type Backend struct {
 	compacted atomic.Bool
 	// usage returns what the backend uses.
 	usage func() eventlog.Usage
-	close func() error // called once
+	// full records that etcd has refused an append for lack of space.
+	full func()
+	// cluster is the connections to an etcd that is not embedded; else nil.
+	cluster *members.Cluster
+	user    string                   // whose credentials the connections have; empty if there is none
+	seconds *prometheus.HistogramVec // how long requests take, by operation
+	close   func() error             // called once
 
 	ctx     context.Context // ends at Close
 	cancel  context.CancelFunc
 	closing sync.Once
 
-	mu sync.Mutex
-	// moved is closed and replaced when the head may have moved. It is nil while no watch runs; the
-	// first Wait starts one.
-	moved chan struct{}
+	mu   sync.Mutex
+	news news // of the watch, which the first Wait starts
 }
 
 var _ eventlog.Backend = (*Backend)(nil)
@@ -74,17 +79,21 @@ func New(client *clientv3.Client, prefix string, maxValue int) *Backend {
 
 func newBackend(client *clientv3.Client, prefix string, limits eventlog.Limits) *Backend {
 	b := &Backend{
-		client: client, head: prefix + "/head", log: prefix + "/log/", limits: limits,
+		client: client, head: prefix + "/head", log: prefix + "/log/", waiting: prefix + "/waiting/", limits: limits,
+		news:  news{line: map[string]eventlog.Waiter{}, changed: make(chan struct{})},
 		room:  func(context.Context, eventlog.Proposal) error { return nil },
 		usage: func() eventlog.Usage { return eventlog.Usage{} },
+		full:  func() {},
 		close: func() error { return nil },
 	}
+	b.seconds = newSeconds()
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	return b
 }
 
 // Append implements [eventlog.Backend].
 func (b *Backend) Append(ctx context.Context, p eventlog.Proposal) (eventlog.Answer, error) {
+	defer b.observe("append", time.Now())
 	ctx, done := b.untilClosed(ctx)
 	defer done()
 	if err := b.room(ctx, p); err != nil {
@@ -94,13 +103,17 @@ func (b *Backend) Append(ctx context.Context, p eventlog.Proposal) (eventlog.Ans
 	if len(p.From) == 0 {
 		held = clientv3.Compare(clientv3.CreateRevision(b.head), "=", 0)
 	}
+	applied, lost := b.lineUp(p)
 	resp, err := b.client.Txn(ctx).
 		If(held, clientv3.Compare(clientv3.CreateRevision(b.key(p.At)), "=", 0)).
-		Then(clientv3.OpPut(b.key(p.At), string(p.Value)), clientv3.OpPut(b.head, string(p.To))).
-		Else(b.reads(p.At)...).
+		Then(append([]clientv3.Op{clientv3.OpPut(b.key(p.At), string(p.Value)), clientv3.OpPut(b.head, string(p.To))}, applied...)...).
+		Else(append(b.reads(p.At), lost...)...).
 		Commit()
 	if err != nil {
-		return eventlog.Answer{}, classify(err)
+		return b.failed(ctx, p, err)
+	}
+	if len(lost) > 0 {
+		b.noteLine(resp)
 	}
 	if resp.Succeeded {
 		return eventlog.Answer{Applied: true}, nil
@@ -110,6 +123,7 @@ func (b *Backend) Append(ctx context.Context, p eventlog.Proposal) (eventlog.Ans
 
 // Read implements [eventlog.Backend].
 func (b *Backend) Read(ctx context.Context, from uint64) (eventlog.Answer, error) {
+	defer b.observe("read", time.Now())
 	ctx, done := b.untilClosed(ctx)
 	defer done()
 	resp, err := b.client.Txn(ctx).Then(b.reads(from)...).Commit()
@@ -144,6 +158,7 @@ func (b *Backend) answer(resp *clientv3.TxnResponse) (eventlog.Answer, error) {
 
 // ReadBack implements [eventlog.Backend].
 func (b *Backend) ReadBack(ctx context.Context, from uint64, max int) ([]eventlog.Stored, error) {
+	defer b.observe("read_back", time.Now())
 	ctx, done := b.untilClosed(ctx)
 	defer done()
 	resp, err := b.client.Get(ctx, b.log, clientv3.WithRange(b.key(from)+"\x00"), clientv3.WithLimit(int64(max)),
@@ -158,46 +173,6 @@ func (b *Backend) ReadBack(ctx context.Context, from uint64, max int) ([]eventlo
 		}
 	}
 	return back, nil
-}
-
-// Wait implements [eventlog.Backend]. All calls share one watch of the head.
-func (b *Backend) Wait(ctx context.Context, from uint64) error {
-	b.mu.Lock()
-	if b.moved == nil {
-		b.moved = make(chan struct{})
-		go b.watch()
-	}
-	moved := b.moved
-	b.mu.Unlock()
-	// The watch does not report earlier batches.
-	if a, err := b.Read(ctx, from); err != nil || len(a.Batches) > 0 {
-		return err
-	}
-	select {
-	case <-moved:
-		return nil
-	case <-b.ctx.Done():
-		return b.ctx.Err()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-func (b *Backend) watch() {
-	// The notification of the watch's creation also wakes those who wait: a batch may have come after
-	// their read and before the watch.
-	for range b.client.Watch(clientv3.WithRequireLeader(b.ctx), b.head, clientv3.WithCreatedNotify()) {
-		b.wake(make(chan struct{}))
-	}
-	b.wake(nil) // the watch ended: the next Wait starts another
-}
-
-// wake ends all waits, and sets the channel for later ones.
-func (b *Backend) wake(next chan struct{}) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	close(b.moved)
-	b.moved = next
 }
 
 // Limits implements [eventlog.Backend].
@@ -228,17 +203,4 @@ func (b *Backend) stored(key, value []byte) (eventlog.Stored, error) {
 		return eventlog.Stored{}, &eventlog.CorruptError{Reason: fmt.Sprintf("key %q is not of a revision", key)}
 	}
 	return eventlog.Stored{First: first, Value: value}, nil
-}
-
-// classify marks the errors that prove that a transaction was not applied as refusals. After all others
-// the outcome is unknown: etcd answers "no space" to transactions that it has applied, too.
-func classify(err error) error {
-	switch {
-	case errors.Is(err, rpctypes.ErrRequestTooLarge):
-		return fmt.Errorf("%w: %w", eventlog.ErrTooLarge, err)
-	case status.Code(err) == codes.PermissionDenied, status.Code(err) == codes.Unauthenticated:
-		return fmt.Errorf("%w: %w", eventlog.ErrUnavailable, err)
-	default:
-		return fmt.Errorf("etcd: %w", err)
-	}
 }

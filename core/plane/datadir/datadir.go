@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -52,6 +53,9 @@ type Dir struct {
 	folder, lock *os.File
 	backend      eventlog.Backend // nil before OpenLog
 	log          atomic.Pointer[eventlog.Log]
+	store        atomic.Pointer[etcdlog.Backend]
+	noting       sync.WaitGroup
+	stopNoting   func() // nil if nothing is noted
 }
 
 // Open creates the folder, for its owner alone, and locks it. Close unlocks it.
@@ -129,6 +133,10 @@ func (d *Dir) Path(elem ...string) string {
 // Close closes the log and unlocks the folder.
 func (d *Dir) Close() error {
 	var errs []error
+	if d.stopNoting != nil {
+		d.stopNoting()
+		d.noting.Wait()
+	}
 	if d.backend != nil {
 		errs = append(errs, d.backend.Close())
 	}
@@ -151,7 +159,33 @@ func (d *Dir) OpenLog(ctx context.Context) (*eventlog.Log, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := d.openBackend(ctx, used); err != nil {
+		return nil, err
+	}
+	log, err := eventlog.Open(ctx, d.backend, eventlog.Options{Software: d.options.Software})
+	if err != nil {
+		return nil, err
+	}
+	d.log.Store(log)
+	if err := d.claim(log.ID()); err != nil || d.options.Etcd == nil {
+		return log, err
+	}
+	if err := d.checkSeen(ctx, d.backend); err != nil {
+		return nil, err
+	}
+	return log, d.keepNoting(log)
+}
+
+// OpenBackend is like OpenLog, but does not look at what is in the log. It does not create one.
+func (d *Dir) OpenBackend(ctx context.Context) (eventlog.Backend, error) {
+	err := d.openBackend(ctx, true)
+	return d.backend, err
+}
+
+// openBackend opens the store of the log. used says that there must be a log in it.
+func (d *Dir) openBackend(ctx context.Context, used bool) error {
 	var backend *etcdlog.Backend
+	var err error
 	if d.options.Etcd != nil {
 		backend, err = etcdlog.Dial(ctx, *d.options.Etcd)
 	} else {
@@ -160,15 +194,25 @@ func (d *Dir) OpenLog(ctx context.Context) (*eventlog.Log, error) {
 		})
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
 	d.backend = backend
-	log, err := eventlog.Open(ctx, d.backend, eventlog.Options{Software: d.options.Software})
-	if err != nil {
-		return nil, err
+	d.store.Store(backend)
+	if d.options.Etcd == nil {
+		return nil
 	}
-	d.log.Store(log)
-	return log, d.claim(log.ID())
+	if err := backend.CheckKeys(ctx); err != nil || !used {
+		return err
+	}
+	answer, err := backend.Read(ctx, 1)
+	if err != nil {
+		return err
+	}
+	if len(answer.Head) == 0 {
+		return fmt.Errorf("there is no log in %s below the prefix %s, but this data directory belongs to one: check the endpoints and the prefix; if etcd has lost its data, restore it from a snapshot, or the log from a backup",
+			d.storeName(), cmp.Or(d.options.Etcd.Prefix, etcdlog.DefaultPrefix))
+	}
+	return nil
 }
 
 // NewLogStore deletes the log in the folder, and opens an empty store for a log that is restored. The caller closes it,
@@ -200,13 +244,13 @@ func (d *Dir) claim(log eventlog.ID) error {
 		return err
 	case strings.TrimSpace(string(text)) != log.String():
 		return fmt.Errorf("%s names log %q, but the one in %s is %s: restore what belongs together, or delete %s if that is the log to go on with",
-			file, strings.TrimSpace(string(text)), d.store(), log, file)
+			file, strings.TrimSpace(string(text)), d.storeName(), log, file)
 	}
 	return nil
 }
 
-// store says where the log is.
-func (d *Dir) store() string {
+// storeName says where the log is.
+func (d *Dir) storeName() string {
 	if o := d.options.Etcd; o != nil {
 		return strings.Join(o.Endpoints, ",")
 	}

@@ -38,6 +38,22 @@ func (d *Dir) Metrics() []prometheus.Collector {
 			func(u eventlog.Usage) float64 { return float64(u.DiskLimit) }),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "stele_log_refused_total", Help: "Appends to the log that were refused because it is full."},
 			func() float64 { return float64(d.usageNow().Refused) }),
+		storeMetrics{d},
+	}
+}
+
+// storeMetrics are those of the store of the log, once it is open.
+type storeMetrics struct{ *Dir }
+
+// Describe implements prometheus.Collector. It says nothing, because the store is opened later.
+func (storeMetrics) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements prometheus.Collector.
+func (d storeMetrics) Collect(to chan<- prometheus.Metric) {
+	if store := d.store.Load(); store != nil {
+		for _, c := range store.Metrics() {
+			c.Collect(to)
+		}
 	}
 }
 

@@ -94,7 +94,7 @@ func Start(tb testing.TB, n int, options ...Option) *Cluster {
 	var names []string
 	for i := range n {
 		m := &member{folder: filepath.Join(sockets, fmt.Sprint(i))}
-		m.settings = settings{Name: fmt.Sprintf("m%d", i), Dir: filepath.Join(data, fmt.Sprint(i)), Tick: 50 * time.Millisecond}
+		m.settings = settings{Name: fmt.Sprintf("m%d", i), Token: sockets, Dir: filepath.Join(data, fmt.Sprint(i)), Tick: 50 * time.Millisecond}
 		for _, o := range options {
 			o(&m.settings)
 		}

@@ -24,6 +24,7 @@ const (
 type settings struct {
 	Name, Dir    string
 	Cluster      string // as in --initial-cluster
+	Token        string // which no other cluster has
 	ClientURL    string // of the proxy for clients
 	Quota        int64
 	MaxRequest   uint
@@ -85,7 +86,7 @@ func runMember(text string) error {
 func (s settings) config() *embed.Config {
 	cfg := embed.NewConfig()
 	cfg.Name, cfg.Dir = s.Name, s.Dir
-	cfg.InitialCluster = s.Cluster
+	cfg.InitialCluster, cfg.InitialClusterToken = s.Cluster, s.Token
 	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{unixURL(peerSocket)}, []url.URL{unixURL(socketOf(s.Name))}
 	client, _ := url.Parse(s.ClientURL) // made by this package
 	listen := unixURL(clientSocket)
