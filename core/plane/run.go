@@ -10,6 +10,7 @@ import (
 	"github.com/oklog/run"
 	"stele.dev/stele/core/bootstrap"
 	"stele.dev/stele/core/expiry"
+	"stele.dev/stele/core/replicas"
 	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/policy/compile"
 	"stele.dev/stele/schemas"
@@ -131,6 +132,12 @@ func (p *Plane) addPreparation(ctx context.Context, g *group) {
 		p.startup.begin("putting the policy in force")
 		if err := p.prepare(ctx); err != nil {
 			return err
+		}
+		switch err := p.Replicas.RecordKeys(ctx); {
+		case errors.As(err, new(*replicas.WrongKeysError)):
+			return err
+		case err != nil: // the leader tries again
+			p.config.Logger.Warn("the keys of this replica could not be compared with those of the log", "error", err)
 		}
 		p.startup.done()
 		close(p.prepared)

@@ -109,6 +109,8 @@ type Options struct {
 	Alone bool
 	// ReplaceKeys lets this replica use other keys than those of the log, which are those of the log from then on.
 	ReplaceKeys bool
+	// KeysDir is where the keys of this replica are, for messages.
+	KeysDir string
 	// Level is the highest format level to which this replica raises the log; 0 for what it reads.
 	Level uint32
 	// Every is how often the Lease is renewed; 0 for [DefaultEvery]. The leader renews its own Lease twice as often.
@@ -239,6 +241,9 @@ func (r *Registry) Metrics() []prometheus.Collector {
 		}),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "stele_replicas", Help: "Live replicas that this one knows, with itself."}, func() float64 {
 			return float64(len(r.Live()))
+		}),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "stele_log_level", Help: "Format level in force, in which the log is written."}, func() float64 {
+			return float64(r.o.Log.Level())
 		}),
 	}
 }
