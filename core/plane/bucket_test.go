@@ -57,7 +57,7 @@ func (s *site) options(dir string, schedule memlog.Schedule) planetest.Options {
 		Segments:    plane.Segments{Revisions: 8, Window: s.window},
 		Checkpoints: checkpoints.Options{Events: 10},
 		Bucket:      plane.Bucket{Store: stores.NewFolder(s.folder), Place: s.folder, Every: 20 * time.Millisecond},
-		Retention:   plane.Retention{Every: 20 * time.Millisecond, Longest: s.retain},
+		Retention:   plane.Retention{Every: 200 * time.Millisecond, Longest: s.retain},
 		Replicas:    plane.Replicas{Every: 200 * time.Millisecond, Alone: s.alone},
 	}}
 }
@@ -120,10 +120,10 @@ func (r *replica) fill(s *site) (until uint64) {
 	until = r.Committer.Tip().Revision()
 	for i := 0; s.oldest() <= until; i++ {
 		r.write(fmt.Sprint("filler-", i%3), fmt.Sprint(until, "-", i))
-		if i == 10_000 {
+		if i == 5_000 {
 			r.t.Fatalf("nothing has left the log's store: it begins at %d; %v", s.oldest(), r.Log.Archive().Tip())
 		}
-		time.Sleep(time.Millisecond)
+		time.Sleep(10 * time.Millisecond)
 	}
 	return until
 }
@@ -354,7 +354,8 @@ func TestWhatIsErasedDoesNotComeBackFromTheBucket(t *testing.T) {
 	b := s.start("")
 	a.write("note", "new")
 	eventually(t, "all is forgotten", func() bool {
-		a.write("filler", fmt.Sprint(time.Now()))
+		a.write("filler", fmt.Sprint(time.Now())) // so that there are checkpoints
+		time.Sleep(50 * time.Millisecond)
 		for _, dir := range []string{filepath.Join(s.folder, "segments"), filepath.Join(b.Dir, "segments")} {
 			if g := generations(t, dir, old); len(g) != 1 || g[0] == 0 {
 				return false
@@ -384,7 +385,8 @@ func TestSeveralLeadersAtOnceDoNoHarm(t *testing.T) {
 	a.fill(s)
 	b.fill(s)
 	eventually(t, "the past is erased", func() bool {
-		a.write("filler", fmt.Sprint(time.Now()))
+		a.write("filler", fmt.Sprint(time.Now())) // so that there are checkpoints
+		time.Sleep(50 * time.Millisecond)
 		g := generations(t, filepath.Join(s.folder, "segments"), old)
 		return len(g) == 1 && g[0] > 0
 	})
