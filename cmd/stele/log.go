@@ -108,7 +108,7 @@ left out.
 	cmd.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "also show the parts in which policies are stored, and their proposals")
 	cmd.Flags().Lookup("namespace").Usage = "only changes of objects in this namespace (default: all)"
 	cmd.ValidArgsFunction = cobra.NoFileCompletions
-	cmd.AddCommand(append(proofs.Commands(checkDatabaseApart), logRetentionCommand())...)
+	cmd.AddCommand(append(proofs.Commands(checkDatabaseApart), logRetentionCommand(), logNewEpochCommand())...)
 	return cmd
 }
 
