@@ -48,7 +48,7 @@ FAULTS ?= 48
 PAUSE ?= 8s
 SEED ?= 1
 chaos:
-	go test ./cmd/stele -run 'TestAnyProcessIsKilled|TestHistoriesAreLinearizable' -v -timeout 0 \
+	go test ./cmd/stele -run 'TestAnyProcessIsKilled|TestHistoriesAreLinearizable|TestOlderEventsMoveMeanwhile' -v -timeout 0 \
 	  -chaos.kills $(KILLS) -chaos.faults $(FAULTS) -chaos.pause $(PAUSE) -chaos.seed $(SEED)
 
 # Replaces servers of the version at FROM by those of this one, one by one, while clients use them: docs/OPERATING.md.

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"path"
 	"slices"
 	"strconv"
 	"sync"
@@ -15,12 +16,14 @@ import (
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"stele.dev/stele/core/chaos"
+	"stele.dev/stele/eventlog/etcdlog"
 )
 
 var (
@@ -338,10 +341,32 @@ var faults = []func(r *replicated, rng *rand.Rand) (end func()){
 // are cut.
 func TestHistoriesAreLinearizable(t *testing.T) {
 	t.Parallel()
-	r := startReplicated(t, 3, 3)
+	breakReplicas(startReplicated(t, 3, 3))
+}
+
+// TestOlderEventsMoveMeanwhile is the same, while all but the newest events move from etcd to a bucket.
+func TestOlderEventsMoveMeanwhile(t *testing.T) {
+	t.Parallel()
+	flags := []string{"--bucket", t.TempDir(), "--bucket-every", "100ms", "--segment-revisions", "30", "--log-window", "1ms", "--checkpoint-events", "60"}
+	r := startReplicatedOf(t, "stele", flags, 3, 3)
+	breakReplicas(r)
+	resp, err := r.etcd.Client(0).Get(t.Context(), etcdlog.DefaultPrefix+"/log/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, _ := strconv.ParseUint(path.Base(string(resp.Kvs[1].Key)), 10, 64) // 0 if it is no revision; the first batch stays for ever
+	t.Logf("etcd has %d batches, the first and those from revision %d on", len(resp.Kvs), second)
+	if second < 100 {
+		t.Error("nothing was moved")
+	}
+}
+
+// breakReplicas makes faults under load, and checks what clients were told.
+func breakReplicas(r *replicated) {
 	w := r.watch(*chaosSeed)
 	stop := r.load(*chaosSeed)
 	rng := rand.New(rand.NewPCG(*chaosSeed, 1))
+	r.t.Logf("faults by random choices from seed %d", *chaosSeed)
 	for n := range *chaosFaults {
 		r.progress(20)
 		end := faults[n%len(faults)](r, rng)

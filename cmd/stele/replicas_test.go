@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 	"stele.dev/stele/core/chaos"
 	"stele.dev/stele/eventlog"
+	"stele.dev/stele/eventlog/archive"
 	"stele.dev/stele/eventlog/etcdlog"
 	"stele.dev/stele/eventlog/etcdlog/etcdtest"
 )
@@ -28,6 +29,7 @@ import (
 // methods are for one goroutine, unless their comments say otherwise.
 type replicated struct {
 	t        *testing.T
+	args     []string // of each replica
 	etcd     *etcdtest.Cluster
 	replicas []*served
 	balancer *chaos.Balancer // to all replicas
@@ -50,13 +52,13 @@ type served struct {
 // startReplicated starts replicas on members of etcd.
 func startReplicated(t *testing.T, replicas, members int, options ...etcdtest.Option) *replicated {
 	t.Helper()
-	return startReplicatedOf(t, "stele", replicas, members, options...)
+	return startReplicatedOf(t, "stele", nil, replicas, members, options...)
 }
 
-// startReplicatedOf starts replicas of a program.
-func startReplicatedOf(t *testing.T, program string, replicas, members int, options ...etcdtest.Option) *replicated {
+// startReplicatedOf starts replicas of a program, with more flags.
+func startReplicatedOf(t *testing.T, program string, args []string, replicas, members int, options ...etcdtest.Option) *replicated {
 	t.Helper()
-	r := &replicated{t: t, etcd: etcdtest.Start(t, members, options...), history: chaos.NewHistory()}
+	r := &replicated{t: t, args: args, etcd: etcdtest.Start(t, members, options...), history: chaos.NewHistory()}
 	root := t.TempDir()
 	var addresses []string
 	for i := range replicas {
@@ -114,7 +116,7 @@ func (r *replicated) start(i int) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	args := []string{"--etcd-endpoints", strings.Join(s.route.Endpoints(), ",")}
+	args := append([]string{"--etcd-endpoints", strings.Join(s.route.Endpoints(), ",")}, r.args...)
 	if s.address != "" {
 		args = append(args, "--listen", s.address)
 	}
@@ -250,6 +252,15 @@ func (r *replicated) check() *chaos.Log {
 	if err != nil {
 		r.t.Fatal(err)
 	}
+	if err := r.replicas[0].process.end(syscall.SIGTERM); err != nil {
+		r.t.Error(err)
+	}
+	older, err := archive.Open(archive.Options{Dir: r.replicas[0].data("segments"), Log: stored.ID()})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer older.Close()
+	stored.SetArchive(older)
 	log, err := chaos.ReadLog(ctx, stored, "default")
 	if err != nil {
 		r.t.Fatal(err)

@@ -34,7 +34,7 @@ func TestClientsNoticeNoUpgrade(t *testing.T) {
 	// Both names of the flag: an old version knows only the old one.
 	t.Setenv("STELE_SHUTDOWN_DELAY", "500ms")
 	t.Setenv("STELE_DRAIN_DELAY", "500ms")
-	r := startReplicatedOf(t, *upgradeFrom, 3, 3)
+	r := startReplicatedOf(t, *upgradeFrom, nil, 3, 3)
 	balancer := r.balanceByHealth()
 	was := r.versions()
 	informers := []*informer{r.startInformer(), r.startInformer(), r.startInformer()}

@@ -64,13 +64,20 @@ func serveCommand() *cobra.Command {
 The first start makes that folder, with an embedded etcd, certificates and a kubeconfig
 for the administrator, and activates the policy of --policy, or the quickstart's. From
 then on the policy is in the log; --policy is only compared with it, or with
---policy-watch put in force whenever it is saved.`,
+--policy-watch put in force whenever it is saved.
+
+With --etcd-endpoints the log is in an etcd cluster, and any number of servers run on it, each
+with a folder of its own: see examples/ha.
+
+SIGTERM and SIGINT end it in order, after --shutdown-delay; a second signal ends it at once.`,
 		Example: `  stele serve
-  stele serve --policy ./policy --data-dir /var/lib/stele --listen 0.0.0.0:6443 --host api.example.com`,
+  stele serve --policy ./policy --data-dir /var/lib/stele --listen 0.0.0.0:6443 --host api.example.com
+  stele serve --etcd-endpoints https://etcd1:2379,https://etcd2:2379 --etcd-cafile ca.crt --host api.example.com --shutdown-delay 5s`,
 		Args: usage.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.serve(cmd) },
 	}
-	f := cmd.Flags()
+	var groups usage.FlagGroups
+	f := groups.Group("Flags")
 	f.StringVar(&o.dataDir, "data-dir", "./stele-data", "folder of all data")
 	f.StringVar(&o.listen, "listen", "127.0.0.1:6443", "address of the API")
 	f.StringVar(&o.policyDir, "policy", "", "folder of the policy bundle (default: the built-in quickstart)")
@@ -86,10 +93,11 @@ then on the policy is in the log; --policy is only compared with it, or with
 	f.Uint64Var(&o.Checkpoints.Events, "checkpoint-events", 0, "after how many revisions a checkpoint is made, from which the next start goes on; 0 for 50,000, or for an eighth of the number of objects if that is more")
 	usage.DurationVar(f, &o.VerifyEvery, "verify-projections", 0, "how often the projections are built from the log a second time, in the background, and compared with what serves; meanwhile objects take twice the memory; 0 for never")
 	f.BoolVar(&o.AcceptClock, "accept-clock", false, "set the log's time back to the clock, if the newest events have times in the future although the clock is right")
-	o.authentication.addFlags(f)
-	o.authorization.addFlags(f)
-	o.compile.addFlags(f)
-	o.storage.addFlags(f)
+	o.storage.addFlags(groups.Group("Flags for the log and its storage"))
+	o.authentication.addFlags(groups.Group("Flags for authentication"))
+	o.authorization.addFlags(groups.Group("Flags for authorization"))
+	o.compile.addFlags(groups.Group("Flags for compiling policies"))
+	groups.Use(cmd)
 	for _, name := range []string{"data-dir", "policy", "plugin-dir", "plugin-secrets-dir"} {
 		_ = cmd.MarkFlagDirname(name)
 	}
@@ -248,10 +256,13 @@ func (o *serveOptions) compare(ctx context.Context, cmd *cobra.Command, source *
 	}
 }
 
-// greet prints the data directory, the URL of the API and a command to try.
+// greet prints the data directory, where the log is if not there, the URL of the API and a command to try.
 func (o *serveOptions) greet(cmd *cobra.Command, p *plane.Plane, dir string) {
 	out := cmd.OutOrStdout()
 	fmt.Fprintf(out, "Data    %s\n", dir)
+	if e := &o.storage.etcd; len(e.Endpoints) > 0 {
+		fmt.Fprintf(out, "Log     etcd at %s, below %s\n", strings.Join(e.Endpoints, ", "), e.Prefix)
+	}
 	fmt.Fprintf(out, "API     https://%s\n", p.Address())
 	fmt.Fprintf(out, "Try     kubectl --kubeconfig %s api-resources\n", p.Kubeconfig())
 }
