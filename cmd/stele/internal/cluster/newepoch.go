@@ -1,4 +1,4 @@
-package main
+package cluster
 
 import (
 	"errors"
@@ -10,9 +10,9 @@ import (
 	"stele.dev/stele/core/plane/datadir"
 )
 
-// logNewEpochCommand returns `stele log new-epoch`.
-func logNewEpochCommand() *cobra.Command {
-	var etcd etcdOptions
+// NewEpochCommand returns `stele log new-epoch`.
+func NewEpochCommand() *cobra.Command {
+	var etcd Flags
 	var dataDir string
 	var next uint64
 	cmd := &cobra.Command{
@@ -35,13 +35,13 @@ It changes nothing if the log has everything that this data directory has seen.`
 			if len(etcd.Endpoints) == 0 {
 				return usage.Mark(errors.New("--etcd-endpoints is needed: the embedded etcd of a data directory is restored by `stele backup restore`"))
 			}
-			if err := etcd.check(); err != nil {
+			if err := etcd.Check(); err != nil {
 				return usage.Mark(err)
 			}
 			if used, err := datadir.HasLog(dataDir); err != nil || !used {
 				return errors.Join(fmt.Errorf("%s is not the data directory of a server", dataDir), err)
 			}
-			dir, err := datadir.Open(dataDir, datadir.Options{Software: "stele " + build.Version, Etcd: etcd.dial(nil)})
+			dir, err := datadir.Open(dataDir, datadir.Options{Software: "stele " + build.Version, Etcd: etcd.Dial(nil)})
 			if err != nil {
 				return err
 			}
@@ -63,7 +63,7 @@ It changes nothing if the log has everything that this data directory has seen.`
 	f := cmd.Flags()
 	f.StringVar(&dataDir, "data-dir", "./stele-data", "data directory of the replica that was in use last")
 	f.Uint64Var(&next, "next", 0, "first `REVISION` of the new epoch, above all that any replica has seen (default: a million above what this data directory has seen)")
-	etcd.addFlags(f, "needed")
+	etcd.AddFlags(f, "needed")
 	_ = cmd.MarkFlagDirname("data-dir")
 	return cmd
 }
