@@ -97,3 +97,13 @@ func (b *Backend) Members() []members.Member {
 	}
 	return b.cluster.Members()
 }
+
+var _ eventlog.TimeSource = (*Backend)(nil)
+
+// OthersTime implements [eventlog.TimeSource], by the clocks of the members of a cluster.
+func (b *Backend) OthersTime() (now time.Time, known bool) {
+	if b.cluster == nil {
+		return time.Time{}, false
+	}
+	return b.cluster.Time()
+}
