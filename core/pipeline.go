@@ -27,6 +27,7 @@ import (
 	"stele.dev/stele/core/rbac"
 	"stele.dev/stele/core/read"
 	"stele.dev/stele/core/rendered"
+	"stele.dev/stele/core/replicas"
 	"stele.dev/stele/core/reviews"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/core/surface"
@@ -209,6 +210,8 @@ type Options struct {
 	Checks []Check
 	// Routes are further paths that are no resources.
 	Routes []Route
+	// Replicas are the replicas of the log; nil if they are not served.
+	Replicas *replicas.Registry
 }
 
 // New returns a pipeline.
@@ -249,6 +252,9 @@ func (p *Pipeline) newTable(o Options) *virtual.Table {
 	}
 	if o.Tokens != nil {
 		rows = append(rows, tokenrequest.New(p.reader, o.Tokens, o.Logger))
+	}
+	if o.Replicas != nil {
+		rows = append(rows, replicas.Resource(p.reader, o.Replicas))
 	}
 	return virtual.NewTable(rows...)
 }

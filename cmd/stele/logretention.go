@@ -1,10 +1,15 @@
 package main
 
 import (
+	"log/slog"
+
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"stele.dev/stele/cmd/stele/internal/client"
+	"stele.dev/stele/cmd/stele/internal/logmove"
 	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
+	"stele.dev/stele/eventlog/etcdlog"
 )
 
 // logRetentionCommand returns `stele log retention`.
@@ -42,4 +47,18 @@ limit it. You need permission to get the path /log/retention.`,
 	_ = cmd.Flags().MarkHidden("namespace")
 	output.AddFlags(cmd, "json", "yaml")
 	return cmd
+}
+
+// logMoveCommand returns `stele log move`.
+func logMoveCommand() *cobra.Command {
+	var etcd etcdOptions
+	return logmove.Command(checkDatabaseApart, logmove.Cluster{
+		Add: func(f *pflag.FlagSet) { etcd.addFlags(f, "required") },
+		Options: func() (*etcdlog.DialOptions, error) {
+			if err := etcd.check(); err != nil {
+				return nil, err
+			}
+			return etcd.dial(slog.New(slog.DiscardHandler)), nil
+		},
+	})
 }

@@ -213,6 +213,9 @@ func (a *Authenticator) watchIssuers(ctx context.Context) error {
 
 var issuerReady = prometheus.NewDesc("stele_authentication_issuer_ready", "1 if an issuer of JWTs could be asked for its keys, 0 if its tokens are refused because it could not.", []string{"issuer"}, nil)
 
+// Digest returns a digest of the operator's configuration that is in use; "" if there is none.
+func (a *Authenticator) Digest() string { return a.files.metrics.Digest() }
+
 // Describe implements prometheus.Collector.
 func (a *Authenticator) Describe(to chan<- *prometheus.Desc) {
 	to <- issuerReady

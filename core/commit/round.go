@@ -115,7 +115,7 @@ func (r *round) attempt(ctx context.Context) error {
 		r.refuse(rest, err)
 		r.group = append(r.unsend(frees), pendings(refused)...)
 		return nil
-	case eventlog.Refused(err):
+	case eventlog.Refused(err) && len(accepted) > 0: // a read is tried again after a pause
 		r.refuse(accepted, err)
 		r.group = pendings(refused)
 		return nil

@@ -35,6 +35,8 @@ type Options struct {
 	Log       eventlog.Reader
 	// TTL is how long Events are kept after their last write; 0 means for ever.
 	TTL time.Duration
+	// Elsewhere reports whether another replica deletes them, so that this one need not. Two at once do no harm. nil for no.
+	Elsewhere func() bool
 	// Now returns the time. The default is the committer's clock.
 	Now    func() time.Time
 	Logger *slog.Logger
@@ -69,7 +71,9 @@ func (e *Expirer) Run(ctx context.Context) error {
 	ticker := time.NewTicker(min(max(e.TTL/10, mostOften), leastOften))
 	defer ticker.Stop()
 	for {
-		if _, err := e.Expire(ctx); err != nil && ctx.Err() == nil {
+		if e.Elsewhere != nil && e.Elsewhere() {
+			// the leader does it
+		} else if _, err := e.Expire(ctx); err != nil && ctx.Err() == nil {
 			e.Logger.Warn("events could not be expired; it is tried again", "error", err)
 		}
 		select {

@@ -7,9 +7,11 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/hex"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -125,6 +127,12 @@ func (a *Authority) restart(dir string) error {
 	}
 	a.PEM = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 	return WritePrivate(filepath.Join(dir, "ca.crt"), a.PEM)
+}
+
+// Fingerprint returns the SHA-256 of the authority's public key, in hexadecimal. A renewed certificate has the same.
+func (a *Authority) Fingerprint() string {
+	sum := sha256.Sum256(a.Cert.RawSubjectPublicKeyInfo)
+	return hex.EncodeToString(sum[:])
 }
 
 func authorityTemplate() *x509.Certificate {

@@ -111,6 +111,8 @@ type Config struct {
 	Metrics *prometheus.Registry
 	// Logger gets messages for operators; nil for none.
 	Logger *slog.Logger
+	// Replicas says how this plane and others on the same log know each other.
+	Replicas Replicas
 }
 
 // Segments says how the older batches of the log are kept in files below Dir.

@@ -39,6 +39,7 @@ import (
 	"stele.dev/stele/core/logproof"
 	"stele.dev/stele/core/parts"
 	"stele.dev/stele/core/pki"
+	"stele.dev/stele/core/replicas"
 	"stele.dev/stele/core/retention"
 	"stele.dev/stele/core/server"
 	"stele.dev/stele/core/tokens"
@@ -102,6 +103,9 @@ type Plane struct {
 	handover    *server.Handover // has the listener
 	served      chan error       // gets the error with which the server ends
 	publisher   *trust.Publisher // nil without a listener
+
+	// Replicas knows the other planes on the same log, and whether this one leads.
+	Replicas *replicas.Registry
 }
 
 // New opens a control plane and reads its log. The API answers once Run is called; until then the listener answers that
@@ -292,12 +296,14 @@ func (p *Plane) openAPI(context.Context) error {
 	if err != nil {
 		return err
 	}
+	p.openReplicas()
 	p.Pipeline = core.New(core.Options{
+		Replicas:  p.Replicas,
 		Committer: p.Committer, Log: p.Log, History: p.History, Authenticator: p.Authenticator, Tokens: p.Accounts, Logger: c.Logger, Version: c.Version,
 		Compile: c.Compile, Parts: uploads, Enforceable: c.Enforceable, Evaluators: p.evaluators, Metrics: c.Metrics, Memory: c.Memory, Checks: p.checks(), Routes: p.routes(),
 	})
-	if c.Listener == nil {
-		return nil
+	if err := errors.Join(p.Replicas.Serve(p.Pipeline), p.register(p.Replicas.Metrics())); err != nil || c.Listener == nil {
+		return err
 	}
 	return p.openPublisher()
 }
@@ -317,6 +323,9 @@ func (p *Plane) checks() []core.Check {
 	}
 	if p.audit != nil {
 		checks = append(checks, core.Check{Name: "audit", Check: p.audit.Health})
+	}
+	if !p.Replicas.Alone() {
+		checks = append(checks, core.Check{Name: "replicas", Warns: true, Check: p.Replicas.Health}) // this one serves
 	}
 	if p.authorizers != nil {
 		checks = append(checks, core.Check{Name: "authorizers", Check: p.authorizers.Health})

@@ -9,8 +9,6 @@ import (
 
 	"github.com/oklog/run"
 	"stele.dev/stele/core/bootstrap"
-	"stele.dev/stele/core/controllers"
-	"stele.dev/stele/core/controllers/clients"
 	"stele.dev/stele/core/expiry"
 	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/policy/compile"
@@ -34,17 +32,9 @@ func (p *Plane) Run(ctx context.Context) error {
 		}
 	})
 	p.addReadiness(g)
-	if len(c.Controllers) > 0 {
-		g.oncePrepared("controllers", func(ctx context.Context) error {
-			issuer := &clients.Issuer{Token: p.Accounts.InSecret}
-			if p.authority != nil {
-				issuer.RootCA = p.authority.PEM
-			}
-			return controllers.Run(ctx, c.Controllers, p.Pipeline, issuer, c.Logger)
-		})
-	}
+	g.oncePrepared("replicas", p.Replicas.Run)
 	if c.EventTTL > 0 {
-		g.oncePrepared("expiry of events", expiry.New(expiry.Options{Committer: p.Committer, Log: p.Log, TTL: c.EventTTL, Logger: c.Logger}).Run)
+		g.oncePrepared("expiry of events", expiry.New(expiry.Options{Committer: p.Committer, Log: p.Log, TTL: c.EventTTL, Elsewhere: p.Replicas.Follows, Logger: c.Logger}).Run)
 	}
 	if every := c.VerifyEvery; every > 0 {
 		g.oncePrepared("verification", func(ctx context.Context) error { return p.verifier.Run(ctx, every) })

@@ -2,8 +2,11 @@ package reload
 
 import (
 	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -50,6 +53,21 @@ func (m *Metrics) InUse(file string, content []byte) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.inUse[file] = hash
+}
+
+// Digest returns a digest of all contents that are in use; "" if there are none. Replicas with the same files have the
+// same digest.
+func (m *Metrics) Digest() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.inUse) == 0 {
+		return ""
+	}
+	h := sha256.New()
+	for _, file := range slices.Sorted(maps.Keys(m.inUse)) {
+		fmt.Fprintf(h, "%q %s\n", file, m.inUse[file])
+	}
+	return hex.EncodeToString(h.Sum(nil))
 }
 
 // Describe implements prometheus.Collector.

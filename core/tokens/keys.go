@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -221,6 +222,13 @@ func algorithmOf(public crypto.PublicKey) (jose.SignatureAlgorithm, error) {
 		return "", fmt.Errorf("an ECDSA key on %s: want P-256, P-384 or P-521", public.Curve.Params().Name)
 	}
 	return "", fmt.Errorf("a key of type %T: want RSA or ECDSA", public)
+}
+
+// IDs returns the ID of the key that signs, and the sorted IDs of all keys that verify. They are those in the headers of
+// tokens.
+func (k *Keys) IDs() (signing string, verifying []string) {
+	r := k.ring.Load()
+	return r.first.id, slices.Sorted(maps.Keys(r.byID))
 }
 
 // Follow returns a reload.File that reads all files together when one changes, so that a key that moves between files

@@ -19,7 +19,9 @@ func (b *Backend) CheckKeys(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := eventlog.DecodeHead(head); err != nil && !foreignHead(head) {
+	if _, err := eventlog.DecodeHead(head); errors.As(err, new(*eventlog.MarkedError)) {
+		return err
+	} else if err != nil && !foreignHead(head) {
 		return fmt.Errorf("the key %s in etcd: %w", b.head, err)
 	} else if err != nil {
 		return fmt.Errorf("the key %s in etcd was not written by stele: choose another prefix for the log's keys", b.head)

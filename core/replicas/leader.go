@@ -1,0 +1,130 @@
+package replicas
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/klog/v2"
+)
+
+// leaderValid is for how long nobody else takes the Lease of a leader that does not renew it.
+func (r *Registry) leaderValid() time.Duration { return 3 * r.o.Every }
+
+// elect waits until this replica leads, runs what the leader runs, and begins again when it does not lead any more,
+// until the context ends.
+func (r *Registry) elect(ctx context.Context) error {
+	for ctx.Err() == nil {
+		if err := r.term(ctx); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// getter returns the interface that resourcelock wants.
+type getter struct {
+	coordinationclient.CoordinationV1Interface
+	leases coordinationclient.LeaseInterface
+}
+
+func (g getter) Leases(string) coordinationclient.LeaseInterface { return g.leases }
+
+// term is one election, and the time in which this replica leads. It returns when the work of a leader has ended.
+func (r *Registry) term(ctx context.Context) error {
+	began, ended := make(chan context.Context, 1), make(chan struct{})
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock: &resourcelock.LeaseLock{
+			LeaseMeta: metav1.ObjectMeta{Namespace: Namespace, Name: LeaderLease}, Client: getter{leases: r.leases}, LockConfig: resourcelock.ResourceLockConfig{Identity: r.id},
+		},
+		LeaseDuration: r.leaderValid(), RenewDeadline: 2 * r.o.Every, RetryPeriod: r.o.Every / 2,
+		ReleaseOnCancel: true, Name: LeaderLease,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(leads context.Context) { began <- leads },
+			OnStoppedLeading: func() {}, // Run returns
+		},
+	})
+	if err != nil {
+		return err
+	}
+	// The Lease is given up when the work has ended. So the election ends later than ctx.
+	electing, stop := context.WithCancel(klog.NewContext(context.WithoutCancel(ctx), logr.FromSlogHandler(r.o.Logger.Handler())))
+	go func() { defer close(ended); elector.Run(electing) }()
+	defer func() { stop(); <-ended }()
+	select {
+	case <-ctx.Done():
+	case <-ended: // it was the leader for no time at all
+	case leads := <-began:
+		r.o.Logger.Info("this replica leads", "replica", r.id)
+		if err := r.work(ctx, leads); ctx.Err() == nil && leads.Err() == nil {
+			return err
+		}
+		if ctx.Err() == nil {
+			r.o.Logger.Warn("this replica does not lead any more: its lease could not be renewed in time", "replica", r.id)
+		}
+	}
+	return nil
+}
+
+// work runs what the leader runs, until a context ends.
+func (r *Registry) work(ctx, leads context.Context) error {
+	leads, stop := context.WithCancel(leads)
+	defer stop()
+	defer context.AfterFunc(ctx, stop)()
+	r.leading.Store(true)
+	defer r.leading.Store(false)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer stop()
+	running.Go(func() { r.maintain(leads) })
+	if r.o.Led != nil {
+		if err := r.o.Led(leads); leads.Err() == nil {
+			return errors.Join(errors.New("what only the leader runs has ended"), err)
+		}
+	}
+	<-leads.Done()
+	return leads.Err()
+}
+
+// maintain does what one replica does for all.
+func (r *Registry) maintain(ctx context.Context) {
+	tick := time.NewTicker(r.o.Every)
+	defer tick.Stop()
+	for {
+		if !r.Alone() {
+			r.forget(ctx)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// forget deletes the leases of replicas that were killed.
+func (r *Registry) forget(ctx context.Context) {
+	r.mu.Lock()
+	r.look()
+	gone := map[string]types.UID{}
+	for name, s := range r.seen {
+		if name != LeaderLease && name != r.id && s.since() > kept*r.valid() {
+			gone[name] = types.UID(s.uid)
+		}
+	}
+	r.mu.Unlock()
+	for name, uid := range gone {
+		err := r.leases.Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+		if err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
+			r.o.Logger.Warn("the lease of a replica that was killed could not be deleted; it is tried again", "lease", name, "error", err)
+		}
+	}
+}
