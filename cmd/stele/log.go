@@ -109,11 +109,7 @@ left out.
 	cmd.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "also show the parts in which policies are stored, and their proposals")
 	cmd.Flags().Lookup("namespace").Usage = "only changes of objects in this namespace (default: all)"
 	cmd.ValidArgsFunction = cobra.NoFileCompletions
-<<<<<<< HEAD
-	cmd.AddCommand(append(proofs.Commands(checkDatabaseApart), logRetentionCommand(), cluster.NewEpochCommand())...)
-=======
-	cmd.AddCommand(append(proofs.Commands(checkDatabaseApart), logRetentionCommand(), logMoveCommand())...)
->>>>>>> main
+	cmd.AddCommand(append(proofs.Commands(checkDatabaseApart), logRetentionCommand(), logMoveCommand(), cluster.NewEpochCommand())...)
 	return cmd
 }
 
