@@ -266,8 +266,11 @@ func (r *replicated) check() *chaos.Log {
 		r.t.Fatal(err)
 	}
 	operations, answers := r.history.Operations(), map[int]int{}
-	unknown := 0
+	unknown, refusals := 0, map[string]int{}
 	for _, o := range operations {
+		if o.Code >= 429 {
+			refusals[fmt.Sprintf("%d %.200s", o.Code, o.Message)]++
+		}
 		answers[o.Code]++
 		if o.Unknown {
 			unknown++
@@ -277,6 +280,9 @@ func (r *replicated) check() *chaos.Log {
 		}
 	}
 	r.t.Logf("%d operations, %d with an unknown outcome; answers %v; %d events", len(operations), unknown, answers, len(log.Events))
+	for message, n := range refusals {
+		r.t.Logf("%d times: %s", n, message)
+	}
 	if err := chaos.Check(operations, log); err != nil {
 		r.t.Error(err)
 	}
