@@ -34,13 +34,14 @@ type plantedBug struct {
 type edit struct{ file, old, new string }
 
 const (
-	roundFile  = "core/commit/round.go"
-	commitFile = "core/commit/commit.go"
-	tipFile    = "core/commit/tip.go"
-	logFile    = "eventlog/log.go"
-	tiersFile  = "eventlog/tiers.go"
-	storeFile  = "projections/objects/store.go"
-	watchFile  = "projections/objects/watch.go"
+	roundFile   = "core/commit/round.go"
+	commitFile  = "core/commit/commit.go"
+	confirmFile = "core/commit/confirm.go"
+	tipFile     = "core/commit/tip.go"
+	logFile     = "eventlog/log.go"
+	tiersFile   = "eventlog/tiers.go"
+	storeFile   = "projections/objects/store.go"
+	watchFile   = "projections/objects/watch.go"
 )
 
 var allPlantedBugs = []plantedBug{
@@ -49,30 +50,28 @@ var allPlantedBugs = []plantedBug{
 		`if BUG && i < len(s.batches) && s.batches[i].First == p.At {
 		s.batches = slices.Clone(s.batches)
 		s.batches[i].Value, s.head = p.Value, p.To
-		return eventlog.Answer{Applied: true}
+		return eventlog.Answer{Applied: true}, s.news(&s.batches[i])
 	}
 	if !bytes.Equal(s.head, p.From) || `}}},
 	{"a proposal that lost is not checked again", []edit{{roundFile,
-		`// The decisions were made on an old state.`,
-		`for _, p := range accepted {
+		`default: // the decisions were made on an old state`,
+		`default:
+		for _, p := range accepted {
 			if BUG {
 				p.Checks = Checks{PolicyRevision: p.Checks.PolicyRevision}
 			}
 		}`}}},
-	{"a proposal is refused without a confirmation", []edit{{roundFile,
-		`r.group = append(r.unsend(accepted), pendings(refused)...)`,
+	{"a confirmation is from before the call", []edit{{confirmFile,
+		`c.answer(askers)`,
 		`if BUG {
-			for _, x := range refused {
-				x.refuse(x.reason)
-			}
-			refused = nil
+			c.mu.Lock()
+			askers, c.askers = append(askers, c.askers...), nil
+			c.mu.Unlock()
 		}
-		r.group = append(r.unsend(accepted), pendings(refused)...)`}}},
-	{"a confirmation is from before the call", []edit{{commitFile,
-		`func (c *Committer) Confirm(ctx context.Context) (*Tip, error) {
-	if c.log.Exclusive() {`,
-		`func (c *Committer) Confirm(ctx context.Context) (*Tip, error) {
-	if c.log.Exclusive() || BUG && c.Unconfirmed() < 20*time.Millisecond {`}}},
+		c.answer(askers)`}}},
+	{"a confirmation does not wait for what is newer", []edit{{confirmFile,
+		`if tip.Revision() >= revision {`,
+		`if tip.Revision() >= revision || BUG {`}}},
 	{"a request is refused on an old tip", []edit{{"core/pipeline.go",
 		`r.Confirmed || r.Stage == "answer" || r.Sent {`,
 		`r.Confirmed || r.Stage == "answer" || r.Sent || BUG {`}}},
@@ -102,9 +101,11 @@ var allPlantedBugs = []plantedBug{
 	{"the namespace is not checked", []edit{{tipFile,
 		`if exists, active := NamespaceState(o, ns); !exists || !active {`,
 		`if exists, active := NamespaceState(o, ns); (!exists || !active) && !BUG {`}}},
-	{"a namespace is removed with what is in it", []edit{{tipFile,
-		`if r, found := o.FirstIn(ns); found {`,
-		`if r, found := o.FirstIn(ns); found && !BUG {`}}},
+	{"a namespace is removed with what is in it", []edit{
+		{tipFile, `if r, found := o.FirstIn(ns); found {`, `if r, found := o.FirstIn(ns); found && !BUG {`},
+		{"core/edit/namespaces.go", `_, found := d.Tip.Objects.FirstIn(d.Key.Name)
+	return found`, `_, found := d.Tip.Objects.FirstIn(d.Key.Name)
+	return found && !BUG`}}},
 	{"the UID of what is deleted is not checked", []edit{{"core/edit/decode.go",
 		`if pre.UID != nil && string(*pre.UID) != d.Old.UID {`,
 		`if pre.UID != nil && string(*pre.UID) != d.Old.UID && !BUG {`}}},

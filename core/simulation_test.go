@@ -38,6 +38,7 @@ var (
 	simulationSeed  = flag.Uint64("simulation-seed", 0, "run only this seed")
 	simulationSeeds = flag.Int("simulation-seeds", 120, "how many seeds to run")
 	simulationFrom  = flag.Uint64("simulation-from", 1, "the first seed")
+	simulationFault = flag.String("simulation-fault", "", "a promise that the store breaks: "+strings.Join(storeFaults, ", "))
 )
 
 // lockedOut is the bundle under which editors may do nothing, and widgets have a grade.
@@ -202,6 +203,7 @@ const (
 	simClients  = 6
 	simSteps    = 25
 	simRetained = time.Second
+	simPatience = 2 * time.Second // for a write while nothing goes wrong
 	simLongest  = 2 * time.Minute // of the machine's time
 )
 
@@ -249,6 +251,7 @@ func (s *simulation) run() {
 	s.mu.Lock()
 	up := slices.Clone(s.replicas)
 	s.mu.Unlock()
+	s.checkLive(up)
 	for _, r := range up {
 		if r != nil {
 			r.Drain()
@@ -267,6 +270,26 @@ func (s *simulation) run() {
 	time.Sleep(time.Minute) // requests of replicas that are no more have arrived
 }
 
+// checkLive writes through every replica, all at once. No writer may wait long, also not for those that have crashed.
+func (s *simulation) checkLive(up []*replica) {
+	var writers sync.WaitGroup
+	for i, r := range up {
+		if r == nil {
+			continue
+		}
+		writers.Go(func() {
+			for n := range 5 {
+				begun := time.Now()
+				a := r.do("POST", "/apis/example.com/v1/namespaces/kube-system/widgets?timeout=10s", widget(fmt.Sprintf("live-%d-%d", i, n), 1))
+				if took := time.Since(begun); a.code != 201 || took > simPatience {
+					s.t.Errorf("replica %d writes after %v: %s", i, took, a)
+				}
+			}
+		})
+	}
+	writers.Wait()
+}
+
 // start starts a replica in its folder, where a former one may have left checkpoints and segments. Some remember few
 // changes, so that their watches must read the past. The one more has the archive of the simulation.
 func (s *simulation) start(ctx context.Context, i int, schedule memlog.Schedule) (*replica, error) {
@@ -278,7 +301,7 @@ func (s *simulation) start(ctx context.Context, i int, schedule memlog.Schedule)
 	if i == simReplicas {
 		o.Archive = s.archive
 	}
-	r, err := tryStartWith(ctx, s.store.Open(schedule), o)
+	r, err := tryStartWith(ctx, s.open(i, schedule), o)
 	if err == nil && i < simReplicas {
 		s.mu.Lock()
 		s.archives[i] = r.plane.Archive
@@ -433,8 +456,10 @@ func (s *simulation) crash(ctx context.Context, rng *rand.Rand) {
 		time.Sleep(time.Duration(rng.IntN(200)) * time.Millisecond)
 		for n := 0; ; n++ {
 			next, err := s.start(context.WithoutCancel(ctx), i, s.schedule(i+10*n))
-			if err != nil {
-				s.unlessFatal("a start", err)
+			if eventlog.IsFatal(err) {
+				s.t.Errorf("a start: %v", err)
+				next = r // which answers that it has stopped
+			} else if err != nil {
 				continue // the network was down
 			}
 			s.mu.Lock()
