@@ -123,8 +123,16 @@ func (p *Plane) bucketChecks() []core.Check {
 	return []core.Check{{Name: "bucket", Warns: true, Check: p.bucket.Health}}
 }
 
-// leads reports whether this replica does the work that one replica does for all.
-func (p *Plane) leads() bool { return true }
+// leads reports whether this replica does the work that one replica does for all: all do it while none leads.
+func (p *Plane) leads() bool { return p.Replicas == nil || !p.Replicas.Follows() }
 
 // applied returns the revision that all live replicas have applied.
-func (p *Plane) applied() uint64 { return p.Committer.Tip().Revision() }
+func (p *Plane) applied() uint64 {
+	upto := p.Committer.Tip().Revision()
+	if p.Replicas != nil {
+		for _, x := range p.Replicas.Live() {
+			upto = min(upto, x.Applied)
+		}
+	}
+	return upto
+}
