@@ -131,6 +131,9 @@ func (l *Log) openFirst(ctx context.Context, o Options) (*Batch, error) {
 		if len(answer.Head) > 0 {
 			return nil, &CorruptError{Reason: "there is a head but no batch"}
 		}
+		if err := l.CheckClock(); err != nil {
+			return nil, err
+		}
 		draft, err := draftOf(&logpb.Metadata{
 			Type:   logpb.Type_TYPE_LOG_CREATED,
 			Detail: &logpb.Metadata_LogCreated{LogCreated: &logpb.LogCreated{BatchLimit: uint64(o.BatchLimit), Software: o.Software}},
@@ -175,6 +178,9 @@ func (l *Log) Start() Head { return Head{Log: l.id} }
 func (l *Log) Append(ctx context.Context, after Head, d *Draft) (won *Batch, newer []*Batch, err error) {
 	if d.size > maxEventsSize {
 		return nil, nil, fmt.Errorf("%w: %d bytes before compression, limit is %d", ErrTooLarge, d.size, maxEventsSize)
+	}
+	if err := l.CheckClock(); err != nil {
+		return nil, nil, err
 	}
 	return l.append(ctx, after, d, l.logTime())
 }

@@ -123,16 +123,17 @@ func (p *Plane) bucketChecks() []core.Check {
 	return []core.Check{{Name: "bucket", Warns: true, Check: p.bucket.Health}}
 }
 
-// leads reports whether this replica does the work that one replica does for all: all do it while none leads.
+// leads reports whether this replica does the work that one replica does for all. While no replica leads, all do it.
 func (p *Plane) leads() bool { return p.Replicas == nil || !p.Replicas.Follows() }
 
 // applied returns the revision that all live replicas have applied.
 func (p *Plane) applied() uint64 {
-	upto := p.Committer.Tip().Revision()
-	if p.Replicas != nil {
-		for _, x := range p.Replicas.Live() {
-			upto = min(upto, x.Applied)
-		}
+	least := p.Committer.Tip().Revision()
+	if p.Replicas == nil {
+		return least
 	}
-	return upto
+	for _, replica := range p.Replicas.Live() {
+		least = min(least, replica.Applied)
+	}
+	return least
 }

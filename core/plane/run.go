@@ -33,7 +33,7 @@ func (p *Plane) Run(ctx context.Context) error {
 		}
 	})
 	p.addReadiness(g)
-	g.oncePrepared("replicas", p.Replicas.Run)
+	g.oncePrepared("leader", p.Replicas.Run)
 	if c.EventTTL > 0 {
 		g.oncePrepared("expiry of events", expiry.New(expiry.Options{Committer: p.Committer, Log: p.Log, TTL: c.EventTTL, Elsewhere: p.Replicas.Follows, Logger: c.Logger}).Run)
 	}
@@ -47,6 +47,7 @@ func (p *Plane) Run(ctx context.Context) error {
 	if c.Beside != nil {
 		g.oncePrepared(cmp.Or(c.BesideName, "beside"), func(ctx context.Context) error { return c.Beside(ctx, p) })
 	}
+	g.oncePrepared("lease of this replica", p.Replicas.Keep)
 	g.actor("authentication", p.Authenticator.Run)
 	g.actor("failed authentications", p.failures.Run)
 	g.actor("watches", p.objects.Run)

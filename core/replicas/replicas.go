@@ -213,8 +213,7 @@ func (r *Registry) All() []Replica {
 	return append(all, others...)
 }
 
-// Run keeps the Lease of this replica, and leads when it is its turn, until the context ends. The Lease is deleted
-// then.
+// Run leads when it is this replica's turn, until the context ends.
 func (r *Registry) Run(ctx context.Context) error {
 	if r.leases == nil {
 		return errors.New("replicas: Run without Serve")
@@ -222,12 +221,21 @@ func (r *Registry) Run(ctx context.Context) error {
 	if r.Alone() {
 		return r.work(ctx, ctx)
 	}
-	var running sync.WaitGroup
-	defer running.Wait()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	running.Go(func() { r.keep(ctx) })
 	return r.elect(ctx)
+}
+
+// Keep keeps the Lease of this replica until the context ends, and deletes it then. The others count on what the Lease
+// says while this replica reads the log, so it ends after everything that answers requests.
+func (r *Registry) Keep(ctx context.Context) error {
+	if r.leases == nil {
+		return errors.New("replicas: Keep without Serve")
+	}
+	if r.Alone() {
+		<-ctx.Done()
+	} else {
+		r.keep(ctx)
+	}
+	return ctx.Err()
 }
 
 // Metrics returns collectors.

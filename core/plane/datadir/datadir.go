@@ -192,6 +192,9 @@ func (d *Dir) openBackend(ctx context.Context, used bool) error {
 	if d.options.Etcd != nil {
 		backend, err = etcdlog.Dial(ctx, *d.options.Etcd)
 	} else {
+		if err := d.checkEmbedded(); err != nil {
+			return err
+		}
 		backend, err = etcdlog.Embed(ctx, etcdlog.EmbedOptions{
 			Dir: d.Path("etcd"), Used: used, Check: d.options.CheckDatabase, Log: d.options.Logger, Quota: d.options.EtcdQuota, MinFree: d.options.MinFreeDisk,
 		})
