@@ -4,7 +4,7 @@ ROUNDS ?= 500
 STREAMS ?= 500
 TIMES ?= 10
 
-.PHONY: test fuzz fuzz-schemas conformance soak history-large chaos upgrade
+.PHONY: test fuzz fuzz-schemas conformance sim sim-bugs soak history-large chaos upgrade
 
 test:
 	go test ./...
@@ -31,6 +31,17 @@ fuzz-schemas:
 conformance:
 	@seed=$$(date +%s); echo "streams from $$seed"; \
 	  go test ./core/conformance -run TestTheSameAnswers -timeout 0 -conformance.from $$seed -conformance.seeds $(STREAMS)
+
+# Runs SEEDS simulations of replicas, from seed FROM on. A failure names its seed.
+SEEDS ?= 3000
+FROM ?= 1
+sim:
+	go test ./core -run 'TestSimulation$$' -timeout 0 -simulation-from $(FROM) -simulation-seeds $(SEEDS)
+
+# Plants bugs in the program, and searches for a seed of the simulation that finds each.
+BUGS ?= .
+sim-bugs:
+	go test ./core -run 'TestPlantedBugs$$' -v -timeout 0 -planted-bugs '$(BUGS)' -planted-bugs-seeds $(SEEDS)
 
 # Writes TIMES times etcd's quota of 64 MiB on the disk of the temporary folder, in small objects.
 soak:

@@ -59,20 +59,14 @@ var allPlantedBugs = []plantedBug{
 				p.Checks = Checks{PolicyRevision: p.Checks.PolicyRevision}
 			}
 		}`}}},
-	{"a proposal is refused without a confirmation", []edit{{roundFile,
-		`r.group = append(r.unsend(accepted), pendings(refused)...)`,
+	{"a confirmation is from before the call", []edit{{roundFile,
+		`for _, w := range r.waiters {`,
 		`if BUG {
-			for _, x := range refused {
-				x.refuse(x.reason)
-			}
-			refused = nil
-		}
-		r.group = append(r.unsend(accepted), pendings(refused)...)`}}},
-	{"a confirmation is from before the call", []edit{{commitFile,
-		`func (c *Committer) Confirm(ctx context.Context) (*Tip, error) {
-	if c.log.Exclusive() {`,
-		`func (c *Committer) Confirm(ctx context.Context) (*Tip, error) {
-	if c.log.Exclusive() || BUG && c.Unconfirmed() < 20*time.Millisecond {`}}},
+		r.mu.Lock()
+		r.waiters, r.Committer.waiters = append(r.waiters, r.Committer.waiters...), nil
+		r.mu.Unlock()
+	}
+	for _, w := range r.waiters {`}}},
 	{"a request is refused on an old tip", []edit{{"core/pipeline.go",
 		`r.Confirmed || r.Stage == "answer" || r.Sent {`,
 		`r.Confirmed || r.Stage == "answer" || r.Sent || BUG {`}}},
@@ -102,9 +96,11 @@ var allPlantedBugs = []plantedBug{
 	{"the namespace is not checked", []edit{{tipFile,
 		`if exists, active := NamespaceState(o, ns); !exists || !active {`,
 		`if exists, active := NamespaceState(o, ns); (!exists || !active) && !BUG {`}}},
-	{"a namespace is removed with what is in it", []edit{{tipFile,
-		`if r, found := o.FirstIn(ns); found {`,
-		`if r, found := o.FirstIn(ns); found && !BUG {`}}},
+	{"a namespace is removed with what is in it", []edit{
+		{tipFile, `if r, found := o.FirstIn(ns); found {`, `if r, found := o.FirstIn(ns); found && !BUG {`},
+		{"core/edit/namespaces.go", `_, found := d.Tip.Objects.FirstIn(d.Key.Name)
+	return found`, `_, found := d.Tip.Objects.FirstIn(d.Key.Name)
+	return found && !BUG`}}},
 	{"the UID of what is deleted is not checked", []edit{{"core/edit/decode.go",
 		`if pre.UID != nil && string(*pre.UID) != d.Old.UID {`,
 		`if pre.UID != nil && string(*pre.UID) != d.Old.UID && !BUG {`}}},

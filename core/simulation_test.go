@@ -38,6 +38,7 @@ var (
 	simulationSeed  = flag.Uint64("simulation-seed", 0, "run only this seed")
 	simulationSeeds = flag.Int("simulation-seeds", 120, "how many seeds to run")
 	simulationFrom  = flag.Uint64("simulation-from", 1, "the first seed")
+	simulationFault = flag.String("simulation-fault", "", "a promise that the store breaks: "+strings.Join(storeFaults, ", "))
 )
 
 // lockedOut is the bundle under which editors may do nothing, and widgets have a grade.
@@ -278,7 +279,7 @@ func (s *simulation) start(ctx context.Context, i int, schedule memlog.Schedule)
 	if i == simReplicas {
 		o.Archive = s.archive
 	}
-	r, err := tryStartWith(ctx, s.store.Open(schedule), o)
+	r, err := tryStartWith(ctx, s.open(i, schedule), o)
 	if err == nil && i < simReplicas {
 		s.mu.Lock()
 		s.archives[i] = r.plane.Archive
@@ -433,8 +434,10 @@ func (s *simulation) crash(ctx context.Context, rng *rand.Rand) {
 		time.Sleep(time.Duration(rng.IntN(200)) * time.Millisecond)
 		for n := 0; ; n++ {
 			next, err := s.start(context.WithoutCancel(ctx), i, s.schedule(i+10*n))
-			if err != nil {
-				s.unlessFatal("a start", err)
+			if eventlog.IsFatal(err) {
+				s.t.Errorf("a start: %v", err)
+				next = r // which answers that it has stopped
+			} else if err != nil {
 				continue // the network was down
 			}
 			s.mu.Lock()

@@ -1,6 +1,11 @@
 package eventlog
 
-import "context"
+import (
+	"context"
+	"time"
+
+	"stele.dev/stele/eventlog/turns"
+)
 
 // Backend stores the batches and the head of one log, without knowing what is in them. The suite in
 // eventlog/logtest tests implementations. All methods are safe for concurrent use, and several
@@ -26,6 +31,13 @@ type Backend interface {
 	// Wait returns when there may be a new batch at revision `from` or later. It is a hint: it may
 	// return early, and it returns after a lost connection, so that the caller reads again.
 	Wait(ctx context.Context, from uint64) error
+
+	// News returns what the store has told this backend on its own, without asking the store. It may be
+	// old or incomplete.
+	News(from uint64) News
+
+	// Leave takes a writer out of the line, see [Proposal.Writer].
+	Leave(ctx context.Context, writer ID) error
 
 	// Trim removes the batches with 1 < First <= upto, the oldest first, and frees their space where the
 	// store is the backend's own. The first batch names the log and always stays; so does the newest. A
@@ -57,6 +69,28 @@ type Proposal struct {
 	// the store even if it would refuse a first attempt, for example for lack of space: only the store
 	// knows the outcome.
 	Again bool
+
+	// Writer is who appends, and RoundTrip how long that usually takes. If the proposal is not applied, the
+	// writer stands in the line of those who wait: at its end, or where it stood before. If it is applied, the
+	// writer leaves the line, or goes to its end if Stays is set. The zero Writer never stands in the line.
+	Writer    ID
+	RoundTrip time.Duration
+	Stays     bool
+	// Skipped are writers that did not use their turn. They leave the line if the proposal is applied.
+	Skipped []turns.ID
+}
+
+// Waiter is a writer in the line: it has lost an append, or it goes on writing beside others.
+type Waiter = turns.Waiter
+
+// News is what a store has told of itself.
+type News struct {
+	// Batches follow each other and begin at the revision that the caller asks about. There may be more.
+	Batches []Stored
+	// Line has all who wait to append, the first in line first.
+	Line []Waiter
+	// Changed is closed when there is more news.
+	Changed <-chan struct{}
 }
 
 // Answer is a backend's answer to an append or a read.

@@ -29,7 +29,8 @@
 // that moment ([ClockSets.Time]). The headers keep the clock's own readings.
 //
 // Any number of processes may write to one log. There is no leader and no lock: the backend's
-// compare-and-append orders writers, and a writer that loses gets the batches that it missed.
+// compare-and-append orders writers, and a writer that loses gets the batches that it missed. Writers that meet append
+// in turns ([Log.Turn]), so that each has its share at any distance from the backend.
 //
 // # Two tiers
 //
@@ -43,6 +44,7 @@
 //
 //	<prefix>/head                        position of the tip: 65 bytes, see Head.Encode
 //	<prefix>/log/<20 decimal digits>     one logpb.Batch, under its first revision
+//	<prefix>/waiting/<writer>            round trip of a writer that waits to append, in microseconds
 //	<prefix>/bucket                      the bucket that all replicas share, see package bucket; absent without one
 //	<prefix>/trimmed                     empty; written after a trim by an embedded etcd, see etcdlog
 //
@@ -50,7 +52,8 @@
 //
 // An append is one transaction: if head is what the writer holds and the next key
 // is absent, put the batch and the new head; else return the head and the first
-// batches from the writer's tip on.
+// batches from the writer's tip on. A loser puts its key under waiting in the same transaction, and a winner removes
+// its own or puts it anew. The line of those who wait is in the order of the keys' modifications.
 //
 // # Hashing
 //

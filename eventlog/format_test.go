@@ -41,6 +41,8 @@ func (g *golden) Read(_ context.Context, from uint64) (Answer, error) {
 }
 func (g *golden) ReadBack(context.Context, uint64, int) ([]Stored, error) { return nil, nil }
 func (g *golden) Wait(ctx context.Context, _ uint64) error                { <-ctx.Done(); return ctx.Err() }
+func (g *golden) News(uint64) News                                        { return News{} }
+func (g *golden) Leave(context.Context, ID) error                         { return nil }
 func (g *golden) Trim(context.Context, uint64) error                      { return nil }
 func (g *golden) Usage() Usage                                            { return Usage{} }
 func (g *golden) Limits() Limits                                          { return Limits{} }

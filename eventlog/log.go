@@ -5,12 +5,14 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"stele.dev/stele/eventlog/logpb"
+	"stele.dev/stele/eventlog/turns"
 )
 
 // DefaultBatchLimit is the default of [Options.BatchLimit], in encoded bytes.
@@ -42,6 +44,7 @@ type Log struct {
 	first      *Batch // always in the backend
 	archive    atomic.Pointer[Archive]
 	appended   newest // for the archive
+	turns      *turns.Turns
 
 	mu sync.Mutex
 	// newest is the time of the newest known batch, which ends at newestRevision. Every tip that a
@@ -54,6 +57,8 @@ type Log struct {
 	recentMax   int
 	// grown is closed and replaced when recent grows.
 	grown chan struct{}
+	// appending is closed when the append in progress has ended; nil if there is none.
+	appending chan struct{}
 }
 
 // Reader is the part of a log that projections use.
@@ -84,6 +89,7 @@ func Open(ctx context.Context, backend Backend, o Options) (*Log, error) {
 		o.RecentBytes = 4 << 20
 	}
 	l := &Log{backend: backend, writer: newID(), clock: newClock(o.Clock, o.Elapsed), recentMax: o.RecentBytes, grown: make(chan struct{})}
+	l.turns = turns.New(l.writer, l.leave)
 	first, err := l.openFirst(ctx, o)
 	if err != nil {
 		return nil, fmt.Errorf("open log: %w", err)
@@ -100,10 +106,12 @@ func Open(ctx context.Context, backend Backend, o Options) (*Log, error) {
 // openFirst reads the log's first batch, or appends it.
 func (l *Log) openFirst(ctx context.Context, o Options) (*Batch, error) {
 	for {
+		begun := time.Now()
 		answer, err := l.backend.Read(ctx, 1)
 		if err != nil {
 			return nil, err
 		}
+		l.turns.NoteRoundTrip(time.Since(begun))
 		if _, err := DecodeHead(answer.Head); errors.As(err, new(*MarkedError)) {
 			return nil, err
 		}
@@ -171,9 +179,19 @@ func (l *Log) append(ctx context.Context, after Head, d *Draft, logTime time.Tim
 	if after.Revision > 0 {
 		from = after.Encode()
 	}
-	answer, err := l.settle(ctx, Proposal{From: from, To: batch.Head().Encode(), At: batch.First, Value: value, Frees: d.frees})
+	defer l.beginAppend()()
+	proposal := Proposal{From: from, To: batch.Head().Encode(), At: batch.First, Value: value, Frees: d.frees}
+	var turn turns.Append
+	if !l.Exclusive() {
+		turn = l.turns.Begin()
+		proposal.Writer, proposal.RoundTrip, proposal.Stays, proposal.Skipped = l.writer, turn.RoundTrip, turn.Stays, turn.Skipped
+	}
+	answer, err := l.settle(ctx, proposal)
 	if err != nil {
 		return nil, nil, err
+	}
+	if !l.Exclusive() {
+		l.turns.End(turn, answer.Applied)
 	}
 	if answer.Applied {
 		d.won(batch)
@@ -183,8 +201,7 @@ func (l *Log) append(ctx context.Context, after Head, d *Draft, logTime time.Tim
 		}
 		return batch, nil, nil
 	}
-	newer, err = l.follow(ctx, after, answer)
-	if err != nil {
+	if newer, err = l.missed(ctx, after, answer); err != nil {
 		return nil, nil, err
 	}
 	if len(newer) == 0 {
@@ -198,6 +215,72 @@ func (l *Log) append(ctx context.Context, after Head, d *Draft, logTime time.Tim
 	}
 	l.remember(after, newer)
 	return nil, newer, nil
+}
+
+// Turn returns how long a writer that has something to append should let others go first; 0 if it is its turn. The
+// writer asks again when that time is over, or when changed is closed. An append out of turn is as safe, but takes the
+// share of others. See package turns.
+func (l *Log) Turn() (wait time.Duration, changed <-chan struct{}) {
+	if l.Exclusive() {
+		return 0, nil
+	}
+	news := l.backend.News(0)
+	return l.turns.Wait(news.Line), news.Changed
+}
+
+// leave takes this writer out of the line of those who wait.
+func (l *Log) leave() {
+	ctx, cancel := context.WithTimeout(context.Background(), turns.Longest)
+	defer cancel()
+	_ = l.backend.Leave(ctx, l.writer) // if it fails, the others wait for this writer once
+}
+
+// beginAppend makes Next wait until the returned function is called: an append also tells what follows the tip, and its
+// own batch need not be decoded.
+func (l *Log) beginAppend() (end func()) {
+	done := make(chan struct{})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.appending = done
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.appending == done {
+			l.appending = nil
+		}
+		close(done)
+	}
+}
+
+// afterAppend waits until no append is in progress.
+func (l *Log) afterAppend(ctx context.Context) error {
+	l.mu.Lock()
+	appending := l.appending
+	l.mu.Unlock()
+	if appending == nil {
+		return nil
+	}
+	select {
+	case <-appending:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// missed returns what a writer at a position missed, given the answer to its append. It repeats reads until they
+// succeed, because the append may be among what was missed.
+func (l *Log) missed(ctx context.Context, after Head, answer Answer) ([]*Batch, error) {
+	newer, err := l.follow(ctx, after, answer)
+	for pause := time.Millisecond; err != nil && !IsFatal(err); pause = min(2*pause, time.Second) {
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
+		case <-time.After(pause):
+		}
+		newer, err = l.CatchUp(ctx, after)
+	}
+	return newer, err
 }
 
 // settle repeats a proposal until its outcome is known: an answer, or a refusal of the first attempt.
@@ -221,13 +304,18 @@ func (l *Log) settle(ctx context.Context, p Proposal) (Answer, error) {
 
 // Next implements [Reader]. It answers from memory if the position is recent, else from the backend.
 func (l *Log) Next(ctx context.Context, after Head) ([]*Batch, error) {
-	for {
-		batches, atTip, grown := l.fromMemory(after)
+	exclusive := l.Exclusive()
+	for waited := false; ; waited = true {
+		if waited && !exclusive {
+			if err := l.afterAppend(ctx); err != nil {
+				return nil, err
+			}
+		}
+		batches, atTip, grown := l.atHand(after)
 		if len(batches) > 0 {
 			return batches, nil
 		}
-		exclusive := l.Exclusive()
-		if !atTip || !exclusive {
+		if !atTip || waited && !exclusive {
 			batches, err := l.CatchUp(ctx, after)
 			if err != nil || len(batches) > 0 {
 				return batches, err
@@ -243,6 +331,43 @@ func (l *Log) Next(ctx context.Context, after Head) ([]*Batch, error) {
 			return nil, err
 		}
 	}
+}
+
+// AtHand returns batches that follow position `after` and are in this process already. There may be more in the log.
+func (l *Log) AtHand(after Head) []*Batch {
+	batches, _, _ := l.atHand(after)
+	return batches
+}
+
+// atHand is AtHand, with the other results of fromMemory.
+func (l *Log) atHand(after Head) (batches []*Batch, atTip bool, grown <-chan struct{}) {
+	batches, atTip, grown = l.fromMemory(after)
+	if len(batches) > 0 || l.Exclusive() {
+		return batches, atTip, grown
+	}
+	last := after
+	for _, s := range l.backend.News(after.Revision + 1).Batches {
+		b, err := DecodeBatch(s.First, s.Value)
+		if err != nil || follows(last, b) != nil {
+			break // a read tells why
+		}
+		batches, last = append(batches, b), b.Head()
+	}
+	l.remember(after, batches)
+	return batches, atTip, grown
+}
+
+// ReadHead returns the position after the newest batch, as it was at some moment after the call.
+func (l *Log) ReadHead(ctx context.Context) (Head, error) {
+	answer, err := l.backend.Read(ctx, math.MaxUint64) // the head, and no batch
+	if err != nil {
+		return Head{}, err
+	}
+	head, err := DecodeHead(answer.Head)
+	if err == nil && head.Log != l.id {
+		err = fmt.Errorf("%w: it is log %v", ErrDiverged, head.Log)
+	}
+	return head, err
 }
 
 // check decodes the batches of an answer, and checks that they and the head continue position `after`. If

@@ -31,10 +31,9 @@ var upgradeFrom = flag.String("upgrade.from", "stele", "the program whose server
 // Servers of one version are replaced by those of the next, one by one, while clients work through a balancer. No request
 // fails, and no informer lists again, misses an event or is told of one twice.
 func TestClientsNoticeNoUpgrade(t *testing.T) {
-	// Both names of the flag: an old version knows only the old one.
-	t.Setenv("STELE_SHUTDOWN_DELAY", "500ms")
-	t.Setenv("STELE_DRAIN_DELAY", "500ms")
-	r := startReplicatedOf(t, *upgradeFrom, nil, 3, 3)
+	t.Parallel()
+	// An old version knows only the old name of --shutdown-delay.
+	r := startReplicatedOf(t, *upgradeFrom, []string{"--drain-delay", "500ms"}, 3, 3)
 	balancer := r.balanceByHealth()
 	was := r.versions()
 	informers := []*informer{r.startInformer(), r.startInformer(), r.startInformer()}

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/projections/objects"
@@ -51,12 +52,18 @@ type Committer struct {
 	loaded   atomic.Int64 // objects that Restore has loaded
 	folded   atomic.Int64 // bytes of the batches that were folded
 
+	// grown is closed and replaced when the tip moves.
+	grown   atomic.Pointer[chan struct{}]
+	arrived chan []*eventlog.Batch // batches that the log has, for the goroutine that moves the tip
+
 	mu       sync.Mutex
 	queue    []*pending
-	waiters  []chan struct{} // closed by the next confirmation that begins
+	askers   []asker         // they wait for a confirmation
+	settlers []chan struct{} // each is closed when no append is in progress
 	stopped  error
 	stopping chan struct{}
-	wake     chan struct{} // with capacity 1
+	wake     chan struct{} // with capacity 1: there are proposals or settlers
+	asked    chan struct{} // with capacity 1: there are askers
 }
 
 // pending is a proposal that waits or was sent.
@@ -64,6 +71,8 @@ type pending struct {
 	*Proposal
 	state   atomic.Int32
 	outcome chan outcome // with capacity 1
+	// confirmed is set when the tip was confirmed after the proposal was made: if it is refused now, that is final.
+	confirmed bool
 }
 
 // These are the states of a pending proposal. The committer changes waiting to sent, and back if the append lost. A
@@ -95,13 +104,15 @@ type Options struct {
 func New(o Options) *Committer {
 	c := &Committer{
 		log: o.Log, objects: o.Objects, load: o.Load, logger: o.Logger,
-		stopping: make(chan struct{}), wake: make(chan struct{}, 1),
+		arrived:  make(chan []*eventlog.Batch),
+		stopping: make(chan struct{}), wake: make(chan struct{}, 1), asked: make(chan struct{}, 1),
 	}
 	if c.logger == nil {
 		c.logger = slog.New(slog.DiscardHandler)
 	}
-	changed := make(chan struct{})
+	changed, grown := make(chan struct{}), make(chan struct{})
 	c.policyChanged.Store(&changed)
+	c.grown.Store(&grown)
 	c.tip.Store(&Tip{Head: o.Log.Start(), Objects: o.Objects.State(), Policies: &policies.State{}})
 	return c
 }
@@ -116,37 +127,31 @@ func (c *Committer) PolicyChanged() <-chan struct{} { return *c.policyChanged.Lo
 // Objects returns the projection of objects, which the committer updates.
 func (c *Committer) Objects() *objects.Store { return c.objects }
 
-// Unconfirmed returns how long ago the tip was last confirmed to be the log's.
-func (c *Committer) Unconfirmed() time.Duration {
-	if c.log.Exclusive() {
-		return 0
-	}
-	return time.Since(time.Unix(0, c.confirmed.Load()))
-}
-
-// Replay folds the log up to its tip: from the position of Restore on, or else from the beginning. It must be called
-// once, before Run.
+// Replay folds the log: from the position of Restore on, or else from the beginning, and at least up to what was its
+// tip when Replay was called. It must be called once, before Run.
 func (c *Committer) Replay(ctx context.Context) error {
-	for {
-		batches, err := c.log.CatchUp(ctx, c.Tip().Head)
-		if err != nil {
-			return err
-		}
-		if len(batches) == 0 {
-			c.confirmed.Store(time.Now().UnixNano())
-			return nil
-		}
-		if err := c.apply(batches); err != nil {
-			return err
+	begun := time.Now()
+	newest, err := c.log.ReadHead(ctx)
+	if err == nil {
+		err = checkNewest(c.Tip().Head, newest)
+	}
+	for err == nil && c.Tip().Revision() < newest.Revision {
+		var batches []*eventlog.Batch
+		if batches, err = c.log.CatchUp(ctx, c.Tip().Head); err == nil {
+			err = c.apply(batches)
 		}
 	}
+	if err == nil {
+		c.noteConfirmed(begun)
+	}
+	return err
 }
 
 // Commit proposes an event and waits for the outcome. It returns the tip with the event, and the event's revision. The
 // package comment lists its errors.
 func (c *Committer) Commit(ctx context.Context, p *Proposal) (*Tip, uint64, error) {
 	w := &pending{Proposal: p, outcome: make(chan outcome, 1)}
-	if err := c.enqueue(func() { c.queue = append(c.queue, w) }); err != nil {
+	if err := c.enqueue(c.wake, func() { c.queue = append(c.queue, w) }); err != nil {
 		return nil, 0, err
 	}
 	select {
@@ -164,64 +169,71 @@ func (c *Committer) Commit(ctx context.Context, p *Proposal) (*Tip, uint64, erro
 	return o.tip, o.revision, o.err
 }
 
-// Confirm returns a tip that was the log's newest state at some moment after the call.
-func (c *Committer) Confirm(ctx context.Context) (*Tip, error) {
-	if c.log.Exclusive() {
-		return c.Tip(), nil
-	}
-	return c.Settle(ctx)
-}
-
-// Settle is like Confirm, but after all appends in progress at the time of the call. The tip contains every event that
-// the caller has read from the log.
-func (c *Committer) Settle(ctx context.Context) (*Tip, error) {
-	done := make(chan struct{})
-	if err := c.enqueue(func() { c.waiters = append(c.waiters, done) }); err != nil {
-		return nil, err
-	}
-	select {
-	case <-done:
-		return c.Tip(), nil
-	case <-c.stopping:
-		return nil, c.stopped
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-}
-
-func (c *Committer) enqueue(add func()) error {
+// enqueue adds something to what the committer has to do, and wakes the goroutine that does it.
+func (c *Committer) enqueue(wake chan struct{}, add func()) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.stopped != nil {
 		return c.stopped
 	}
 	add()
+	signal(wake)
+	return nil
+}
+
+func signal(wake chan struct{}) {
 	select {
-	case c.wake <- struct{}{}:
+	case wake <- struct{}{}:
 	default:
 	}
-	return nil
 }
 
 // Run commits proposals until the context ends or the log cannot be followed, which it returns as an error. Proposals
 // that still wait then are refused as not sent.
 func (c *Committer) Run(ctx context.Context) (err error) {
-	var followers sync.WaitGroup
-	ctx, cancel := context.WithCancel(ctx)
-	defer followers.Wait()
-	defer cancel()
 	defer func() { c.stop(err) }()
+	running, ctx := errgroup.WithContext(ctx)
+	running.Go(func() error { return c.move(ctx) })
 	if !c.log.Exclusive() {
-		followers.Go(func() { c.follow(ctx) })
+		running.Go(func() error { return c.follow(ctx) })
+		running.Go(func() error { return c.confirm(ctx) })
 	}
+	return running.Wait()
+}
+
+// move moves the tip: by the batches of other replicas, and by appending proposals. While others write, it appends in
+// turns with them. Later proposals join the next batch meanwhile.
+func (c *Committer) move(ctx context.Context) error {
 	clock := time.NewTicker(clockEvery)
 	defer clock.Stop()
 	if err := c.checkClock(ctx); err != nil {
 		return err
 	}
 	for {
+		if err := c.apply(c.log.AtHand(c.Tip().Head)); err != nil {
+			return err
+		}
+		work := c.settle()
+		var turn <-chan time.Time
+		var line <-chan struct{}
+		if work {
+			wait, changed := c.log.Turn()
+			if wait == 0 {
+				if err := c.next().run(ctx); err != nil {
+					return err
+				}
+				continue
+			}
+			turn, line = time.After(wait), changed
+		}
 		select {
 		case <-c.wake:
+		case <-turn:
+		case <-line:
+		case batches := <-c.arrived:
+			if err := c.applyNew(batches); err != nil {
+				return err
+			}
 		case <-clock.C:
 			if err := c.checkClock(ctx); err != nil {
 				return err
@@ -229,49 +241,80 @@ func (c *Committer) Run(ctx context.Context) (err error) {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		for {
-			r := c.next()
-			if r == nil {
-				break
-			}
-			if err := r.run(ctx); err != nil {
-				return err
-			}
-		}
 	}
+}
+
+// settle tells the settlers that no append is in progress, and reports whether there are proposals.
+func (c *Committer) settle() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, done := range c.settlers {
+		close(done)
+	}
+	c.settlers = nil
+	return len(c.queue) > 0
 }
 
 func (c *Committer) stop(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.stopped = fmt.Errorf("%w: %w", ErrStopped, err)
+	for _, a := range c.askers {
+		if a.refused != nil {
+			c.queue = append(c.queue, a.refused)
+		}
+	}
 	for _, w := range c.queue {
 		w.refuse(fmt.Errorf("%w: %w", ErrNotSent, c.stopped))
 	}
-	c.queue = nil
+	c.queue, c.askers = nil, nil
 	close(c.stopping)
 }
 
-// confirmEvery is the interval at which an idle replica confirms its tip.
-const confirmEvery = 10 * time.Second
-
-// follow confirms the tip whenever the log may have grown, so that watchers see the writes of other replicas.
-func (c *Committer) follow(ctx context.Context) {
-	for ctx.Err() == nil {
-		wait, cancel := context.WithTimeout(ctx, confirmEvery)
-		_, err := c.log.Next(wait, c.Tip().Head)
-		cancel()
-		if _, err := c.Confirm(ctx); err != nil {
-			return
+// follow brings the batches of other replicas.
+func (c *Committer) follow(ctx context.Context) error {
+	var last eventlog.Head // what it has brought
+	pause := shortPause
+	for {
+		after := c.Tip().Head
+		if last.Revision > after.Revision {
+			after = last
 		}
-		if err != nil && !errors.Is(err, context.DeadlineExceeded) { // the backend is unreachable
-			select {
-			case <-time.After(time.Second):
-			case <-ctx.Done():
+		batches, err := c.log.Next(ctx, after)
+		switch {
+		case ctx.Err() != nil || eventlog.IsFatal(err):
+			return err
+		case err != nil: // the backend is unreachable; what it tells after that is not lost
+			sleep(ctx, pause)
+			pause = min(2*pause, longPause)
+		default:
+			if err := c.bring(ctx, batches); err != nil {
+				return err
 			}
+			last, pause = batches[len(batches)-1].Head(), shortPause
 		}
 	}
 }
 
-// MaxUnconfirmed is the longest time that a replica answers from memory without a confirmation from the log.
-const MaxUnconfirmed = 30 * time.Second
+// Pauses between attempts to reach the log grow from shortPause to longPause.
+const (
+	shortPause = time.Millisecond
+	longPause  = time.Second
+)
+
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
+
+// bring hands batches to the goroutine that moves the tip.
+func (c *Committer) bring(ctx context.Context, batches []*eventlog.Batch) error {
+	select {
+	case c.arrived <- batches:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

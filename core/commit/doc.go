@@ -28,7 +28,12 @@
 //
 // # Confirmation
 //
-// [Committer.Confirm] returns a state that was the log's newest at some moment after the call. One read of the log
-// serves all waiting callers, and a successful append also confirms. A replica with an exclusive log is always
-// confirmed.
+// [Committer.Confirm] returns a state that was the log's newest at some moment after the call. One read of the log's
+// head serves all waiting callers, and runs beside the appends. A refusal waits for it, too, unless an append of the
+// same round succeeds, which confirms as well. A replica with an exclusive log is always confirmed.
+//
+// # Several replicas
+//
+// One goroutine moves the tip: by appending, and by the batches that another goroutine follows. While other replicas
+// write, it appends in turns with them (eventlog.Log.Turn), and more proposals join the batch while it waits.
 package commit

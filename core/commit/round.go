@@ -15,22 +15,17 @@ import (
 	"stele.dev/stele/projections/policies"
 )
 
-// round is a group of proposals and of callers that want a confirmation. It runs until all of them have their outcome.
+// round is a group of proposals that are decided together.
 type round struct {
 	*Committer
-	group   []*pending
-	waiters []chan struct{}
+	group []*pending
 }
 
-// next returns all callers that want a confirmation, and as many proposals as fit into a batch; nil if there are none.
+// next takes as many proposals as fit into a batch.
 func (c *Committer) next() *round {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.queue)+len(c.waiters) == 0 {
-		return nil
-	}
-	r := &round{Committer: c, waiters: c.waiters}
-	c.waiters = nil
+	r := &round{Committer: c}
 	size, n := 0, 0
 	for _, p := range c.queue {
 		const overhead = 16 // of an entry in a batch
@@ -49,63 +44,56 @@ func (c *Committer) next() *round {
 	return r
 }
 
-// run repeats until every proposal has its outcome and every caller its confirmation. After an error this replica must
-// stop.
-func (r *round) run(ctx context.Context) error {
-	pause := time.Millisecond
-	for len(r.group)+len(r.waiters) > 0 {
-		err := r.attempt(ctx)
-		switch {
-		case err == nil:
-			pause = time.Millisecond
-		case eventlog.IsFatal(err) || ctx.Err() != nil:
-			for _, p := range r.group {
-				if p.state.CompareAndSwap(waiting, withdrawn) {
-					r.decide(p, outcome{err: fmt.Errorf("%w: %w", ErrNotSent, err)})
-				} else { // the failed append may have brought new events
-					r.decide(p, outcome{err: fmt.Errorf("%w: %w", ErrUndecided, err)})
-				}
-			}
-			return err
-		default: // the backend does not answer
-			r.logger.Warn("the log cannot be read", "error", err)
-			select {
-			case <-time.After(pause):
-				pause = min(2*pause, time.Second)
-			case <-ctx.Done():
-			}
+// putBack makes proposals the next ones to be decided.
+func (c *Committer) putBack(group []*pending) {
+	if len(group) == 0 {
+		return
+	}
+	err := c.enqueue(c.wake, func() { c.queue = append(group[:len(group):len(group)], c.queue...) })
+	if err != nil {
+		for _, p := range group {
+			p.refuse(fmt.Errorf("%w: %w", ErrNotSent, err))
 		}
 	}
-	return nil
 }
 
-// attempt evaluates the group against the tip and appends those that pass. If another replica has written in the meantime,
-// it applies those events, and undecided proposals stay in the group.
+// run decides proposals: it evaluates the group against the tip and appends those that pass. If another replica has
+// written in the meantime, it applies those events, and puts undecided proposals back. After an error this replica
+// must stop.
+func (r *round) run(ctx context.Context) error {
+	err := r.attempt(ctx)
+	if err == nil {
+		return nil
+	}
+	for _, p := range r.group {
+		if p.state.CompareAndSwap(waiting, withdrawn) {
+			r.decide(p, outcome{err: fmt.Errorf("%w: %w", ErrNotSent, err)})
+		} else { // the failed append may have brought new events
+			r.decide(p, outcome{err: fmt.Errorf("%w: %w", ErrUndecided, err)})
+		}
+	}
+	return err
+}
+
 func (r *round) attempt(ctx context.Context) error {
-	if r.clockTold == "" { // otherwise Run checks at intervals
+	if r.clockTold == "" { // otherwise move checks at intervals
 		if err := r.checkClock(ctx); err != nil {
 			return err
 		}
 	}
 	scratch := r.begin()
 	accepted, refused := r.evaluate(scratch)
-	var won *eventlog.Batch
-	var newer []*eventlog.Batch
-	var err error
-	if len(accepted) > 0 {
-		entries := make([]*eventlog.Entry, len(accepted))
-		for i, p := range accepted {
-			entries[i] = p.Entry
-		}
-		won, newer, err = r.log.Append(ctx, r.Tip().Head, eventlog.NewDraft(entries))
-	} else if !r.log.Exclusive() {
-		newer, err = r.log.CatchUp(ctx, r.Tip().Head)
+	if len(accepted) == 0 {
+		r.confirmRefusals(refused)
+		return nil
 	}
+	entries := make([]*eventlog.Entry, len(accepted))
+	for i, p := range accepted {
+		entries[i] = p.Entry
+	}
+	begun := time.Now()
+	won, newer, err := r.log.Append(ctx, r.Tip().Head, eventlog.NewDraft(entries))
 	switch {
-	case errors.Is(err, eventlog.ErrUnknownOutcome):
-		r.refuse(accepted, fmt.Errorf("%w: %w", ErrUndecided, err))
-		r.group = pendings(refused)
-		return err
 	case errors.Is(err, eventlog.ErrFull):
 		// What frees space is not refused because of the others: it is sent again without them.
 		frees, rest := partition(accepted, func(p *pending) bool { return p.Entry.Frees })
@@ -113,27 +101,41 @@ func (r *round) attempt(ctx context.Context) error {
 			frees, rest = nil, frees
 		}
 		r.refuse(rest, err)
-		r.group = append(r.unsend(frees), pendings(refused)...)
+		r.putBack(append(r.unsend(frees), pendings(refused)...))
 		return nil
 	case eventlog.Refused(err) && len(accepted) > 0: // a read is tried again after a pause
 		r.refuse(accepted, err)
-		r.group = pendings(refused)
+		r.putBack(pendings(refused))
 		return nil
 	case err != nil:
 		return err
 	case won != nil:
 		r.publish(scratch, won)
+		r.noteConfirmed(begun)
 		for i, p := range accepted {
 			r.decide(p, outcome{tip: r.Tip(), revision: won.Events[i].Revision})
 		}
-		r.confirm(refused)
-	case len(newer) == 0:
-		r.confirm(refused)
-	default:
-		// The decisions were made on an old state.
-		r.group = append(r.unsend(accepted), pendings(refused)...)
+		for _, x := range refused { // on a tip that was the log's newest when the append was applied
+			x.refuse(x.reason)
+		}
+		r.group = nil
+		return r.apply(newer)
+	default: // the decisions were made on an old state
+		r.putBack(append(r.unsend(accepted), pendings(refused)...))
+		r.group = nil
+		return r.apply(newer)
 	}
-	return r.apply(newer)
+}
+
+// confirmRefusals refuses proposals if the tip was confirmed after they were made. The others wait for that.
+func (r *round) confirmRefusals(refused []refusal) {
+	for _, x := range refused {
+		if x.confirmed || r.log.Exclusive() {
+			x.refuse(x.reason)
+		} else if err := r.ask(asker{refused: x.pending}); err != nil {
+			x.refuse(fmt.Errorf("%w: %w", ErrNotSent, err))
+		}
+	}
 }
 
 // unsend returns the proposals of those who still wait. They are not in the log, and may be withdrawn until they are
@@ -158,18 +160,6 @@ func partition(group []*pending, is func(*pending) bool) (those, others []*pendi
 		}
 	}
 	return those, others
-}
-
-// confirm records that the tip was the log's newest state after the round began.
-func (r *round) confirm(refused []refusal) {
-	r.confirmed.Store(time.Now().UnixNano())
-	for _, w := range r.waiters {
-		close(w)
-	}
-	for _, x := range refused {
-		x.refuse(x.reason)
-	}
-	r.group, r.waiters = nil, nil
 }
 
 type refusal struct {
@@ -277,13 +267,21 @@ func (c *Committer) publish(s *scratch, b *eventlog.Batch) {
 	}
 	c.tip.Store(after)
 	c.folded.Add(int64(b.Size))
+	grown := make(chan struct{})
+	close(*c.grown.Swap(&grown))
 	if other {
 		next := make(chan struct{})
 		close(*c.policyChanged.Swap(&next))
 	}
 }
 
-// apply folds batches that are in the log.
+// applyNew folds those of several batches of the log that are after the tip.
+func (c *Committer) applyNew(batches []*eventlog.Batch) error {
+	tip := c.Tip().Revision()
+	return c.apply(slices.DeleteFunc(slices.Clone(batches), func(b *eventlog.Batch) bool { return b.Last() <= tip }))
+}
+
+// apply folds batches that follow the tip.
 func (c *Committer) apply(batches []*eventlog.Batch) error {
 	for _, b := range batches {
 		s := c.begin()

@@ -6,12 +6,14 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,6 +22,7 @@ import (
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/plane"
 	"stele.dev/stele/core/plane/planetest"
+	"stele.dev/stele/eventlog/memlog"
 )
 
 // pipes is a listener in memory, so that a test can have its own time.
@@ -66,7 +69,7 @@ type stopping struct {
 	roots   *x509.CertPool
 }
 
-func startStopping(t *testing.T, delay time.Duration) *stopping {
+func startStopping(t *testing.T, delay time.Duration, schedule memlog.Schedule) *stopping {
 	t.Helper()
 	s := &stopping{pipes: &pipes{make(chan net.Conn), make(chan struct{})}, release: make(chan struct{}), roots: x509.NewCertPool()}
 	slow := core.Route{Path: "/slow", Long: true, Serve: func(c *call.Call) error {
@@ -75,7 +78,7 @@ func startStopping(t *testing.T, delay time.Duration) *stopping {
 		_, err := io.WriteString(c.W, "finished")
 		return err
 	}}
-	s.Plane = planetest.Start(t, planetest.Options{Bundle: string(bundle["bundle.cue"].Data), Config: plane.Config{Listener: s.pipes, ShutdownDelay: delay, Routes: []core.Route{slow}}})
+	s.Plane = planetest.Start(t, planetest.Options{Backend: new(memlog.Store).Open(schedule), Bundle: string(bundle["bundle.cue"].Data), Config: plane.Config{Listener: s.pipes, ShutdownDelay: delay, Routes: []core.Route{slow}}})
 	ca, err := os.ReadFile(filepath.Join(s.Dir, "pki", "ca.crt"))
 	if err != nil {
 		t.Fatal(err)
@@ -125,7 +128,7 @@ func (s *stopping) get(t *testing.T, c *http.Client, path string, code int) (*ht
 func TestAStopLosesNoRequest(t *testing.T) {
 	const namespaces = "/api/v1/namespaces"
 	synctest.Test(t, func(t *testing.T) {
-		s := startStopping(t, 10*time.Second)
+		s := startStopping(t, 10*time.Second, nil)
 		old := s.client(t)
 		revision := s.Committer.Tip().Revision()
 		watch := s.open(t, old, namespaces+"?watch=1&allowWatchBookmarks=true&resourceVersion=0")
@@ -196,7 +199,7 @@ func TestAStopLosesNoRequest(t *testing.T) {
 // A request that does not end is cut off.
 func TestAStopIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := startStopping(t, 0)
+		s := startStopping(t, 0, nil)
 		cut := make(chan error, 1)
 		go func() {
 			request, err := http.NewRequestWithContext(t.Context(), "GET", "https://localhost/slow", nil)
@@ -220,5 +223,61 @@ func TestAStopIsBounded(t *testing.T) {
 		if err := <-cut; err == nil {
 			t.Error("the request was answered")
 		}
+	})
+}
+
+// Writes that are on their way to the log when the server stops are decided and answered, also if the log takes seconds and
+// loses an answer.
+func TestAStopDecidesWrites(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var slow atomic.Bool
+		var appends atomic.Int64
+		s := startStopping(t, 0, func(op memlog.Op) (f memlog.Fault) {
+			if !slow.Load() {
+				return f
+			}
+			f.Request = time.Second
+			if op == memlog.Append {
+				f.LoseAnswer = appends.Add(1) == 1
+			}
+			return f
+		})
+		slow.Store(true)
+		const writes = 5
+		codes := make(chan int, writes)
+		for i := range writes {
+			go func() {
+				body := fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"m%d"}}`, i)
+				request, err := http.NewRequestWithContext(t.Context(), "POST", "https://localhost/api/v1/namespaces/default/configmaps", strings.NewReader(body))
+				if err != nil {
+					panic(err)
+				}
+				request.Header.Set("Authorization", "Bearer admin-token")
+				request.Header.Set("Content-Type", "application/json")
+				answer, err := s.client(t).Do(request)
+				if err != nil {
+					t.Error(err)
+					codes <- 0
+					return
+				}
+				answer.Body.Close()
+				codes <- answer.StatusCode
+			}()
+		}
+		time.Sleep(time.Millisecond)
+		before := s.Committer.Tip().Revision()
+		s.Stop()
+		for range writes {
+			if code := <-codes; code != http.StatusCreated {
+				t.Errorf("a write was answered with %d", code)
+			}
+		}
+		if got := s.Committer.Tip().Revision() - before; got < writes { // the plane may have written, too
+			t.Errorf("the log has %d events of %d writes", got, writes)
+		}
+		if s.Err != nil {
+			t.Error(s.Err)
+		}
+		time.Sleep(10 * time.Second) // for what is on its way to the log
 	})
 }

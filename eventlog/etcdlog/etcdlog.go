@@ -24,9 +24,6 @@ import (
 	"stele.dev/stele/eventlog/etcdlog/members"
 )
 
-// watchPause is the shortest time between the starts of two watches.
-const watchPause = time.Second
-
 // batchesPerRead is how many batches are read at once. A batch has up to 1 MiB, rarely more.
 const batchesPerRead = 32
 
@@ -35,7 +32,9 @@ type Backend struct {
 	client *clientv3.Client
 	head   string // key
 	log    string // key of a batch, without its revision
-	limits eventlog.Limits
+	// waiting is the key of a writer in the line, without its ID. It is after log.
+	waiting string
+	limits  eventlog.Limits
 	// room returns an error if a proposal must be refused for lack of storage. It may wait.
 	room func(context.Context, eventlog.Proposal) error
 	// compact frees the space of what was deleted up to an etcd revision; nil if the etcd is not ours.
@@ -58,10 +57,8 @@ type Backend struct {
 	cancel  context.CancelFunc
 	closing sync.Once
 
-	mu sync.Mutex
-	// moved is closed and replaced when the head may have moved. It is nil while no watch runs; the
-	// first Wait starts one.
-	moved chan struct{}
+	mu   sync.Mutex
+	news news // of the watch, which the first Wait starts
 }
 
 var _ eventlog.Backend = (*Backend)(nil)
@@ -82,7 +79,8 @@ func New(client *clientv3.Client, prefix string, maxValue int) *Backend {
 
 func newBackend(client *clientv3.Client, prefix string, limits eventlog.Limits) *Backend {
 	b := &Backend{
-		client: client, head: prefix + "/head", log: prefix + "/log/", limits: limits,
+		client: client, head: prefix + "/head", log: prefix + "/log/", waiting: prefix + "/waiting/", limits: limits,
+		news:  news{line: map[string]eventlog.Waiter{}, changed: make(chan struct{})},
 		room:  func(context.Context, eventlog.Proposal) error { return nil },
 		usage: func() eventlog.Usage { return eventlog.Usage{} },
 		full:  func() {},
@@ -105,13 +103,17 @@ func (b *Backend) Append(ctx context.Context, p eventlog.Proposal) (eventlog.Ans
 	if len(p.From) == 0 {
 		held = clientv3.Compare(clientv3.CreateRevision(b.head), "=", 0)
 	}
+	applied, lost := b.lineUp(p)
 	resp, err := b.client.Txn(ctx).
 		If(held, clientv3.Compare(clientv3.CreateRevision(b.key(p.At)), "=", 0)).
-		Then(clientv3.OpPut(b.key(p.At), string(p.Value)), clientv3.OpPut(b.head, string(p.To))).
-		Else(b.reads(p.At)...).
+		Then(append([]clientv3.Op{clientv3.OpPut(b.key(p.At), string(p.Value)), clientv3.OpPut(b.head, string(p.To))}, applied...)...).
+		Else(append(b.reads(p.At), lost...)...).
 		Commit()
 	if err != nil {
 		return b.failed(ctx, p, err)
+	}
+	if len(lost) > 0 {
+		b.noteLine(resp)
 	}
 	if resp.Succeeded {
 		return eventlog.Answer{Applied: true}, nil
@@ -171,51 +173,6 @@ func (b *Backend) ReadBack(ctx context.Context, from uint64, max int) ([]eventlo
 		}
 	}
 	return back, nil
-}
-
-// Wait implements [eventlog.Backend]. All calls share one watch of the head.
-func (b *Backend) Wait(ctx context.Context, from uint64) error {
-	b.mu.Lock()
-	if b.moved == nil {
-		b.moved = make(chan struct{})
-		go b.watch()
-	}
-	moved := b.moved
-	b.mu.Unlock()
-	// The watch does not report earlier batches.
-	if a, err := b.Read(ctx, from); err != nil || len(a.Batches) > 0 {
-		return err
-	}
-	select {
-	case <-moved:
-		return nil
-	case <-b.ctx.Done():
-		return b.ctx.Err()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-func (b *Backend) watch() {
-	// The notification of the watch's creation also wakes those who wait: a batch may have come after
-	// their read and before the watch.
-	began := time.Now()
-	for range b.client.Watch(clientv3.WithRequireLeader(b.ctx), b.head, clientv3.WithCreatedNotify()) {
-		b.wake(make(chan struct{}))
-	}
-	select {
-	case <-time.After(watchPause - time.Since(began)):
-	case <-b.ctx.Done():
-	}
-	b.wake(nil) // the watch ended: the next Wait starts another
-}
-
-// wake ends all waits, and sets the channel for later ones.
-func (b *Backend) wake(next chan struct{}) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	close(b.moved)
-	b.moved = next
 }
 
 // Limits implements [eventlog.Backend].

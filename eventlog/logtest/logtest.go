@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/logpb"
+	"stele.dev/stele/eventlog/turns"
 )
 
 // Cluster is the store of one subtest, empty at first.
@@ -52,6 +53,8 @@ func Run(t *testing.T, newCluster func(t *testing.T) Cluster) {
 		{"a wait ends when the log grows", waitEnds},
 		{"a wait for what is there ends at once", waitForPresent},
 		{"a wait ends with its context", waitCancelled},
+		{"writers that lose stand in a line until they win, leave or are skipped", line},
+		{"all hear of batches and of the line", hear},
 		{"calls after close fail", closed},
 		{"many writers make one log", manyWriters},
 		{"a follower sees every batch once, in order", followers},
@@ -472,6 +475,137 @@ func Entry(t testing.TB, name string) *eventlog.Entry {
 		t.Fatal(err)
 	}
 	return entry
+}
+
+// appender appends with a place in the line.
+type appender struct {
+	b  eventlog.Backend
+	id eventlog.ID
+}
+
+// append appends revision `at`, and returns whether it was applied.
+func (a appender) append(t *testing.T, at int, change func(*eventlog.Proposal)) bool {
+	t.Helper()
+	p := eventlog.Proposal{To: fmt.Appendf(nil, "head %d", at), At: uint64(at), Value: value(at), Writer: a.id, RoundTrip: 7 * time.Millisecond}
+	if at > 1 {
+		p.From = fmt.Appendf(nil, "head %d", at-1)
+	}
+	if change != nil {
+		change(&p)
+	}
+	answer, err := a.b.Append(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.Applied
+}
+
+// sees waits until the line is as wanted: the first byte of each ID.
+func (a appender) sees(t *testing.T, want string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for {
+		var line []byte
+		last, news := uint64(0), a.b.News(0)
+		for _, w := range news.Line {
+			if w.Place <= last || w.RoundTrip != 7*time.Millisecond {
+				t.Errorf("the line has %+v after place %d", w, last)
+			}
+			line, last = append(line, w.Writer[0]), w.Place
+		}
+		if string(line) == want {
+			return
+		}
+		select {
+		case <-news.Changed:
+		case <-ctx.Done():
+			t.Fatalf("%c sees the line %q, want %q", a.id[0], line, want)
+		}
+	}
+}
+
+func line(t *testing.T, c Cluster) {
+	x, y, z := appender{c.Open(), eventlog.ID{'x'}}, appender{c.Open(), eventlog.ID{'y'}}, appender{c.Open(), eventlog.ID{'z'}}
+	stays := func(p *eventlog.Proposal) { p.Stays = true }
+	for i, step := range []struct {
+		who     appender
+		at      int
+		change  func(*eventlog.Proposal)
+		applied bool
+		line    string
+	}{
+		{x, 1, nil, true, ""},
+		{y, 1, nil, false, "y"},
+		{z, 1, nil, false, "yz"},
+		{y, 1, nil, false, "yz"}, // it keeps its place
+		{x, 2, nil, true, "yz"},
+		{y, 3, nil, true, "z"},
+		{y, 3, nil, false, "zy"}, // a repetition of what was applied
+		{z, 4, stays, true, "yz"},
+		{x, 5, stays, true, "yzx"},
+		{x, 6, func(p *eventlog.Proposal) { p.Skipped = []turns.ID{{'y'}} }, true, "z"},
+		{y, 1, func(p *eventlog.Proposal) { p.Writer = eventlog.ID{} }, false, "z"}, // no writer
+		{z, 7, nil, true, ""},
+	} {
+		if applied := step.who.append(t, step.at, step.change); applied != step.applied {
+			t.Fatalf("step %d: applied %v, want %v", i, applied, step.applied)
+		}
+		if i == 0 { // from here on all hear
+			for _, a := range []appender{x, y, z} {
+				if err := a.b.Wait(t.Context(), 1); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		for _, a := range []appender{x, y, z} {
+			a.sees(t, step.line)
+		}
+	}
+	if err := y.b.Leave(t.Context(), y.id); err != nil {
+		t.Errorf("Leave of a writer that does not wait = %v", err)
+	}
+	y.append(t, 1, nil)
+	x.sees(t, "y")
+	if err := y.b.Leave(t.Context(), y.id); err != nil {
+		t.Error(err)
+	}
+	x.sees(t, "")
+}
+
+func find(b eventlog.Backend, id eventlog.ID) (eventlog.Waiter, bool) {
+	for _, w := range b.News(0).Line {
+		if w.Writer == id {
+			return w, true
+		}
+	}
+	return eventlog.Waiter{}, false
+}
+
+func hear(t *testing.T, c Cluster) {
+	x, y := appender{c.Open(), eventlog.ID{'x'}}, appender{c.Open(), eventlog.ID{'y'}}
+	x.append(t, 1, nil)
+	if err := y.b.Wait(t.Context(), 1); err != nil { // from here on it hears
+		t.Fatal(err)
+	}
+	x.append(t, 2, nil)
+	x.append(t, 3, func(p *eventlog.Proposal) { p.Stays = true })
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for {
+		n := y.b.News(2)
+		if _, waits := find(y.b, x.id); waits && len(n.Batches) == 2 {
+			if diff := cmp.Diff(stored(2, 3), n.Batches); diff != "" {
+				t.Errorf("news (-want +got):\n%s", diff)
+			}
+			return
+		}
+		select {
+		case <-n.Changed:
+		case <-ctx.Done():
+			t.Fatalf("the news is %+v", n)
+		}
+	}
 }
 
 func manyWriters(t *testing.T, c Cluster) {

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"stele.dev/stele/eventlog"
+	"stele.dev/stele/eventlog/turns"
 )
 
 // ErrLost is the error of a call whose request or answer was lost: the caller does not know the outcome.
@@ -34,7 +35,8 @@ const (
 	Append   Op = "append"
 	Read     Op = "read"
 	ReadBack Op = "read back"
-	Wait     Op = "wait"
+	Wait     Op = "wait" // and each News
+	Leave    Op = "leave"
 	Trim     Op = "trim"
 )
 
@@ -73,6 +75,10 @@ type Store struct {
 	head    []byte
 	batches []eventlog.Stored // ascending
 	grown   chan struct{}
+	line    []eventlog.Waiter // ascending places; never changed in place
+	place   uint64            // the last one
+	hearing []*Backend        // those that hear news
+	told    uint64            // the number of the last news
 	values  map[string]*[]byte
 }
 
@@ -95,7 +101,11 @@ func (s *Store) Open(schedule Schedule) *Backend {
 	if schedule == nil {
 		schedule = func(Op) Fault { return Fault{} }
 	}
-	return &Backend{store: s, schedule: schedule, closed: make(chan struct{})}
+	b := &Backend{store: s, schedule: schedule, closed: make(chan struct{}), changed: make(chan struct{})}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hearing = append(s.hearing, b)
+	return b
 }
 
 // Backend is one replica's access to a store. Closing it is like a crash of the replica: requests that it
@@ -105,6 +115,12 @@ type Backend struct {
 	schedule Schedule
 	once     sync.Once
 	closed   chan struct{}
+
+	mu      sync.Mutex
+	heard   []eventlog.Stored // the newest batches of which the store has told
+	line    []eventlog.Waiter
+	asOf    uint64        // the number of the news or answer that has told of the line
+	changed chan struct{} // closed by the next news
 }
 
 var _ eventlog.Backend = (*Backend)(nil)
@@ -119,7 +135,60 @@ func (b *Backend) Append(ctx context.Context, p eventlog.Proposal) (eventlog.Ans
 		return eventlog.Answer{}, err
 	}
 	p.Value = bytes.Clone(p.Value)
-	return call(ctx, b, Append, func() eventlog.Answer { return b.store.append(p) })
+	type told struct {
+		answer eventlog.Answer
+		news   news
+	}
+	t, err := call(ctx, b, Append, func() told {
+		answer, news := b.store.append(p)
+		return told{answer, news}
+	})
+	if err == nil {
+		b.hear(t.news)
+	}
+	return t.answer, err
+}
+
+// Leave implements [eventlog.Backend].
+func (b *Backend) Leave(ctx context.Context, writer eventlog.ID) error {
+	_, err := call(ctx, b, Leave, func() struct{} { b.store.leave(writer); return struct{}{} })
+	return err
+}
+
+// News implements [eventlog.Backend].
+func (b *Backend) News(from uint64) eventlog.News {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n := eventlog.News{Line: b.line, Changed: b.changed}
+	for i, s := range b.heard {
+		if s.First == from {
+			n.Batches = b.heard[i:len(b.heard):len(b.heard)]
+			break
+		}
+	}
+	return n
+}
+
+// news is what the store tells all backends after a change.
+type news struct {
+	batch *eventlog.Stored // nil for none
+	line  []eventlog.Waiter
+	asOf  uint64
+}
+
+// hear takes in news, or the line of an answer.
+func (b *Backend) hear(n news) {
+	const most = 16
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if n.asOf > b.asOf {
+		b.line, b.asOf = n.line, n.asOf
+	}
+	if n.batch != nil {
+		b.heard = append(b.heard[max(0, len(b.heard)+1-most):len(b.heard):len(b.heard)], *n.batch)
+	}
+	close(b.changed)
+	b.changed = make(chan struct{})
 }
 
 // Read implements [eventlog.Backend].
@@ -183,7 +252,12 @@ func (b *Backend) Limits() eventlog.Limits {
 
 // Close implements [eventlog.Backend].
 func (b *Backend) Close() error {
-	b.once.Do(func() { close(b.closed) })
+	b.once.Do(func() {
+		close(b.closed)
+		b.store.mu.Lock()
+		defer b.store.mu.Unlock()
+		b.store.hearing = slices.DeleteFunc(b.store.hearing, func(other *Backend) bool { return other == b })
+	})
 	return nil
 }
 
@@ -248,24 +322,90 @@ func sleep(ctx context.Context, closed <-chan struct{}, d time.Duration) error {
 	}
 }
 
-func (s *Store) append(p eventlog.Proposal) eventlog.Answer {
+// append does a transaction, and tells all backends of it. It also returns the line for the answer.
+func (s *Store) append(p eventlog.Proposal) (eventlog.Answer, news) {
+	answer, n := s.apply(p)
+	s.tell(n)
+	return answer, news{line: n.line, asOf: n.asOf}
+}
+
+func (s *Store) apply(p eventlog.Proposal) (eventlog.Answer, news) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	i := s.search(p.At)
 	if !bytes.Equal(s.head, p.From) || i < len(s.batches) && s.batches[i].First == p.At {
-		return s.readLocked(p.At)
+		if p.Writer != (eventlog.ID{}) && !s.waits(p.Writer) {
+			s.lineUp(p)
+		}
+		return s.readLocked(p.At), s.news(nil)
 	}
 	s.head = p.To
+	batch := eventlog.Stored{First: p.At, Value: p.Value}
 	if i == len(s.batches) {
-		s.batches = append(s.batches, eventlog.Stored{First: p.At, Value: p.Value}) // past what any reader holds
+		s.batches = append(s.batches, batch) // past what any reader holds
 	} else {
-		s.batches = slices.Insert(slices.Clone(s.batches), i, eventlog.Stored{First: p.At, Value: p.Value})
+		s.batches = slices.Insert(slices.Clone(s.batches), i, batch)
 	}
 	if s.grown != nil {
 		close(s.grown)
 		s.grown = nil
 	}
-	return eventlog.Answer{Applied: true}
+	s.remove(append(p.Skipped, p.Writer)...)
+	if p.Stays {
+		s.lineUp(p)
+	}
+	return eventlog.Answer{Applied: true}, s.news(&batch)
+}
+
+func (s *Store) leave(writer eventlog.ID) {
+	s.mu.Lock()
+	s.remove(writer)
+	n := s.news(nil)
+	s.mu.Unlock()
+	s.tell(n)
+}
+
+// Line returns all writers that wait to append.
+func (s *Store) Line() []eventlog.Waiter {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.line
+}
+
+func (s *Store) waits(writer eventlog.ID) bool {
+	return slices.ContainsFunc(s.line, func(w eventlog.Waiter) bool { return w.Writer == writer })
+}
+
+func (s *Store) lineUp(p eventlog.Proposal) {
+	s.place++
+	s.line = append(slices.Clone(s.line), eventlog.Waiter{Writer: p.Writer, RoundTrip: p.RoundTrip, Place: s.place})
+}
+
+func (s *Store) remove(writers ...turns.ID) {
+	s.line = slices.DeleteFunc(slices.Clone(s.line), func(w eventlog.Waiter) bool { return slices.Contains(writers, w.Writer) })
+}
+
+// news numbers the state after a change. The caller holds s.mu.
+func (s *Store) news(batch *eventlog.Stored) news {
+	s.told++
+	return news{batch, s.line, s.told}
+}
+
+// tell tells all backends of a change, each after the latency of its answers.
+func (s *Store) tell(n news) {
+	s.mu.Lock()
+	hearing := slices.Clone(s.hearing)
+	s.mu.Unlock()
+	for _, b := range hearing {
+		f := b.schedule(Wait)
+		switch {
+		case f.Refuse != nil || f.LoseRequest || f.LoseAnswer || f.Linger: // it never hears
+		case f.Answer == 0:
+			b.hear(n)
+		default:
+			time.AfterFunc(f.Answer, func() { b.hear(n) })
+		}
+	}
 }
 
 func (s *Store) read(from uint64) eventlog.Answer {

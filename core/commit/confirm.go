@@ -1,0 +1,190 @@
+package commit
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"stele.dev/stele/eventlog"
+)
+
+const (
+	// MaxUnconfirmed is the longest time that a replica answers from memory without a confirmation from the log.
+	MaxUnconfirmed = 30 * time.Second
+	// confirmEvery is the interval at which an idle replica confirms its tip.
+	confirmEvery = 10 * time.Second
+)
+
+// asker waits for a confirmation that begins after it was added: a caller, or a proposal that was refused.
+type asker struct {
+	done    chan struct{} // closed by the confirmation; nil for a proposal
+	refused *pending
+}
+
+// Unconfirmed returns how long ago the tip was last confirmed to be the log's.
+func (c *Committer) Unconfirmed() time.Duration {
+	if c.log.Exclusive() {
+		return 0
+	}
+	return time.Since(time.Unix(0, c.confirmed.Load()))
+}
+
+// noteConfirmed records that the tip was the log's newest state at some moment after a time.
+func (c *Committer) noteConfirmed(at time.Time) {
+	for {
+		was := c.confirmed.Load()
+		if at.UnixNano() <= was || c.confirmed.CompareAndSwap(was, at.UnixNano()) {
+			return
+		}
+	}
+}
+
+// Confirm returns a tip that was the log's newest state at some moment after the call. It does not wait for appends,
+// except for one that the log has already.
+func (c *Committer) Confirm(ctx context.Context) (*Tip, error) {
+	if c.log.Exclusive() {
+		return c.Tip(), nil
+	}
+	done := make(chan struct{})
+	if err := c.ask(asker{done: done}); err != nil {
+		return nil, err
+	}
+	return c.await(ctx, done)
+}
+
+// Settle is like Confirm, but after all appends in progress at the time of the call. The tip contains every event that
+// the caller has read from the log.
+func (c *Committer) Settle(ctx context.Context) (*Tip, error) {
+	done := make(chan struct{})
+	if err := c.enqueue(c.wake, func() { c.settlers = append(c.settlers, done) }); err != nil {
+		return nil, err
+	}
+	if _, err := c.await(ctx, done); err != nil {
+		return nil, err
+	}
+	return c.Confirm(ctx)
+}
+
+// await returns the tip once done is closed.
+func (c *Committer) await(ctx context.Context, done <-chan struct{}) (*Tip, error) {
+	select {
+	case <-done:
+		return c.Tip(), nil
+	case <-c.stopping:
+		return nil, c.stopped
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// ask makes an asker wait for the next confirmation that begins.
+func (c *Committer) ask(a asker) error {
+	return c.enqueue(c.asked, func() { c.askers = append(c.askers, a) })
+}
+
+// confirm confirms the tip for all who wait, one read of the log after the other, beside the appends.
+func (c *Committer) confirm(ctx context.Context) error {
+	idle := time.NewTicker(confirmEvery)
+	defer idle.Stop()
+	for {
+		select {
+		case <-c.asked:
+		case <-idle.C:
+			if c.Unconfirmed() < confirmEvery {
+				continue
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		c.mu.Lock()
+		askers := c.askers
+		c.askers = nil
+		c.mu.Unlock()
+		if err := c.reachNewest(ctx); err != nil {
+			c.mu.Lock()
+			c.askers = append(c.askers, askers...) // stop answers them
+			c.mu.Unlock()
+			return err
+		}
+		c.answer(askers)
+	}
+}
+
+// answer tells askers that the tip is confirmed. Refused proposals are evaluated once more, on the confirmed tip.
+func (c *Committer) answer(askers []asker) {
+	var refused []*pending
+	for _, a := range askers {
+		if a.refused == nil {
+			close(a.done)
+			continue
+		}
+		a.refused.confirmed = true
+		refused = append(refused, a.refused)
+	}
+	c.putBack(refused)
+}
+
+// reachNewest returns when the tip has reached the position that was the log's newest at some moment after the call.
+// While the log cannot be read, it tries again.
+func (c *Committer) reachNewest(ctx context.Context) error {
+	for pause := shortPause; ; pause = min(2*pause, longPause) {
+		begun := time.Now()
+		err := c.confirmOnce(ctx, begun)
+		if err == nil {
+			c.noteConfirmed(begun)
+			return nil
+		}
+		if eventlog.IsFatal(err) || ctx.Err() != nil {
+			return err
+		}
+		c.logger.Warn("the log cannot be read", "error", err)
+		sleep(ctx, pause)
+	}
+}
+
+func (c *Committer) confirmOnce(ctx context.Context, begun time.Time) error {
+	before := c.Tip().Head
+	newest, err := c.log.ReadHead(ctx)
+	if err == nil {
+		err = checkNewest(before, newest)
+	}
+	if err != nil {
+		return err
+	}
+	return c.reach(ctx, newest.Revision, time.Since(begun))
+}
+
+// checkNewest returns an error if a position was the newest once and what is the newest now does not come after it.
+func checkNewest(before, newest eventlog.Head) error {
+	if newest.Revision < before.Revision || newest.Revision == before.Revision && newest != before {
+		return fmt.Errorf("%w: it is at %v, this process at %v", eventlog.ErrDiverged, newest, before)
+	}
+	return nil
+}
+
+// reach returns when the tip has reached a revision that the log has. Mostly it is about to: by an append whose answer
+// is on its way, or by a batch that follow brings. After patience, reach reads it from the log.
+func (c *Committer) reach(ctx context.Context, revision uint64, patience time.Duration) error {
+	for {
+		grown, tip := *c.grown.Load(), c.Tip()
+		if tip.Revision() >= revision {
+			return nil
+		}
+		late := time.NewTimer(patience)
+		select {
+		case <-grown:
+			late.Stop()
+			continue
+		case <-late.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		batches, err := c.log.CatchUp(ctx, tip.Head)
+		if err != nil {
+			return err
+		}
+		if err := c.bring(ctx, batches); err != nil {
+			return err
+		}
+	}
+}
