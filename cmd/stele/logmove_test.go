@@ -170,3 +170,37 @@ func TestALogMovesBetweenAnEmbeddedEtcdAndACluster(t *testing.T) {
 	m.watch(first, 40, "embedded", "external")
 	stop()
 }
+
+func TestAReplicaThatHasNothingStartsFromTheBucket(t *testing.T) {
+	t.Parallel()
+	cluster := etcdtest.Start(t, 1)
+	endpoints := strings.Join(cluster.Endpoints(), ",")
+	a, b := &movable{t: t, dir: t.TempDir()}, &movable{t: t, dir: t.TempDir()}
+	place := "file://" + filepath.Join(a.dir, "bucket")
+	flags := []string{"--etcd-endpoints", endpoints, "--bucket", place, "--checkpoint-events", "10"}
+	stop := a.serve(flags...)
+	first, _ := a.write("old", 40)
+	a.trimmed()
+
+	copyKeys(t, filepath.Join(a.dir, "stele-data", "pki"), filepath.Join(b.dir, "stele-data", "pki"))
+	assert.Contains(t, b.refused("serve", "--listen", "127.0.0.1:0", "--etcd-endpoints", endpoints), "give --bucket "+place)
+	assert.Contains(t, b.refused("serve", "--listen", "127.0.0.1:0", "--etcd-endpoints", endpoints, "--bucket", "another"), "is another one")
+	assert.NoDirExists(t, filepath.Join(b.dir, "another"))
+	stopB := b.serve(flags...)
+	b.watch(first, 40, "old")
+	stop()
+	b.write("new", 40)
+	b.trimmed()
+	stopB()
+	stop = a.serve(flags...)
+	a.watch(first, 40, "old", "new")
+	stop()
+	// Without its data, the log is still there.
+	require.NoError(t, os.RemoveAll(filepath.Join(a.dir, "stele-data", "segments")))
+	require.NoError(t, os.RemoveAll(filepath.Join(a.dir, "stele-data", "history")))
+	require.NoError(t, os.RemoveAll(filepath.Join(a.dir, "stele-data", "checkpoints")))
+	assert.Contains(t, a.refused("backup", "create", "backups", "--data-dir", "stele-data"), "is in an etcd cluster")
+	stop = a.serve(flags...)
+	a.watch(first, 40, "old", "new")
+	stop()
+}

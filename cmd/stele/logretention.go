@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"stele.dev/stele/cmd/stele/internal/client"
+	"stele.dev/stele/cmd/stele/internal/cluster"
 	"stele.dev/stele/cmd/stele/internal/logmove"
 	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
@@ -51,14 +52,14 @@ limit it. You need permission to get the path /log/retention.`,
 
 // logMoveCommand returns `stele log move`.
 func logMoveCommand() *cobra.Command {
-	var etcd etcdOptions
+	var etcd cluster.Flags
 	return logmove.Command(checkDatabaseApart, logmove.Cluster{
-		Add: func(f *pflag.FlagSet) { etcd.addFlags(f, "required") },
+		Add: func(f *pflag.FlagSet) { etcd.AddFlags(f, "required") },
 		Options: func() (*etcdlog.DialOptions, error) {
-			if err := etcd.check(); err != nil {
+			if err := etcd.Check(); err != nil {
 				return nil, err
 			}
-			return etcd.dial(slog.New(slog.DiscardHandler)), nil
+			return etcd.Dial(slog.New(slog.DiscardHandler)), nil
 		},
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"stele.dev/stele/cmd/stele/internal/buckets"
+	"stele.dev/stele/cmd/stele/internal/cluster"
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/core/plane"
 	"stele.dev/stele/core/plane/datadir"
@@ -28,14 +29,14 @@ type storageOptions struct {
 	segments       plane.Segments
 	retention      plane.Retention
 	retained       resource.QuantityValue
-	etcd           etcdOptions
+	etcd           cluster.Flags
 	bucket         plane.Bucket
 }
 
 func (o *storageOptions) addFlags(f *pflag.FlagSet) {
 	o.quota.Quantity = *resource.NewQuantity(etcdlog.DefaultQuota, resource.BinarySI)
 	o.minFree.Quantity = *resource.NewQuantity(etcdlog.DefaultMinFree, resource.BinarySI)
-	o.etcd.addFlags(f, "default: an etcd embedded in this process")
+	o.etcd.AddFlags(f, "default: an etcd embedded in this process")
 	f.StringVar(&o.bucket.Place, "bucket", "", "folder or bucket that all replicas of the log share, for older events and checkpoints: a path, file://, s3://, gs:// or azblob://, as for backups (default: none; then nothing leaves an etcd of --etcd-endpoints)")
 	f.BoolVar(&o.bucket.Replace, "replace-lost-bucket", false, "use --bucket in place of the bucket that the log has recorded; it is filled with what this replica has")
 	f.Var(&o.quota, "etcd-quota", "maximum size of the database of the newest events; when 80 % of it are in use, writes are refused (507), and at 90 % deletes too")
@@ -66,7 +67,7 @@ func (o *storageOptions) check() error {
 	if o.retention.Longest < 0 || o.retained.Value() < 0 {
 		return errors.New("--retain and --retain-bytes: want values that are not negative")
 	}
-	if err := o.etcd.check(); err != nil {
+	if err := o.etcd.Check(); err != nil {
 		return err
 	}
 	o.retention.MaxBytes = o.retained.Value()
@@ -85,7 +86,7 @@ func (o *storageOptions) check() error {
 // limit sets the limits of a data directory.
 func (o *storageOptions) limit(dir *datadir.Options) {
 	dir.EtcdQuota, dir.MinFreeDisk = o.quota.Value(), uint64(o.minFree.Value())
-	dir.Etcd = o.etcd.dial(dir.Logger)
+	dir.Etcd = o.etcd.Dial(dir.Logger)
 }
 
 // openBucket opens the bucket that replicas share, if there is one. The caller closes it.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	"stele.dev/stele/eventlog"
@@ -21,15 +22,26 @@ const atOnce = 4
 // fetchListed lists the bucket and fetches what the archive can use, up to a revision. It begins again if another replica
 // has replaced a segment meanwhile, or has stored another one and trimmed the log's store.
 func (s *Syncer) fetchListed(ctx context.Context, upto uint64) (*bucket.Content, error) {
-	const attempts = 3
+	const attempts = 3 // without a new segment
 	for attempt := 1; ; attempt++ {
+		before := len(s.o.Archive.Segments())
 		content, err := s.o.Bucket.List(ctx)
 		if err == nil {
 			err = s.fetch(ctx, content, upto)
 		}
-		changed := err != nil && (bucket.Gone(err) || errors.As(err, new(*eventlog.MissingError)))
-		if !changed || attempt == attempts {
-			return content, err
+		if err == nil {
+			return content, nil
+		}
+		if len(s.o.Archive.Segments()) > before {
+			attempt = 0
+		}
+		if !bucket.Gone(err) && !errors.As(err, new(*eventlog.MissingError)) || attempt == attempts {
+			return nil, err
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			return nil, ctx.Err()
 		}
 	}
 }

@@ -247,12 +247,18 @@ func (s *Syncer) Start(ctx context.Context, checkpoints string) error {
 		return err
 	}
 	defer s.running.leave()
-	content, err := s.fetchListed(ctx, ^uint64(0))
-	if err != nil {
-		return err
-	}
-	if err := s.fetchCheckpoint(ctx, content, checkpoints); err != nil {
-		return err
+	const attempts = 3
+	for attempt := 1; ; attempt++ {
+		content, err := s.fetchListed(ctx, ^uint64(0))
+		if err == nil {
+			err = s.fetchCheckpoint(ctx, content, checkpoints)
+		}
+		if err == nil {
+			break
+		}
+		if !bucket.Gone(err) || attempt == attempts { // a newer checkpoint may have replaced it
+			return err
+		}
 	}
 	return os.RemoveAll(s.o.Dir)
 }

@@ -18,9 +18,12 @@ const (
 // Now returns the time that the next event will have.
 func (c *Committer) Now() time.Time { return c.log.Now() }
 
-// ClockHealth returns an error while the clock is behind the log. Until then, new events have the time of the newest
-// one.
+// ClockHealth returns an error while the clock differs much from those of the machines that keep the log, when all writes are
+// refused, or while it is behind the log, when new events have the time of the newest one.
 func (c *Committer) ClockHealth() error {
+	if err := c.log.CheckClock(); err != nil {
+		return err
+	}
 	if ahead := c.log.Ahead(); ahead > eventlog.MaxAhead {
 		return fmt.Errorf("this machine's clock says %s, and the newest event of the log is of %s: times are not told apart until then. Set the clock; if it is right now, restart with --accept-clock",
 			c.log.Now().UTC().Format(time.RFC3339), c.Tip().Time.UTC().Format(time.RFC3339))
@@ -31,6 +34,9 @@ func (c *Committer) ClockHealth() error {
 // AcceptClock sets log time back to the clock, if log time is further ahead than [eventlog.MaxAhead]. Only an
 // operator may order this. It must be called before Run.
 func (c *Committer) AcceptClock(ctx context.Context) error {
+	if err := c.log.CheckClock(); err != nil {
+		return err
+	}
 	for c.log.Ahead() > eventlog.MaxAhead {
 		if err := c.setClock(ctx); err != nil {
 			return err
@@ -43,7 +49,11 @@ func (c *Committer) AcceptClock(ctx context.Context) error {
 // calls it. After a returned error this replica must stop; after other errors it tries again.
 func (c *Committer) checkClock(ctx context.Context) error {
 	told := ""
-	switch ahead, jumped := c.log.Ahead(), c.log.Jumped(); {
+	switch ahead, jumped, off := c.log.Ahead(), c.log.Jumped(), c.log.CheckClock(); {
+	case off != nil: // this clock says nothing about log time
+		if told = "off"; told != c.clockTold {
+			c.logger.Error("the clock is wrong; writes are refused", "reason", off)
+		}
 	case ahead > eventlog.MaxAhead:
 		told = "behind"
 		was, err := c.clockWasAhead(ctx)

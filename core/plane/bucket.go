@@ -123,8 +123,17 @@ func (p *Plane) bucketChecks() []core.Check {
 	return []core.Check{{Name: "bucket", Warns: true, Check: p.bucket.Health}}
 }
 
-// leads reports whether this replica does the work that one replica does for all.
-func (p *Plane) leads() bool { return true }
+// leads reports whether this replica does the work that one replica does for all. While no replica leads, all do it.
+func (p *Plane) leads() bool { return p.Replicas == nil || !p.Replicas.Follows() }
 
 // applied returns the revision that all live replicas have applied.
-func (p *Plane) applied() uint64 { return p.Committer.Tip().Revision() }
+func (p *Plane) applied() uint64 {
+	least := p.Committer.Tip().Revision()
+	if p.Replicas == nil {
+		return least
+	}
+	for _, replica := range p.Replicas.Live() {
+		least = min(least, replica.Applied)
+	}
+	return least
+}

@@ -44,6 +44,7 @@ type site struct {
 	folder string // of the bucket
 	window time.Duration
 	retain time.Duration
+	alone  bool // every replica leads
 }
 
 func newSite(t *testing.T) *site {
@@ -56,7 +57,8 @@ func (s *site) options(dir string, schedule memlog.Schedule) planetest.Options {
 		Segments:    plane.Segments{Revisions: 8, Window: s.window},
 		Checkpoints: checkpoints.Options{Events: 10},
 		Bucket:      plane.Bucket{Store: stores.NewFolder(s.folder), Place: s.folder, Every: 20 * time.Millisecond},
-		Retention:   plane.Retention{Every: 20 * time.Millisecond, Longest: s.retain},
+		Retention:   plane.Retention{Every: 200 * time.Millisecond, Longest: s.retain},
+		Replicas:    plane.Replicas{Every: 200 * time.Millisecond, Alone: s.alone},
 	}}
 }
 
@@ -118,10 +120,10 @@ func (r *replica) fill(s *site) (until uint64) {
 	until = r.Committer.Tip().Revision()
 	for i := 0; s.oldest() <= until; i++ {
 		r.write(fmt.Sprint("filler-", i%3), fmt.Sprint(until, "-", i))
-		if i == 10_000 {
+		if i == 5_000 {
 			r.t.Fatalf("nothing has left the log's store: it begins at %d; %v", s.oldest(), r.Log.Archive().Tip())
 		}
-		time.Sleep(time.Millisecond)
+		time.Sleep(10 * time.Millisecond)
 	}
 	return until
 }
@@ -352,7 +354,8 @@ func TestWhatIsErasedDoesNotComeBackFromTheBucket(t *testing.T) {
 	b := s.start("")
 	a.write("note", "new")
 	eventually(t, "all is forgotten", func() bool {
-		a.write("filler", fmt.Sprint(time.Now()))
+		a.write("filler", fmt.Sprint(time.Now())) // so that there are checkpoints
+		time.Sleep(50 * time.Millisecond)
 		for _, dir := range []string{filepath.Join(s.folder, "segments"), filepath.Join(b.Dir, "segments")} {
 			if g := generations(t, dir, old); len(g) != 1 || g[0] == 0 {
 				return false
@@ -367,6 +370,65 @@ func TestWhatIsErasedDoesNotComeBackFromTheBucket(t *testing.T) {
 		}
 		r.want("note", 0, "new")
 	}
+}
+
+func TestSeveralLeadersAtOnceDoNoHarm(t *testing.T) {
+	s := newSite(t)
+	s.alone, s.retain = true, time.Nanosecond
+	a := s.start(plain)
+	b := s.start("")
+	old := a.write("note", "old")
+	for i := range 100 {
+		a.write("note", fmt.Sprint(i))
+		b.write("other", fmt.Sprint(i))
+	}
+	a.fill(s)
+	b.fill(s)
+	eventually(t, "the past is erased", func() bool {
+		a.write("filler", fmt.Sprint(time.Now())) // so that there are checkpoints
+		time.Sleep(50 * time.Millisecond)
+		g := generations(t, filepath.Join(s.folder, "segments"), old)
+		return len(g) == 1 && g[0] > 0
+	})
+	for _, r := range []*replica{a, b, s.start("")} {
+		r.want("note", 0, "99")
+		r.want("other", 0, "99")
+		if damaged := r.Archive.Damaged(); len(damaged) > 0 {
+			t.Error(damaged)
+		}
+		if errs := r.Archive.Verify(t.Context()); errors.Join(errs...) != nil {
+			t.Error(errs)
+		}
+	}
+}
+
+func TestADamagedFileInTheBucketIsNotUsed(t *testing.T) {
+	s := newSite(t)
+	s.window = time.Hour
+	a := s.start(plain)
+	for i := range 40 {
+		a.write("note", fmt.Sprint(i))
+	}
+	stored := func() []string {
+		names, _ := filepath.Glob(filepath.Join(s.folder, "segments", "*.log"))
+		return names
+	}
+	eventually(t, "segments are in the bucket", func() bool { return len(stored()) > 3 })
+	a.Stop()
+	was := files(t, s.folder)
+	damaged := stored()[1]
+	if err := os.WriteFile(damaged, []byte("something else"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := s.refused(s.options(dir, nil)); !strings.Contains(err.Error(), "is damaged") || !strings.Contains(err.Error(), filepath.Base(damaged)) {
+		t.Error(err)
+	}
+	a = s.open(a.Dir, nil, "") // its store still has what this file has, so a wants to rely on it
+	eventually(t, "the file is stored again", func() bool {
+		return files(t, s.folder)[strings.TrimPrefix(damaged, s.folder)] == was[strings.TrimPrefix(damaged, s.folder)]
+	})
+	s.open(dir, nil, "").want("note", 0, "39")
 }
 
 func TestABucketOfAnotherPastIsRefused(t *testing.T) {

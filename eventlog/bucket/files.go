@@ -141,7 +141,7 @@ func (b *Bucket) fetchFile(ctx context.Context, object, path, sum string) error 
 		return stores.WriteFile(path, func(w io.Writer) error {
 			is, err := stores.SumOf(io.TeeReader(r, w))
 			if err == nil && sum != "" && is != sum {
-				err = fmt.Errorf("%s of the bucket %s is damaged: its SHA-256 is %s; remove it there, and a replica that has it stores it again", object, b.place, is)
+				err = stores.Final(fmt.Errorf("%s of the bucket %s is damaged: its SHA-256 is %s; remove it there, and a replica that has it stores it again", object, b.place, is))
 			}
 			return err
 		})

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -452,3 +453,39 @@ func TestUsersAndPasswords(t *testing.T) {
 }
 
 func second[T any](_ T, err error) error { return err }
+
+// A replica whose clock differs by minutes from those of the members writes nothing, until its clock is right.
+func TestClockThatIsOff(t *testing.T) {
+	t.Parallel()
+	c := etcdtest.Start(t, 3)
+	var ahead atomic.Int64
+	b := dialed(t, etcdlog.DialOptions{Endpoints: c.Endpoints()})
+	eventually(t, func() error {
+		if _, known := b.OthersTime(); !known {
+			return errors.New("the members' time is not known")
+		}
+		return nil
+	})
+	good := newWriter(t, etcdlog.DialOptions{Endpoints: c.Endpoints()})
+	log, err := eventlog.Open(t.Context(), b, eventlog.Options{Clock: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bad := &writer{t: t, backend: b, log: log, tip: good.tip}
+	for _, off := range []time.Duration{-time.Hour, -6 * time.Minute, 6 * time.Minute, time.Hour} {
+		ahead.Store(int64(off))
+		if _, err := bad.append(t.Context()); !eventlog.Refused(err) || !strings.Contains(err.Error(), "this machine's clock is") {
+			t.Errorf("with a clock that is off by %v: %v", off, err)
+		}
+		if d := log.ClockOff() - off; d.Abs() > 30*time.Second {
+			t.Errorf("a clock that is off by %v is said to be off by %v", off, d+off)
+		}
+	}
+	good.must()
+	if ahead := good.log.Ahead(); ahead > 0 {
+		t.Errorf("log time is %v ahead", ahead)
+	}
+	ahead.Store(int64(time.Minute))
+	bad.tip = good.tip
+	bad.must()
+}

@@ -61,6 +61,7 @@ func (b *Backend) Metrics() []prometheus.Collector {
 type memberMetrics struct{ *Backend }
 
 var (
+	memberCount  = prometheus.NewDesc("stele_etcd_members", "Members of etcd that --etcd-endpoints names.", nil, nil)
 	memberUp     = prometheus.NewDesc("stele_etcd_member_up", "1 if requests can go to a member of etcd, else 0.", []string{"member"}, nil)
 	memberLeader = prometheus.NewDesc("stele_etcd_member_leader", "1 if a member of etcd leads the others, else 0.", []string{"member"}, nil)
 	memberAlarm  = prometheus.NewDesc("stele_etcd_member_alarm", "1 if a member of etcd knows of an alarm, else 0.", []string{"member", "alarm"}, nil)
@@ -68,6 +69,7 @@ var (
 
 // Describe implements prometheus.Collector.
 func (memberMetrics) Describe(to chan<- *prometheus.Desc) {
+	to <- memberCount
 	to <- memberUp
 	to <- memberLeader
 	to <- memberAlarm
@@ -82,7 +84,11 @@ func (b memberMetrics) Collect(to chan<- prometheus.Metric) {
 		}
 		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
 	}
-	for _, m := range b.Members() {
+	all := b.Members()
+	if len(all) > 0 {
+		to <- prometheus.MustNewConstMetric(memberCount, prometheus.GaugeValue, float64(len(all)))
+	}
+	for _, m := range all {
 		gauge(memberUp, m.Down == "", m.URL)
 		gauge(memberLeader, m.Leader, m.URL)
 		gauge(memberAlarm, m.NoSpace, m.URL, "NOSPACE")
@@ -96,4 +102,14 @@ func (b *Backend) Members() []members.Member {
 		return nil
 	}
 	return b.cluster.Members()
+}
+
+var _ eventlog.TimeSource = (*Backend)(nil)
+
+// OthersTime implements [eventlog.TimeSource], by the clocks of the members of a cluster.
+func (b *Backend) OthersTime() (now time.Time, known bool) {
+	if b.cluster == nil {
+		return time.Time{}, false
+	}
+	return b.cluster.Time()
 }

@@ -39,6 +39,9 @@ type Options struct {
 	MinFreeDisk uint64
 	// Etcd is the cluster with the log; nil for an etcd embedded in this process, with its data in the folder.
 	Etcd *etcdlog.DialOptions
+	// PKIDir is the folder of the certificate authority and of the key that signs tokens, which replicas share; "" for
+	// pki in the folder.
+	PKIDir string
 	// Logger gets etcd's errors and warnings about keys; nil for none.
 	Logger *slog.Logger
 }
@@ -189,6 +192,9 @@ func (d *Dir) openBackend(ctx context.Context, used bool) error {
 	if d.options.Etcd != nil {
 		backend, err = etcdlog.Dial(ctx, *d.options.Etcd)
 	} else {
+		if err := d.checkEmbedded(); err != nil {
+			return err
+		}
 		backend, err = etcdlog.Embed(ctx, etcdlog.EmbedOptions{
 			Dir: d.Path("etcd"), Used: used, Check: d.options.CheckDatabase, Log: d.options.Logger, Quota: d.options.EtcdQuota, MinFree: d.options.MinFreeDisk,
 		})

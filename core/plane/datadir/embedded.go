@@ -27,3 +27,15 @@ func (d *Dir) EmbeddedStore(ctx context.Context, create bool) (eventlog.Values, 
 	d.backend = store
 	return store, nil
 }
+
+// checkEmbedded returns an error if the log of the folder is in a cluster.
+func (d *Dir) checkEmbedded() error {
+	inCluster, err := exists(d.Path(newestFile))
+	if err != nil || !inCluster {
+		return err
+	}
+	if there, err := exists(d.Path("etcd")); err != nil || there {
+		return err
+	}
+	return fmt.Errorf("the log of %s is in an etcd cluster: give --etcd-endpoints, or move the log with `stele log move`", d.root)
+}

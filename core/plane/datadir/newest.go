@@ -130,3 +130,60 @@ func (d *Dir) keepNoting(log *eventlog.Log) error {
 	d.stopNoting = cancel
 	return nil
 }
+
+// EpochGap is how many revisions are left out at least between the newest revision that this replica has seen and the first
+// one after a loss: other replicas may have seen more.
+const EpochGap = 1_000_000
+
+// ErrNothingLost reports that the log has everything that this replica has seen.
+var ErrNothingLost = errors.New("the log has everything that this replica has seen")
+
+// StartEpoch declares that the log in an etcd cluster has lost what this replica has seen beyond its end. The new epoch begins
+// at revision next, or EpochGap above what this replica has seen if that is 0. It is called instead of OpenLog. If nothing
+// is lost, the error is ErrNothingLost.
+func (d *Dir) StartEpoch(ctx context.Context, next uint64) (started *eventlog.Batch, err error) {
+	seen, err := d.Seen()
+	if err != nil {
+		return nil, err
+	}
+	if seen == (eventlog.Head{}) {
+		return nil, fmt.Errorf("%s does not say what this replica has seen: run this on the data directory of a replica that has served this log", d.Path(newestFile))
+	}
+	if err := d.openBackend(ctx, true); err != nil {
+		return nil, err
+	}
+	log, err := eventlog.Open(ctx, d.backend, eventlog.Options{Software: d.options.Software})
+	if err != nil {
+		return nil, err
+	}
+	if err := d.claim(log.ID()); err != nil {
+		return nil, err
+	}
+	var lost *LostError
+	switch err := d.checkSeen(ctx, d.backend); {
+	case err == nil:
+		return nil, ErrNothingLost
+	case !errors.As(err, &lost):
+		return nil, err
+	}
+	known := max(lost.Seen.Revision, lost.Now.Revision)
+	if next == 0 {
+		next = known + 1 + EpochGap
+	}
+	if next <= known {
+		return nil, fmt.Errorf("the new epoch cannot begin at revision %d: revision %d has been issued", next, known)
+	}
+	last, err := log.Back(ctx, lost.Now.Revision, 1)
+	if err != nil || len(last) == 0 || last[0].Head() != lost.Now {
+		return nil, errors.Join(fmt.Errorf("the log in %s changes; stop all servers that use it", d.storeName()), err)
+	}
+	log.Resume(lost.Now, last[0].Time)
+	started, newer, err := log.StartEpoch(ctx, lost.Now, lost.Now.Revision+1, next)
+	if err != nil {
+		return nil, err
+	}
+	if started == nil || len(newer) > 0 {
+		return nil, fmt.Errorf("another server writes to the log in %s; stop all servers that use it", d.storeName())
+	}
+	return started, os.WriteFile(d.Path(newestFile), []byte(hex.EncodeToString(started.Head().Encode())+"\n"), 0o600)
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"net/http"
 	"net/url"
 	"strings"
 	"sync"
@@ -70,20 +71,23 @@ type member struct {
 	lease  etcdserverpb.LeaseClient
 	status etcdserverpb.MaintenanceClient
 	login  *login // nil without a user
+	http   *http.Client
 	// connections counts the connections that were made.
 	connections atomic.Uint64
 	askNow      chan struct{} // with capacity 1
 
 	// The rest is guarded by Cluster.mu.
-	verified uint64 // the connection on which the member said that it belongs to the cluster; 0 if none
-	down     error  // why the member is not used; nil if it is
-	told     string // the reason that was logged
-	foreign  bool   // it belongs to another cluster
-	asked    bool   // it was asked at least once
-	failed   chan struct{}
-	last     *etcdserverpb.StatusResponse // nil before the first
-	answered time.Time                    // when last was asked for
-	distance time.Duration                // how long its status takes, smoothed
+	verified   uint64 // the connection on which the member said that it belongs to the cluster; 0 if none
+	down       error  // why the member is not used; nil if it is
+	told       string // the reason that was logged
+	foreign    bool   // it belongs to another cluster
+	asked      bool   // it was asked at least once
+	failed     chan struct{}
+	last       *etcdserverpb.StatusResponse // nil before the first
+	answered   time.Time                    // when last was asked for
+	clock      clock                        // zero before it was read
+	clockAsked bool                         // it was tried to read it
+	distance   time.Duration                // how long its status takes, smoothed
 }
 
 // Open connects to a cluster. It returns an error if no member answers within some seconds, if members belong to different
@@ -107,6 +111,7 @@ func Open(ctx context.Context, o Options) (*Cluster, error) {
 	c.client = c.newClient()
 	for _, m := range c.members {
 		c.asking.Go(func() { c.keepAsking(m) })
+		c.asking.Go(func() { c.keepReadingClock(m) })
 	}
 	if err := c.opened(ctx); err != nil {
 		return nil, errors.Join(err, c.Close())
@@ -149,13 +154,15 @@ func dial(endpoint string, o Options) (*member, error) {
 		return nil, err
 	}
 	m := &member{url: endpoint, askNow: make(chan struct{}, 1), failed: make(chan struct{})}
+	transport := &http.Transport{IdleConnTimeout: askEvery}
+	m.http = &http.Client{Transport: transport}
 	secure := insecure.NewCredentials()
 	if u.Scheme == "https" {
 		config, err := tlsConfig(&o, u.Hostname())
 		if err != nil {
 			return nil, err
 		}
-		secure = credentials.NewTLS(config)
+		secure, transport.TLSClientConfig = credentials.NewTLS(config), config.Clone()
 	}
 	options := []grpc.DialOption{
 		grpc.WithTransportCredentials(secure),
@@ -211,7 +218,7 @@ func (c *Cluster) found() (usable, asked bool, err error, changed <-chan struct{
 	asked = true
 	var refused, wrong error // why one member cannot be used, and why none may be
 	for _, m := range c.members {
-		asked = asked && m.asked
+		asked = asked && m.asked && m.clockAsked
 		usable = usable || m.usable()
 		switch {
 		case m.foreign || errors.As(m.down, new(*versionError)):
@@ -255,6 +262,7 @@ func (c *Cluster) Close() error {
 		}
 	}
 	for _, m := range c.members {
+		m.http.CloseIdleConnections()
 		errs = append(errs, m.conn.Close())
 	}
 	return errors.Join(errs...)

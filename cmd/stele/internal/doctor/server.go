@@ -97,8 +97,13 @@ func (r *Report) measure(metrics map[string]float64, revision uint64) {
 		r.add(OK, "sizes", "", "all data %s, etcd's database %s, segments %s, checkpoint %s",
 			size(uint64(data)), size(value("stele_log_allocated_bytes")), size(value("stele_log_segment_bytes")), size(value("stele_checkpoint_bytes")))
 	}
+	enlarge := "stele serve --etcd-quota 16Gi"
+	if members := value("stele_etcd_members"); members > 0 {
+		enlarge = "etcdctl defrag --cluster"
+		r.members(members, value("stele_etcd_member_up"), value("stele_etcd_member_alarm"))
+	}
 	if limit := value("stele_log_limit_bytes"); limit > 0 {
-		r.database(int64(value("stele_log_used_bytes")), false, int64(limit), "stele serve --etcd-quota 16Gi")
+		r.database(int64(value("stele_log_used_bytes")), false, int64(limit), enlarge)
 	}
 	if n := value("stele_log_refused_total"); n > 0 {
 		r.add(Warn, "refused", "stele doctor", "%d writes were refused for lack of space since the server started", n)
@@ -122,5 +127,21 @@ func (r *Report) measure(metrics map[string]float64, revision uint64) {
 		} else {
 			r.add(OK, "checkpoint", "", "of revision %d; a start reads %d revisions behind it", uint64(checkpoint), max(revision, uint64(checkpoint))-uint64(checkpoint))
 		}
+	}
+}
+
+// members reports how many members of an etcd cluster answer, and whether they know of an alarm.
+func (r *Report) members(all, up, alarms uint64) {
+	const look = "etcdctl endpoint status --cluster"
+	switch {
+	case up <= all/2:
+		r.add(Fail, "etcd", look, "%d of %d members of etcd can be used: without most of them nothing can be written", up, all)
+	case up < all:
+		r.add(Warn, "etcd", look, "%d of %d members of etcd can be used; the server's own messages name the others", up, all)
+	default:
+		r.add(OK, "etcd", "", "all %d members of etcd can be used", all)
+	}
+	if alarms > 0 {
+		r.add(Fail, "etcd", "etcdctl alarm list", "etcd has raised an alarm: it refuses all writes until it is disarmed")
 	}
 }

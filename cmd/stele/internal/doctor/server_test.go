@@ -28,6 +28,10 @@ func TestFindingsOfMetrics(t *testing.T) {
 		{"failed checkpoints", map[string]float64{"stele_checkpoint_revision": 5, "stele_checkpoint_failures_total": 2}, Warn, "checkpoint", "2 could not be written"},
 		{"a checkpoint", map[string]float64{"stele_checkpoint_revision": 60}, OK, "checkpoint", "of revision 60; a start reads 40 revisions behind it"},
 		{"no checkpoint", map[string]float64{"stele_checkpoint_revision": 0}, OK, "checkpoint", "there is none yet"},
+		{"members of etcd", map[string]float64{"stele_etcd_members": 3, "stele_etcd_member_up": 3}, OK, "etcd", "all 3 members of etcd can be used"},
+		{"a lost member", map[string]float64{"stele_etcd_members": 3, "stele_etcd_member_up": 2}, Warn, "etcd", "2 of 3 members"},
+		{"a lost quorum", map[string]float64{"stele_etcd_members": 3, "stele_etcd_member_up": 1}, Fail, "etcd", "nothing can be written"},
+		{"an alarm of etcd", map[string]float64{"stele_etcd_members": 3, "stele_etcd_member_up": 3, "stele_etcd_member_alarm": 3}, Fail, "etcd", "has raised an alarm"},
 		{"a projection that differs", map[string]float64{"stele_projection_differs": 1}, Fail, "projections", "is not what the log makes of it"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

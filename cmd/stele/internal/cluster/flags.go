@@ -1,4 +1,5 @@
-package main
+// Package cluster has the flags on an etcd cluster that keeps the log, and `stele log new-epoch`.
+package cluster
 
 import (
 	"errors"
@@ -13,14 +14,14 @@ import (
 // leastRequest is the smallest limit of requests with which batches of the log and single objects have room.
 const leastRequest = 1536 << 10
 
-// etcdOptions are the flags on an etcd cluster that keeps the log.
-type etcdOptions struct {
+// Flags are the flags on an etcd cluster that keeps the log.
+type Flags struct {
 	etcdlog.DialOptions
 	maxRequest resource.QuantityValue
 }
 
-// addFlags adds the flags. without says where the log is if there are no endpoints.
-func (o *etcdOptions) addFlags(f *pflag.FlagSet, without string) {
+// AddFlags adds the flags. without says where the log is if there are no endpoints.
+func (o *Flags) AddFlags(f *pflag.FlagSet, without string) {
 	o.maxRequest.Quantity = *resource.NewQuantity(etcdlog.DefaultMaxRequest, resource.BinarySI)
 	f.StringSliceVar(&o.Endpoints, "etcd-endpoints", nil, "client URLs of the members of an etcd cluster that keeps the log ("+without+")")
 	f.StringVar(&o.CAFile, "etcd-cafile", "", "authorities of the certificates of that etcd's members, in PEM (default: those of the system)")
@@ -32,8 +33,8 @@ func (o *etcdOptions) addFlags(f *pflag.FlagSet, without string) {
 	f.Var(&o.maxRequest, "etcd-max-request-bytes", "largest request that the members of that etcd accept, as their --max-request-bytes says")
 }
 
-// check returns an error for flags that do not go together.
-func (o *etcdOptions) check() error {
+// Check returns an error for flags that do not go together.
+func (o *Flags) Check() error {
 	switch {
 	case (o.CertFile == "") != (o.KeyFile == ""):
 		return errors.New("--etcd-certfile and --etcd-keyfile belong together: give both")
@@ -47,8 +48,8 @@ func (o *etcdOptions) check() error {
 	return nil
 }
 
-// dial returns the options for the cluster, nil if there are no endpoints.
-func (o *etcdOptions) dial(logger *slog.Logger) *etcdlog.DialOptions {
+// Dial returns the options for the cluster, nil if there are no endpoints.
+func (o *Flags) Dial(logger *slog.Logger) *etcdlog.DialOptions {
 	if len(o.Endpoints) == 0 {
 		return nil
 	}
