@@ -19,6 +19,7 @@ const maxEventsSize = 64 << 20
 type Batch struct {
 	Log       ID
 	Epoch     uint64
+	Format    uint32 // the format level in which it is written
 	First     uint64 // revision of the first event
 	Revisions uint64 // number of revisions that the events take together
 	Previous  Hash
@@ -50,7 +51,8 @@ type Draft struct {
 	size      int    // before compression
 	root      Hash
 	revisions uint64
-	frees     bool // all entries do
+	frees     bool   // all entries do
+	level     uint32 // in which it is written; 0 for the first
 }
 
 // NewDraft makes a draft of entries, in this order. There MUST be at least one.
@@ -77,11 +79,11 @@ func NewDraft(entries []*Entry) *Draft {
 // place encodes the draft as the batch after position `after`.
 func (d *Draft) place(after Head, writer, nonce ID, logTime, clock time.Time) (*Batch, []byte) {
 	b := &Batch{
-		Log: after.Log, Epoch: after.Epoch, First: after.Revision + 1, Revisions: d.revisions,
+		Log: after.Log, Epoch: after.Epoch, Format: max(firstLevel, d.level), First: after.Revision + 1, Revisions: d.revisions,
 		Previous: after.Hash, Writer: writer, Nonce: nonce, Time: logTime, Clock: clock,
 	}
 	header, err := proto.Marshal(&logpb.Header{
-		LogId: b.Log[:], Epoch: b.Epoch, Format: Format,
+		LogId: b.Log[:], Epoch: b.Epoch, Format: b.Format,
 		FirstRevision: b.First, Revisions: b.Revisions, Events: uint32(len(d.entries)),
 		Previous: b.Previous[:], Writer: writer[:], Nonce: nonce[:],
 		TimeUnixNano: logTime.UnixNano(), ClockUnixNano: clock.UnixNano(),
@@ -89,7 +91,7 @@ func (d *Draft) place(after Head, writer, nonce ID, logTime, clock time.Time) (*
 	must(err)
 	b.Hash = BatchHash(b.Previous, header, d.root)
 	value, err := proto.Marshal(&logpb.Batch{
-		Format: Format, Header: header,
+		Format: b.Format, Header: header,
 		Compression: logpb.Compression_COMPRESSION_ZSTD, EventsSize: uint64(d.size), Events: d.events,
 	})
 	must(err)

@@ -33,6 +33,10 @@ func (l *Log) StartEpoch(ctx context.Context, after Head, lostFrom, next uint64)
 	}
 	before := after
 	before.Epoch, before.Revision = after.Epoch+1, next-1
+	if err := l.learnLevel(ctx, after); err != nil {
+		return nil, nil, err
+	}
+	draft.level = l.Level()
 	batch, value := draft.place(before, l.writer, newID(), l.logTime(), l.clock.read())
 	answer, err := l.settle(ctx, Proposal{From: after.Encode(), To: batch.Head().Encode(), At: next, Value: value, Frees: draft.frees})
 	if err != nil {

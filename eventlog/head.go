@@ -7,8 +7,8 @@ import (
 	"fmt"
 )
 
-// Format is the format level that this version writes, and the highest that it reads.
-const Format = 1
+// headFormat is the encoding of positions. It does not depend on the level in force.
+const headFormat = 1
 
 // Hash is a SHA-256 digest.
 type Hash [sha256.Size]byte
@@ -31,7 +31,7 @@ type Head struct {
 
 const headSize = 1 + 16 + 8 + 8 + sha256.Size
 
-// Encode returns the value of the head key, which backends compare: format level (1 byte), log id (16),
+// Encode returns the value of the head key, which backends compare: its own format (1 byte), log id (16),
 // epoch (8), revision (8), hash (32), integers big-endian. For the zero Head, of a log that does not
 // exist, it returns nil.
 func (h Head) Encode() []byte {
@@ -39,7 +39,7 @@ func (h Head) Encode() []byte {
 		return nil
 	}
 	b := make([]byte, 0, headSize)
-	b = append(b, Format)
+	b = append(b, headFormat)
 	b = append(b, h.Log[:]...)
 	b = binary.BigEndian.AppendUint64(b, h.Epoch)
 	b = binary.BigEndian.AppendUint64(b, h.Revision)
@@ -54,8 +54,8 @@ func DecodeHead(b []byte) (Head, error) {
 	if mark, ok := DecodeMark(b); ok {
 		return Head{}, &MarkedError{mark}
 	}
-	if b[0] > Format {
-		return Head{}, &UnsupportedError{What: fmt.Sprintf("format level %d", b[0])}
+	if b[0] > headFormat {
+		return Head{}, &UnsupportedError{What: fmt.Sprintf("a position of format %d", b[0])}
 	}
 	if len(b) != headSize || b[0] == 0 {
 		return Head{}, &CorruptError{Reason: fmt.Sprintf("head has %d bytes, want %d", len(b), headSize)}

@@ -32,6 +32,9 @@ type Options struct {
 	Elapsed func() time.Duration
 	// RecentBytes bounds the memory for the newest batches, which are kept for followers; 4 MiB if 0.
 	RecentBytes int
+	// Reads is the highest format level that this Log reads; [Format] if 0. Others are for tests of replicas with
+	// different versions. Nothing is encoded differently at a level above Format.
+	Reads uint32
 }
 
 // Log is one process's access to a log. See the package comment.
@@ -44,6 +47,9 @@ type Log struct {
 	first      *Batch // always in the backend
 	archive    atomic.Pointer[Archive]
 	appended   newest // for the archive
+	reads      uint32
+	level      atomic.Uint32 // in force at the newest known batch; 0 before any is known
+	resumed    atomic.Bool   // at a checkpoint, so that level may be unknown
 	turns      *turns.Turns
 
 	mu sync.Mutex
@@ -89,6 +95,10 @@ func Open(ctx context.Context, backend Backend, o Options) (*Log, error) {
 		o.RecentBytes = 4 << 20
 	}
 	l := &Log{backend: backend, writer: newID(), clock: newClock(o.Clock, o.Elapsed), recentMax: o.RecentBytes, grown: make(chan struct{})}
+	if l.reads = o.Reads; l.reads == 0 {
+		l.reads = Format
+	}
+	pretend(l.reads)
 	l.turns = turns.New(l.writer, l.leave)
 	first, err := l.openFirst(ctx, o)
 	if err != nil {
@@ -177,6 +187,10 @@ func (l *Log) Append(ctx context.Context, after Head, d *Draft) (won *Batch, new
 
 // append implements Append, with the batch's log time.
 func (l *Log) append(ctx context.Context, after Head, d *Draft, logTime time.Time) (won *Batch, newer []*Batch, err error) {
+	if err := l.learnLevel(ctx, after); err != nil {
+		return nil, nil, err
+	}
+	d.level = l.Level()
 	batch, value := d.place(after, l.writer, newID(), logTime, l.clock.read())
 	if max := l.backend.Limits().Value; len(value) > max {
 		return nil, nil, fmt.Errorf("%w: %d bytes, limit is %d", ErrTooLarge, len(value), max)
@@ -353,7 +367,7 @@ func (l *Log) atHand(after Head) (batches []*Batch, atTip bool, grown <-chan str
 	}
 	last := after
 	for _, s := range l.backend.News(after.Revision + 1).Batches {
-		b, err := DecodeBatch(s.First, s.Value)
+		b, err := l.decode(s)
 		if err != nil || follows(last, b) != nil {
 			break // a read tells why
 		}
@@ -391,7 +405,7 @@ func (l *Log) check(after Head, answer Answer) ([]*Batch, error) {
 	}
 	batches := make([]*Batch, len(answer.Batches))
 	for i, s := range answer.Batches {
-		b, err := DecodeBatch(s.First, s.Value)
+		b, err := l.decode(s)
 		if err != nil {
 			return nil, err
 		}
@@ -444,6 +458,7 @@ func (l *Log) remember(after Head, batches []*Batch) {
 	defer l.mu.Unlock()
 	newest := batches[len(batches)-1]
 	l.noteTime(newest.Last(), newest.Time)
+	l.noteLevels(batches...)
 	if !continues(after, batches) {
 		return // they are from an archive, which has forgotten some
 	}

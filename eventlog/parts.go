@@ -80,7 +80,7 @@ func Split(first uint64, value []byte) (*Parts, error) {
 	if err := proto.Unmarshal(value, &pb); err != nil {
 		return corrupt("%v", err)
 	}
-	if pb.GetFormat() > Format {
+	if pb.GetFormat() > readable() {
 		return nil, &UnsupportedError{Revision: first, What: fmt.Sprintf("format level %d", pb.GetFormat())}
 	}
 	h, err := decodeHeader(first, pb.GetHeader())
@@ -168,7 +168,7 @@ func decodeHeader(first uint64, header []byte) (*logpb.Header, error) {
 		return corrupt("header: %v", err)
 	}
 	switch {
-	case h.GetFormat() > Format:
+	case h.GetFormat() > readable():
 		return nil, &UnsupportedError{Revision: first, What: fmt.Sprintf("format level %d", h.GetFormat())}
 	case h.GetFormat() == 0:
 		return corrupt("no format level in the header")
@@ -185,7 +185,7 @@ func decodeHeader(first uint64, header []byte) (*logpb.Header, error) {
 // headerFields returns a batch with the fields that a header has.
 func headerFields(h *logpb.Header) Batch {
 	return Batch{
-		Log: ID(h.GetLogId()), Epoch: h.GetEpoch(), First: h.GetFirstRevision(), Revisions: h.GetRevisions(),
+		Log: ID(h.GetLogId()), Epoch: h.GetEpoch(), Format: h.GetFormat(), First: h.GetFirstRevision(), Revisions: h.GetRevisions(),
 		Previous: Hash(h.GetPrevious()), Writer: ID(h.GetWriter()), Nonce: ID(h.GetNonce()),
 		Time:  time.Unix(0, h.GetTimeUnixNano()).UTC(),
 		Clock: time.Unix(0, h.GetClockUnixNano()).UTC(),
@@ -272,7 +272,7 @@ func (p *Parts) Encode() Stored {
 	plain, err := proto.Marshal(events)
 	must(err)
 	value, err := proto.Marshal(&logpb.Batch{
-		Format: Format, Header: p.Header,
+		Format: p.Format, Header: p.Header,
 		Compression: logpb.Compression_COMPRESSION_ZSTD, EventsSize: uint64(len(plain)), Events: encoder.EncodeAll(plain, nil),
 	})
 	must(err)

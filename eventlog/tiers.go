@@ -53,6 +53,7 @@ func (l *Log) Resume(at Head, t time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.noteTime(at.Revision, t)
+	l.resumed.Store(true)
 }
 
 // Trim removes the batches up to revision upto from the backend, except for the first and the newest one. It
@@ -143,8 +144,14 @@ func (l *Log) fromArchive(ctx context.Context, archive Archive, after Head) ([]*
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	for _, b := range batches {
+		if err := l.checkLevel(b); err != nil {
+			return nil, err
+		}
+	}
 	newest := batches[len(batches)-1]
 	l.noteTime(newest.Last(), newest.Time)
+	l.noteLevels(batches...)
 	return batches, nil
 }
 
@@ -204,6 +211,9 @@ func (l *Log) decode(s Stored) (*Batch, error) {
 	b, err := DecodeBatch(s.First, s.Value)
 	if err == nil && b.Log != l.id {
 		err = &CorruptError{Revision: s.First, Reason: "it belongs to log " + b.Log.String()}
+	}
+	if err == nil {
+		err = l.checkLevel(b)
 	}
 	return b, err
 }

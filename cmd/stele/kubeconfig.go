@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -18,9 +19,9 @@ import (
 
 type kubeconfigOptions struct {
 	show.FormatFlags
-	dataDir, user, server, file string
-	groups                      []string
-	valid                       time.Duration
+	dataDir, pkiDir, user, server, file string
+	groups                              []string
+	valid                               time.Duration
 }
 
 func kubeconfigCommand() *cobra.Command {
@@ -41,6 +42,7 @@ It reads the data directory, so only the owner of that folder can run it.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.dataDir, "data-dir", "./stele-data", "folder of the control plane")
+	f.StringVar(&o.pkiDir, "pki-dir", "", "folder of the authority, if stele serve runs with --pki-dir (default: pki in --data-dir)")
 	f.StringVar(&o.user, "user", "", "`NAME` of the user")
 	f.StringSliceVar(&o.groups, "group", nil, "group that the user is in; may be repeated")
 	f.StringVar(&o.server, "server", "", "URL of the server (default: that of the administrator's kubeconfig)")
@@ -81,8 +83,7 @@ func (o *kubeconfigOptions) run(cmd *cobra.Command) error {
 		}
 		o.server = cluster.Server
 	}
-	dir := filepath.Join(o.dataDir, "pki")
-	ca, err := pki.OpenAuthority(dir) // no server would trust a new one
+	ca, err := pki.OpenAuthority(cmp.Or(o.pkiDir, filepath.Join(o.dataDir, "pki"))) // no server would trust a new one
 	if err != nil {
 		return err
 	}

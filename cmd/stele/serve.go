@@ -82,7 +82,9 @@ SIGTERM and SIGINT end it in order, after --shutdown-delay; a second signal ends
 	f.StringVar(&o.listen, "listen", "127.0.0.1:6443", "address of the API")
 	f.StringVar(&o.policyDir, "policy", "", "folder of the policy bundle (default: the built-in quickstart)")
 	f.BoolVar(&o.watch, "policy-watch", false, "for development: put the folder of --policy in force at the start, and whenever it is saved")
-	f.BoolVar(&o.replaceLostKeys, "replace-lost-keys", false, "create a certificate authority, or a key for service account tokens, if it is missing from a data directory in use; certificates or tokens that the lost one signed are refused from then on")
+	f.BoolVar(&o.replaceLostKeys, "replace-lost-keys", false, "create a certificate authority, or a key for service account tokens, if it is missing from a data directory in use, and let a replica replace those of its log; certificates or tokens that the former one signed are refused from then on")
+	f.StringVar(&o.PKIDir, "pki-dir", "", "folder of ca.crt, ca.key and sa.key, which all replicas of a log share: mount it, or copy its files (default: pki in --data-dir)")
+	f.Uint32Var(&o.Replicas.Level, "format-level", 0, "highest format level to which the log is raised, so that an older version can still read it (default: the highest that all replicas read)")
 	f.StringSliceVar(&o.Hosts, "host", nil, "further names and addresses for the server's certificate")
 	f.StringSliceVar(&o.origins, "cors-allowed-origins", nil, "origins of pages whose scripts may use the API, as regular expressions that pin the host: //example\\.com(:|$)")
 	f.StringVar(&o.logFormat, "log-format", "text", "format of the program's own messages on standard error: text or json")
@@ -123,7 +125,7 @@ func (o *serveOptions) serve(cmd *cobra.Command) error {
 		return err
 	}
 	defer config.Listener.Close()
-	options := datadir.Options{Software: "stele " + build.Version, CheckDatabase: checkDatabaseApart, Logger: logger}
+	options := datadir.Options{Software: "stele " + build.Version, CheckDatabase: checkDatabaseApart, PKIDir: o.PKIDir, Logger: logger}
 	o.storage.limit(&options)
 	config.Segments, config.Retention = o.storage.segments, o.storage.retention
 	shared, closeShared, err := o.storage.openBucket(ctx)
@@ -169,6 +171,7 @@ func (o *serveOptions) serve(cmd *cobra.Command) error {
 // wrong flags before anything is written.
 func (o *serveOptions) config(cmd *cobra.Command, logger *slog.Logger) (c plane.Config, err error) {
 	c = o.Config
+	c.Replicas.ReplaceKeys, c.Replicas.Build = o.replaceLostKeys, build.Name()
 	if o.watch && o.policyDir == "" {
 		return c, errors.New("--policy-watch needs --policy, the folder to watch")
 	}

@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"github.com/google/renameio/v2"
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -68,6 +69,20 @@ func LoadAuthority(dir string) (*Authority, error) {
 		return nil, err
 	}
 	return OpenAuthority(dir)
+}
+
+// Lock makes the folder if it is missing, and lets one process at a time create keys in it. Where folders cannot be
+// locked, it does not wait.
+func Lock(dir string) (unlock func(), err error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	folder, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	_ = unix.Flock(int(folder.Fd()), unix.LOCK_EX)
+	return func() { folder.Close() }, nil
 }
 
 // OpenAuthority reads ca.crt and ca.key from the folder.

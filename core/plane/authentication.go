@@ -15,8 +15,13 @@ import (
 // authenticate reads keys, certificates and all files about users.
 func (p *Plane) authenticate(context.Context) (err error) {
 	c := &p.config.Authentication
+	unlock, err := pki.Lock(p.pki()) // replicas that share the folder may start at once
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	if p.config.Listener != nil {
-		if p.authority, err = pki.LoadAuthority(p.path("pki")); err != nil {
+		if p.authority, err = pki.LoadAuthority(p.pki()); err != nil {
 			return err
 		}
 	}
@@ -90,7 +95,7 @@ func (p *Plane) trustFrontProxy(o *authn.FrontProxyOptions) (err error) {
 // issueTokens opens the keys that sign and verify tokens of service accounts.
 func (p *Plane) issueTokens(o *ServiceAccounts) (err error) {
 	if o.SigningKeyFile == "" {
-		o.SigningKeyFile = p.path("pki", "sa.key")
+		o.SigningKeyFile = p.pki("sa.key")
 		if err := tokens.MakeKey(o.SigningKeyFile); err != nil {
 			return err
 		}

@@ -69,6 +69,10 @@ type Config struct {
 	// Enforceable returns why this plane cannot enforce a policy. The default asks the authorizers.
 	Enforceable core.Enforceable
 
+	// PKIDir is the folder of the certificate authority and of the key that signs tokens of service accounts: ca.crt,
+	// ca.key and sa.key, which are created if they are missing. Planes on one log have the same. "" for pki in Dir, where
+	// the certificates that belong to this plane alone are in any case.
+	PKIDir string
 	// Listener is where the API is served, by TLS. The plane closes it, also if New fails.
 	// Without it only this process reaches the API: see [Plane.Client].
 	Listener net.Listener
@@ -159,7 +163,7 @@ type Authentication struct {
 
 // ServiceAccounts says how tokens of service accounts are signed and verified.
 type ServiceAccounts struct {
-	// SigningKeyFile has the private key that signs; "" for pki/sa.key in the plane's Dir, which is created.
+	// SigningKeyFile has the private key that signs; "" for sa.key in PKIDir, which is created.
 	SigningKeyFile string
 	// KeyFiles have further keys that verify tokens.
 	KeyFiles []string

@@ -297,6 +297,9 @@ func (p *Plane) openAPI(context.Context) error {
 		return err
 	}
 	p.openReplicas()
+	if err := p.Replicas.CheckKeys(); err != nil {
+		return err
+	}
 	p.Pipeline = core.New(core.Options{
 		Replicas:  p.Replicas,
 		Committer: p.Committer, Log: p.Log, History: p.History, Authenticator: p.Authenticator, Tokens: p.Accounts, Logger: c.Logger, Version: c.Version,

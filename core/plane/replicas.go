@@ -3,13 +3,13 @@ package plane
 import (
 	"cmp"
 	"context"
+	"path/filepath"
 	"strings"
 	"time"
 
 	"stele.dev/stele/core/controllers"
 	"stele.dev/stele/core/controllers/clients"
 	"stele.dev/stele/core/replicas"
-	"stele.dev/stele/eventlog"
 )
 
 // Replicas says how planes on the same log know each other. A log that only this process can write to has no others,
@@ -32,7 +32,7 @@ func (p *Plane) openReplicas() {
 	c := &p.config
 	p.Replicas = replicas.New(replicas.Options{
 		Committer: p.Committer, Log: p.Log, Self: p.describe, Led: p.lead, Alone: c.Replicas.Alone, Every: c.Replicas.Every,
-		ReplaceKeys: c.Replicas.ReplaceKeys, Level: c.Replicas.Level, Logger: c.Logger,
+		ReplaceKeys: c.Replicas.ReplaceKeys, KeysDir: p.pki(), Level: c.Replicas.Level, Logger: c.Logger,
 	})
 }
 
@@ -40,7 +40,7 @@ func (p *Plane) openReplicas() {
 func (p *Plane) describe() replicas.Replica {
 	c := &p.config
 	x := replicas.Replica{
-		Address: p.Address(), Build: cmp.Or(c.Replicas.Build, c.Version.GitVersion), Reads: eventlog.Format,
+		Address: p.Address(), Build: cmp.Or(c.Replicas.Build, c.Version.GitVersion), Reads: p.Log.Reads(),
 		Applied: min(p.Committer.Tip().Revision(), p.History.Revision()), Keys: p.keys(),
 	}
 	if p.audit != nil {
@@ -82,4 +82,9 @@ func (p *Plane) lead(ctx context.Context) error {
 		issuer.RootCA = p.authority.PEM
 	}
 	return controllers.Run(ctx, p.config.Controllers, p.Pipeline, issuer, p.config.Logger)
+}
+
+// pki returns the path of a file in the folder of the keys that replicas share, or of the folder.
+func (p *Plane) pki(elem ...string) string {
+	return filepath.Join(append([]string{cmp.Or(p.config.PKIDir, p.path("pki"))}, elem...)...)
 }

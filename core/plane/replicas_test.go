@@ -2,6 +2,7 @@ package plane_test
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -40,27 +41,51 @@ var replicasGVR = schema.GroupVersionResource{Group: replicas.Group, Version: re
 type several struct {
 	t     *testing.T
 	store *memlog.Store
+	// keys is the file with the key that all of them sign with.
+	keys string
 }
 
 // start starts a plane on the log. The first one puts a policy in force.
 func (s *several) start(c plane.Config) *planetest.Plane {
 	s.t.Helper()
-	if c.Replicas.Every == 0 {
-		c.Replicas.Every = replicas.DefaultEvery
+	p, err := s.open(planetest.Options{Config: c})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return p
+}
+
+// open is start, for more options and errors.
+func (s *several) open(o planetest.Options) (*planetest.Plane, error) {
+	s.t.Helper()
+	if o.Replicas.Every == 0 {
+		o.Replicas.Every = replicas.DefaultEvery
 	}
 	first := s.store == nil
 	if first {
 		s.store = new(memlog.Store)
 	}
-	p, err := planetest.Open(s.t.Context(), planetest.Options{Config: c, Backend: s.store.Open(nil)})
+	if s.keys == "" {
+		s.keys = filepath.Join(s.t.TempDir(), "sa.key")
+		if _, err := planetest.WriteKeys(s.keys); err != nil {
+			return nil, err
+		}
+	}
+	if o.KeyFile == "" {
+		o.KeyFile = s.keys
+	}
+	if o.Backend == nil {
+		o.Backend = s.store.Open(nil)
+	}
+	p, err := planetest.Open(s.t.Context(), o)
 	if err != nil {
-		s.t.Fatal(err)
+		return nil, err
 	}
 	s.t.Cleanup(p.Stop)
 	if first {
 		p.Bootstrap(s.t, shop)
 	}
-	return p
+	return p, nil
 }
 
 func client(t *testing.T, p *planetest.Plane) kubernetes.Interface {
@@ -164,14 +189,13 @@ func TestALeaderThatIsCutOffStopsBeforeAnotherLeads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &several{t: t}
 		var cut cutOff
-		s.store = new(memlog.Store)
-		config := plane.Config{Controllers: controllers.All, Replicas: plane.Replicas{Every: replicas.DefaultEvery}}
-		a, err := planetest.Open(t.Context(), planetest.Options{Config: config, Backend: s.store.Open(cut.schedule)})
+		config := plane.Config{Controllers: controllers.All}
+		store := new(memlog.Store)
+		a, err := s.open(planetest.Options{Config: config, Backend: store.Open(cut.schedule)})
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(a.Stop)
-		a.Bootstrap(t, shop)
+		s.store = store
 		time.Sleep(15 * time.Second)
 		b := s.start(config)
 		time.Sleep(15 * time.Second)

@@ -10,6 +10,7 @@ import (
 	"github.com/oklog/run"
 	"stele.dev/stele/core/bootstrap"
 	"stele.dev/stele/core/expiry"
+	"stele.dev/stele/core/replicas"
 	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/policy/compile"
 	"stele.dev/stele/schemas"
@@ -32,7 +33,7 @@ func (p *Plane) Run(ctx context.Context) error {
 		}
 	})
 	p.addReadiness(g)
-	g.oncePrepared("replicas", p.Replicas.Run)
+	g.oncePrepared("leader", p.Replicas.Run)
 	if c.EventTTL > 0 {
 		g.oncePrepared("expiry of events", expiry.New(expiry.Options{Committer: p.Committer, Log: p.Log, TTL: c.EventTTL, Elsewhere: p.Replicas.Follows, Logger: c.Logger}).Run)
 	}
@@ -46,6 +47,7 @@ func (p *Plane) Run(ctx context.Context) error {
 	if c.Beside != nil {
 		g.oncePrepared(cmp.Or(c.BesideName, "beside"), func(ctx context.Context) error { return c.Beside(ctx, p) })
 	}
+	g.oncePrepared("lease of this replica", p.Replicas.Keep)
 	g.actor("authentication", p.Authenticator.Run)
 	g.actor("failed authentications", p.failures.Run)
 	g.actor("watches", p.objects.Run)
@@ -131,6 +133,12 @@ func (p *Plane) addPreparation(ctx context.Context, g *group) {
 		p.startup.begin("putting the policy in force")
 		if err := p.prepare(ctx); err != nil {
 			return err
+		}
+		switch err := p.Replicas.RecordKeys(ctx); {
+		case errors.As(err, new(*replicas.WrongKeysError)):
+			return err
+		case err != nil: // the leader tries again
+			p.config.Logger.Warn("the keys of this replica could not be compared with those of the log", "error", err)
 		}
 		p.startup.done()
 		close(p.prepared)

@@ -51,6 +51,9 @@ func (p *Plane) credentials() (*pki.ServerCertificate, error) {
 	if tcp, ok := p.config.Listener.Addr().(*net.TCPAddr); ok && !tcp.IP.IsUnspecified() && !tcp.IP.IsLoopback() {
 		hosts = append(hosts, tcp.IP.String())
 	}
+	if err := os.MkdirAll(p.path("pki"), 0o700); err != nil { // PKIDir may be another folder
+		return nil, err
+	}
 	certificate, err := p.authority.ServerCertificate(p.path("pki"), hosts)
 	if err != nil {
 		return nil, err

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -22,6 +23,7 @@ import (
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/plane"
 	"stele.dev/stele/core/plane/planetest"
+	"stele.dev/stele/core/replicas"
 	"stele.dev/stele/eventlog/memlog"
 )
 
@@ -78,7 +80,7 @@ func startStopping(t *testing.T, delay time.Duration, schedule memlog.Schedule) 
 		_, err := io.WriteString(c.W, "finished")
 		return err
 	}}
-	s.Plane = planetest.Start(t, planetest.Options{Backend: new(memlog.Store).Open(schedule), Bundle: string(bundle["bundle.cue"].Data), Config: plane.Config{Listener: s.pipes, ShutdownDelay: delay, Routes: []core.Route{slow}}})
+	s.Plane = planetest.Start(t, planetest.Options{Backend: new(memlog.Store).Open(schedule), Bundle: string(bundle["bundle.cue"].Data), Config: plane.Config{Replicas: plane.Replicas{Every: replicas.DefaultEvery}, Listener: s.pipes, ShutdownDelay: delay, Routes: []core.Route{slow}}})
 	ca, err := os.ReadFile(filepath.Join(s.Dir, "pki", "ca.crt"))
 	if err != nil {
 		t.Fatal(err)
@@ -180,6 +182,9 @@ func TestAStopLosesNoRequest(t *testing.T) {
 			s.get(t, c, "/livez", 200)
 		}
 		time.Sleep(3 * time.Second)
+		if names := leaseNames(t, s.Plane); !slices.Contains(names, s.Replicas.ID()) || s.Replicas.Leading() {
+			t.Errorf("while it still answers, the leases are %q, without that of %s, or it leads", names, s.Replicas.ID())
+		}
 		close(s.release)
 		if got := <-slow; got != "finished" {
 			t.Errorf("the request in flight got %q", got)

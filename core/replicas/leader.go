@@ -101,7 +101,9 @@ func (r *Registry) maintain(ctx context.Context) {
 	for {
 		if !r.Alone() {
 			r.forget(ctx)
+			r.updateKeys(ctx)
 		}
+		r.raise(ctx)
 		select {
 		case <-tick.C:
 		case <-ctx.Done():

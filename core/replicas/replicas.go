@@ -109,6 +109,8 @@ type Options struct {
 	Alone bool
 	// ReplaceKeys lets this replica use other keys than those of the log, which are those of the log from then on.
 	ReplaceKeys bool
+	// KeysDir is where the keys of this replica are, for messages.
+	KeysDir string
 	// Level is the highest format level to which this replica raises the log; 0 for what it reads.
 	Level uint32
 	// Every is how often the Lease is renewed; 0 for [DefaultEvery]. The leader renews its own Lease twice as often.
@@ -211,8 +213,7 @@ func (r *Registry) All() []Replica {
 	return append(all, others...)
 }
 
-// Run keeps the Lease of this replica, and leads when it is its turn, until the context ends. The Lease is deleted
-// then.
+// Run leads when it is this replica's turn, until the context ends.
 func (r *Registry) Run(ctx context.Context) error {
 	if r.leases == nil {
 		return errors.New("replicas: Run without Serve")
@@ -220,12 +221,21 @@ func (r *Registry) Run(ctx context.Context) error {
 	if r.Alone() {
 		return r.work(ctx, ctx)
 	}
-	var running sync.WaitGroup
-	defer running.Wait()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	running.Go(func() { r.keep(ctx) })
 	return r.elect(ctx)
+}
+
+// Keep keeps the Lease of this replica until the context ends, and deletes it then. The others count on what the Lease
+// says while this replica reads the log, so it ends after everything that answers requests.
+func (r *Registry) Keep(ctx context.Context) error {
+	if r.leases == nil {
+		return errors.New("replicas: Keep without Serve")
+	}
+	if r.Alone() {
+		<-ctx.Done()
+	} else {
+		r.keep(ctx)
+	}
+	return ctx.Err()
 }
 
 // Metrics returns collectors.
@@ -239,6 +249,9 @@ func (r *Registry) Metrics() []prometheus.Collector {
 		}),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "stele_replicas", Help: "Live replicas that this one knows, with itself."}, func() float64 {
 			return float64(len(r.Live()))
+		}),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "stele_log_level", Help: "Format level in force, in which the log is written."}, func() float64 {
+			return float64(r.o.Log.Level())
 		}),
 	}
 }

@@ -39,6 +39,9 @@ type Options struct {
 	MinFreeDisk uint64
 	// Etcd is the cluster with the log; nil for an etcd embedded in this process, with its data in the folder.
 	Etcd *etcdlog.DialOptions
+	// PKIDir is the folder of the certificate authority and of the key that signs tokens, which replicas share; "" for
+	// pki in the folder.
+	PKIDir string
 	// Logger gets etcd's errors and warnings about keys; nil for none.
 	Logger *slog.Logger
 }

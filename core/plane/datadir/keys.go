@@ -19,6 +19,9 @@ type lostKeys struct {
 // another key. With replaceLost it makes room for new keys instead, and logs what that means. ownSigningKey reports
 // that the key for the tokens of service accounts is in this folder.
 func (d *Dir) CheckKeys(ownSigningKey, replaceLost bool) error {
+	if d.options.PKIDir == "" {
+		d.options.PKIDir = d.Path("pki")
+	}
 	inUse, err := d.inUse()
 	if err != nil || !inUse {
 		return err
@@ -48,11 +51,11 @@ func (d *Dir) findLostKeys(ownSigningKey bool) (lost lostKeys, err error) {
 		return !found
 	}
 	for _, name := range []string{"ca.crt", "ca.key"} {
-		if file := d.Path("pki", name); missing(file) {
+		if file := filepath.Join(d.options.PKIDir, name); missing(file) {
 			lost.authority = append(lost.authority, file)
 		}
 	}
-	if file := d.Path("pki", "sa.key"); ownSigningKey && missing(file) {
+	if file := filepath.Join(d.options.PKIDir, "sa.key"); ownSigningKey && missing(file) {
 		lost.signingKey = file
 	}
 	return lost, err
@@ -76,11 +79,11 @@ func (l *lostKeys) refused() error {
 func (d *Dir) replaceLost(l lostKeys) error {
 	if len(l.authority) > 0 {
 		for _, name := range []string{"ca.crt", "ca.key"} {
-			if err := os.Rename(d.Path("pki", name), d.Path("pki", name+".lost")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			if err := os.Rename(filepath.Join(d.options.PKIDir, name), filepath.Join(d.options.PKIDir, name+".lost")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
 			}
 		}
-		d.options.Logger.Warn("a new certificate authority is made in place of the lost one: kubeconfigs and client certificates made so far are refused", "folder", d.Path("pki"))
+		d.options.Logger.Warn("a new certificate authority is made in place of the lost one: kubeconfigs and client certificates made so far are refused", "folder", d.options.PKIDir)
 	}
 	if l.signingKey != "" {
 		d.options.Logger.Warn("a new key for the tokens of service accounts is made in place of the lost one: tokens issued so far are refused", "file", filepath.Base(l.signingKey))

@@ -52,6 +52,10 @@ type Options struct {
 	Backend eventlog.Backend
 	// Archive has the older batches of the log; nil for none.
 	Archive eventlog.Archive
+	// KeyFile has the key that signs tokens of service accounts; "" for a new one.
+	KeyFile string
+	// Reads is the highest format level that the plane reads; 0 for what the program reads.
+	Reads uint32
 	// Clock is the log's clock; nil for that of the machine.
 	Clock func() time.Time
 }
@@ -102,7 +106,9 @@ func Open(ctx context.Context, o Options) (*Plane, error) {
 	}
 	tokens := filepath.Join(dir, "tokens.csv")
 	err := os.WriteFile(tokens, []byte(Tokens), 0o600)
-	if err == nil {
+	if o.KeyFile != "" {
+		p.KeyFile = o.KeyFile
+	} else if err == nil {
 		_, err = WriteKeys(p.KeyFile)
 	}
 	if err == nil {
@@ -121,7 +127,7 @@ func (o *Options) config(p *Plane, tokens string) plane.Config {
 	c := o.Config
 	c.Dir = p.Dir
 	c.OpenLog = func(ctx context.Context) (*eventlog.Log, error) {
-		log, err := eventlog.Open(ctx, p.Backend, eventlog.Options{Clock: o.Clock})
+		log, err := eventlog.Open(ctx, p.Backend, eventlog.Options{Clock: o.Clock, Reads: o.Reads})
 		if err == nil && o.Archive != nil {
 			log.SetArchive(o.Archive)
 		}

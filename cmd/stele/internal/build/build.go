@@ -25,6 +25,19 @@ func API() version.Info {
 	}
 }
 
+// Name returns the version of stele, and the commit from which it was built if that is known.
+func Name() string {
+	commit, state, _ := Info()
+	if commit == "" {
+		return Version
+	}
+	name := Version + "+" + commit[:min(12, len(commit))]
+	if state == "dirty" {
+		name += "-dirty"
+	}
+	return name
+}
+
 // unknownDate is the build date that Kubernetes' programs report if they have none.
 const unknownDate = "1970-01-01T00:00:00Z"
 
