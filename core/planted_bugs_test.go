@@ -34,13 +34,14 @@ type plantedBug struct {
 type edit struct{ file, old, new string }
 
 const (
-	roundFile  = "core/commit/round.go"
-	commitFile = "core/commit/commit.go"
-	tipFile    = "core/commit/tip.go"
-	logFile    = "eventlog/log.go"
-	tiersFile  = "eventlog/tiers.go"
-	storeFile  = "projections/objects/store.go"
-	watchFile  = "projections/objects/watch.go"
+	roundFile   = "core/commit/round.go"
+	commitFile  = "core/commit/commit.go"
+	confirmFile = "core/commit/confirm.go"
+	tipFile     = "core/commit/tip.go"
+	logFile     = "eventlog/log.go"
+	tiersFile   = "eventlog/tiers.go"
+	storeFile   = "projections/objects/store.go"
+	watchFile   = "projections/objects/watch.go"
 )
 
 var allPlantedBugs = []plantedBug{
@@ -49,24 +50,28 @@ var allPlantedBugs = []plantedBug{
 		`if BUG && i < len(s.batches) && s.batches[i].First == p.At {
 		s.batches = slices.Clone(s.batches)
 		s.batches[i].Value, s.head = p.Value, p.To
-		return eventlog.Answer{Applied: true}
+		return eventlog.Answer{Applied: true}, s.news(&s.batches[i])
 	}
 	if !bytes.Equal(s.head, p.From) || `}}},
 	{"a proposal that lost is not checked again", []edit{{roundFile,
-		`// The decisions were made on an old state.`,
-		`for _, p := range accepted {
+		`default: // the decisions were made on an old state`,
+		`default:
+		for _, p := range accepted {
 			if BUG {
 				p.Checks = Checks{PolicyRevision: p.Checks.PolicyRevision}
 			}
 		}`}}},
-	{"a confirmation is from before the call", []edit{{roundFile,
-		`for _, w := range r.waiters {`,
+	{"a confirmation is from before the call", []edit{{confirmFile,
+		`c.answer(askers)`,
 		`if BUG {
-		r.mu.Lock()
-		r.waiters, r.Committer.waiters = append(r.waiters, r.Committer.waiters...), nil
-		r.mu.Unlock()
-	}
-	for _, w := range r.waiters {`}}},
+			c.mu.Lock()
+			askers, c.askers = append(askers, c.askers...), nil
+			c.mu.Unlock()
+		}
+		c.answer(askers)`}}},
+	{"a confirmation does not wait for what is newer", []edit{{confirmFile,
+		`if tip.Revision() >= revision {`,
+		`if tip.Revision() >= revision || BUG {`}}},
 	{"a request is refused on an old tip", []edit{{"core/pipeline.go",
 		`r.Confirmed || r.Stage == "answer" || r.Sent {`,
 		`r.Confirmed || r.Stage == "answer" || r.Sent || BUG {`}}},

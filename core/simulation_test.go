@@ -203,6 +203,7 @@ const (
 	simClients  = 6
 	simSteps    = 25
 	simRetained = time.Second
+	simPatience = 2 * time.Second // for a write while nothing goes wrong
 	simLongest  = 2 * time.Minute // of the machine's time
 )
 
@@ -250,6 +251,7 @@ func (s *simulation) run() {
 	s.mu.Lock()
 	up := slices.Clone(s.replicas)
 	s.mu.Unlock()
+	s.checkLive(up)
 	for _, r := range up {
 		if r != nil {
 			r.Drain()
@@ -266,6 +268,26 @@ func (s *simulation) run() {
 		}
 	}
 	time.Sleep(time.Minute) // requests of replicas that are no more have arrived
+}
+
+// checkLive writes through every replica, all at once. No writer may wait long, also not for those that have crashed.
+func (s *simulation) checkLive(up []*replica) {
+	var writers sync.WaitGroup
+	for i, r := range up {
+		if r == nil {
+			continue
+		}
+		writers.Go(func() {
+			for n := range 5 {
+				begun := time.Now()
+				a := r.do("POST", "/apis/example.com/v1/namespaces/kube-system/widgets?timeout=10s", widget(fmt.Sprintf("live-%d-%d", i, n), 1))
+				if took := time.Since(begun); a.code != 201 || took > simPatience {
+					s.t.Errorf("replica %d writes after %v: %s", i, took, a)
+				}
+			}
+		})
+	}
+	writers.Wait()
 }
 
 // start starts a replica in its folder, where a former one may have left checkpoints and segments. Some remember few
