@@ -215,10 +215,10 @@ func TestAnyProcessIsKilled(t *testing.T) {
 			r.progress(20)
 			sizes = append(sizes, r.size(survivor))
 		}
-		t.Logf("replica %d had, after each kill, %v", survivor, sizes)
+		t.Logf("replica %d had %v, in the middle %v, and has %v", survivor, sizes[0], sizes[len(sizes)/2], sizes[len(sizes)-1])
 		// Caches fill in the first part.
 		first, second := largest(sizes[:len(sizes)/2+1]), largest(sizes[len(sizes)/2+1:])
-		if second.goroutines > first.goroutines+50 || second.heap > 1.25*first.heap+16<<20 {
+		if second.goroutines > 1.5*first.goroutines+100 || second.heap > 1.25*first.heap+16<<20 {
 			t.Errorf("replica %d has grown from %v to %v", survivor, first, second)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -117,9 +118,15 @@ func (r *replicated) start(i int) {
 		r.t.Fatal(err)
 	}
 	args := append([]string{"--etcd-endpoints", strings.Join(s.route.Endpoints(), ",")}, r.args...)
-	if s.address != "" {
-		args = append(args, "--listen", s.address)
+	listen := s.address
+	if listen == "" {
+		// Nobody connects from this address, so the port stays free while the replica does not run.
+		listen = "127.0.0.2:0"
+		if runtime.GOOS != "linux" {
+			listen = "127.0.0.1:0"
+		}
 	}
+	args = append(args, "--listen", listen, "--host", "127.0.0.2")
 	s.starts.Add(1)
 	if s.process, err = serveProcess(program, s.dir, append(os.Environ(), "GOGC=100"), args...); err != nil {
 		r.t.Fatal(err)
