@@ -35,10 +35,11 @@ import (
 )
 
 var (
-	simulationSeed  = flag.Uint64("simulation-seed", 0, "run only this seed")
-	simulationSeeds = flag.Int("simulation-seeds", 120, "how many seeds to run")
-	simulationFrom  = flag.Uint64("simulation-from", 1, "the first seed")
-	simulationFault = flag.String("simulation-fault", "", "a promise that the store breaks: "+strings.Join(storeFaults, ", "))
+	simulationSeed   = flag.Uint64("simulation-seed", 0, "run only this seed")
+	simulationSeeds  = flag.Int("simulation-seeds", 120, "how many seeds to run")
+	simulationFrom   = flag.Uint64("simulation-from", 1, "the first seed")
+	simulationLeases = flag.Bool("simulation-leases", false, "replicas register and elect a leader")
+	simulationFault  = flag.String("simulation-fault", "", "a promise that the store breaks: "+strings.Join(storeFaults, ", "))
 )
 
 // lockedOut is the bundle under which editors may do nothing, and widgets have a grade.
@@ -89,7 +90,7 @@ func TestSimulation(t *testing.T) {
 		return
 	}
 	// A simulation in which nothing goes wrong shows nothing.
-	for _, what := range []string{"200", "201", "404", "409", "403", "503", "504", "crash", "activation", "watched", "rendered", "sealed", "trimmed", "past", "watched the past", "restored", "erased", "410", "exact", "pages", "cached", "namespace", "epoch", "registered"} {
+	for _, what := range []string{"200", "201", "404", "409", "403", "503", "504", "crash", "activation", "watched", "rendered", "sealed", "trimmed", "past", "watched the past", "restored", "erased", "410", "exact", "pages", "cached", "namespace", "epoch"} {
 		if total[what] < seeds/10 {
 			t.Errorf("%q happened %d times in %d seeds", what, total[what], seeds)
 		}
@@ -153,7 +154,7 @@ type watchRecord struct {
 }
 
 func simulate(t *testing.T, seed uint64) outcomes {
-	s := &simulation{t: t, seed: seed, counts: outcomes{}, registered: seed%5 == 0, skew: []time.Duration{0, 200 * time.Millisecond, 2 * time.Second, 2 * time.Minute}[seed%4]}
+	s := &simulation{t: t, seed: seed, counts: outcomes{}, registered: *simulationLeases, skew: []time.Duration{0, 200 * time.Millisecond, 2 * time.Second, 2 * time.Minute}[seed%4]}
 	defer time.AfterFunc(simLongest, func() { panic(fmt.Sprintf("seed %d does not come to an end", seed)) }).Stop()
 	synctest.Test(t, func(t *testing.T) { // which ends the test if it fails
 		defer func() {
