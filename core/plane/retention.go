@@ -47,8 +47,8 @@ func (p *Plane) covered() uint64 {
 	if p.audit != nil {
 		upto = min(upto, p.audit.Revision())
 	}
-	if p.bucket != nil { // new replicas start from there
-		upto = min(upto, p.bucket.CheckpointsCovered())
+	if p.bucket != nil { // new replicas start from there, and others have no audit log yet of what they have not applied
+		upto = min(upto, p.bucket.CheckpointsCovered(), p.applied())
 	}
 	return upto
 }

@@ -55,6 +55,7 @@ func Run(t *testing.T, newCluster func(t *testing.T) Cluster) {
 		{"a wait ends with its context", waitCancelled},
 		{"writers that lose stand in a line until they win, leave or are skipped", line},
 		{"all hear of batches and of the line", hear},
+		{"values beside the batches are replaced one after the other", values},
 		{"calls after close fail", closed},
 		{"many writers make one log", manyWriters},
 		{"a follower sees every batch once, in order", followers},

@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/version"
@@ -26,6 +27,7 @@ import (
 	"stele.dev/stele/core/access"
 	"stele.dev/stele/core/changes"
 	"stele.dev/stele/core/plane/datadir"
+	"stele.dev/stele/core/replicas"
 )
 
 // Status is the state of a control plane, as a document.
@@ -41,6 +43,7 @@ type Status struct {
 	Checks       []ReadyCheck      `json:"checks,omitempty"`
 	Certificates []certificateEnd  `json:"certificates,omitempty"`
 	Disk         *diskStatus       `json:"disk,omitempty"`
+	Replicas     []ReplicaStatus   `json:"replicas,omitempty"`
 	Unknown      map[string]string `json:"unknown,omitempty"` // what could not be found out, and why
 }
 
@@ -80,6 +83,39 @@ type diskStatus struct {
 	Free  uint64 `json:"freeBytes"`
 }
 
+// ReplicaStatus is a server of the same log.
+type ReplicaStatus struct {
+	Name    string `json:"name"`
+	Address string `json:"address,omitempty"`
+	Build   string `json:"build,omitempty"`
+	Lag     uint64 `json:"lag"`
+	Live    bool   `json:"live"`
+	Leader  bool   `json:"leader"`
+	Keys    string `json:"keys"`
+	Self    bool   `json:"self"`
+}
+
+// replicas reads the replicas of the log.
+func (s *Status) replicas(ctx context.Context, m *moments) error {
+	_, text, err := m.get(ctx, "", "apis/"+replicas.Group+"/"+replicas.Version+"/"+replicas.Plural)
+	if apierrors.IsNotFound(err) {
+		return nil // an older server
+	}
+	if err != nil {
+		return err
+	}
+	var list struct{ Items []replicas.ReplicaObject }
+	if err := json.Unmarshal(text, &list); err != nil {
+		return err
+	}
+	for _, x := range list.Items {
+		s.Replicas = append(s.Replicas, ReplicaStatus{
+			Name: x.Name, Address: x.Status.Address, Build: x.Status.Build, Lag: x.Status.Lag, Live: x.Status.Live, Leader: x.Status.Leader, Keys: x.Status.Keys.Same, Self: x.Status.Self,
+		})
+	}
+	return nil
+}
+
 // ReadStatus reads the state of a control plane. It returns an error only if the server does not answer; parts that
 // cannot be read are named in Unknown.
 func ReadStatus(ctx context.Context, o *Flags, config *rest.Config) (*Status, error) {
@@ -107,6 +143,7 @@ func ReadStatus(ctx context.Context, o *Flags, config *rest.Config) (*Status, er
 		{"checks", func() error { return s.readiness(ctx, config) }},
 		{"certificates", func() error { return s.certificates(config) }},
 		{"disk", func() error { return s.disk(ctx, config) }},
+		{"replicas", func() error { return s.replicas(ctx, m) }},
 	} {
 		if err := part.look(); err != nil {
 			s.Unknown[part.name] = err.Error()

@@ -34,6 +34,11 @@ func Status(out *Output, s *client.Status, wide bool) error {
 	if s.Disk != nil {
 		line("Disk", "%s used, %s free", bytesText(s.Disk.Bytes), bytesText(s.Disk.Free))
 	}
+	if len(s.Replicas) > 1 {
+		for _, x := range s.Replicas {
+			line("Replica", "%s", replicaText(x))
+		}
+	}
 	empty := 0
 	for i, k := range s.Kinds {
 		if k.Count == 0 && !wide {
@@ -45,7 +50,7 @@ func Status(out *Output, s *client.Status, wide bool) error {
 	if empty > 0 {
 		line("", "none of %s", usage.Count(empty, "other kind"))
 	}
-	for _, name := range []string{"revision", "policy", "kinds", "checks", "certificates", "disk"} {
+	for _, name := range []string{"revision", "policy", "kinds", "checks", "certificates", "disk", "replicas"} {
 		if why := s.Unknown[name]; why != "" {
 			line("Unknown", "%s: %s", name, strings.ReplaceAll(why, "\n", "; "))
 		}
@@ -56,6 +61,23 @@ func Status(out *Output, s *client.Status, wide bool) error {
 		}
 	}
 	return c.Flush()
+}
+
+// replicaText says what a replica is, and what is unusual about it.
+func replicaText(x client.ReplicaStatus) string {
+	text := x.Name
+	for _, part := range []struct {
+		text string
+		show bool
+	}{
+		{" at " + x.Address, x.Address != ""}, {", " + x.Build, x.Build != ""}, {", leads", x.Leader}, {", this one", x.Self},
+		{fmt.Sprintf(", %d revisions behind", x.Lag), x.Live && x.Lag > 0}, {", has other keys", x.Keys != "same"}, {", does not answer", !x.Live},
+	} {
+		if part.show {
+			text += part.text
+		}
+	}
+	return text
 }
 
 // showHealth prints whether the server is ready, and the checks of /readyz that fail, or how many pass.
