@@ -139,7 +139,7 @@ const (
 // built are the programs that the READMEs have Go build, which the test binary is.
 var built = strings.NewReplacer(
 	program, "stele",
-	"go build -o bin/stele ./cmd/stele", `ln -s "$(command -v stele)" bin/stele`,
+	"go build -o bin/stele ./cmd/stele", `mkdir -p bin && ln -sf "$(command -v stele)" bin/stele`,
 	"go build -o controller ./examples/controller", `ln -s "$(command -v controller)" controller`,
 	"go build -o my-plugins/change-window", `go build -C "$REPO" -o "$PWD/my-plugins/change-window"`, // a program that serve starts
 )

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -137,5 +138,6 @@ func (r *Registry) objects() []*ReplicaObject {
 			},
 		}
 	}
+	slices.SortFunc(list, func(a, b *ReplicaObject) int { return strings.Compare(a.Name, b.Name) }) // equal on all replicas
 	return list
 }
