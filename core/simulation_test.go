@@ -35,10 +35,11 @@ import (
 )
 
 var (
-	simulationSeed  = flag.Uint64("simulation-seed", 0, "run only this seed")
-	simulationSeeds = flag.Int("simulation-seeds", 120, "how many seeds to run")
-	simulationFrom  = flag.Uint64("simulation-from", 1, "the first seed")
-	simulationFault = flag.String("simulation-fault", "", "a promise that the store breaks: "+strings.Join(storeFaults, ", "))
+	simulationSeed   = flag.Uint64("simulation-seed", 0, "run only this seed")
+	simulationSeeds  = flag.Int("simulation-seeds", 120, "how many seeds to run")
+	simulationFrom   = flag.Uint64("simulation-from", 1, "the first seed")
+	simulationLeases = flag.Bool("simulation-leases", false, "replicas register and elect a leader")
+	simulationFault  = flag.String("simulation-fault", "", "a promise that the store breaks: "+strings.Join(storeFaults, ", "))
 )
 
 // lockedOut is the bundle under which editors may do nothing, and widgets have a grade.
@@ -110,6 +111,8 @@ type simulation struct {
 	began   uint64 // the revision at which clients begin
 	// skew is how far the clock of a replica may be from the time.
 	skew time.Duration
+	// registered says that replicas register, which takes many revisions.
+	registered bool
 	// folders are those of the replicas. The one more has none, and starts from nothing.
 	folders [simReplicas + 1]string
 
@@ -151,7 +154,7 @@ type watchRecord struct {
 }
 
 func simulate(t *testing.T, seed uint64) outcomes {
-	s := &simulation{t: t, seed: seed, counts: outcomes{}, skew: []time.Duration{0, 200 * time.Millisecond, 2 * time.Second, 2 * time.Minute}[seed%4]}
+	s := &simulation{t: t, seed: seed, counts: outcomes{}, registered: *simulationLeases, skew: []time.Duration{0, 200 * time.Millisecond, 2 * time.Second, 2 * time.Minute}[seed%4]}
 	defer time.AfterFunc(simLongest, func() { panic(fmt.Sprintf("seed %d does not come to an end", seed)) }).Stop()
 	synctest.Test(t, func(t *testing.T) { // which ends the test if it fails
 		defer func() {
@@ -204,6 +207,7 @@ const (
 	simSteps    = 25
 	simRetained = time.Second
 	simPatience = 2 * time.Second // for a write while nothing goes wrong
+	simLease    = 2 * time.Second
 	simLongest  = 2 * time.Minute // of the machine's time
 )
 
@@ -252,6 +256,7 @@ func (s *simulation) run() {
 	up := slices.Clone(s.replicas)
 	s.mu.Unlock()
 	s.checkLive(up)
+	s.checkRegistry(up)
 	for _, r := range up {
 		if r != nil {
 			r.Drain()
@@ -268,6 +273,28 @@ func (s *simulation) run() {
 		}
 	}
 	time.Sleep(time.Minute) // requests of replicas that are no more have arrived
+}
+
+// checkRegistry checks that every replica knows all others, and no more.
+func (s *simulation) checkRegistry(up []*replica) {
+	if !s.registered {
+		return
+	}
+	n := 0
+	for _, r := range up {
+		if r != nil {
+			n++
+		}
+	}
+	for i, r := range up {
+		if r == nil {
+			continue
+		}
+		if live := r.plane.Replicas.Live(); len(live) != n {
+			s.t.Errorf("replica %d of %d knows %+v", i, n, live)
+		}
+		s.count("registered")
+	}
 }
 
 // checkLive writes through every replica, all at once. No writer may wait long, also not for those that have crashed.
@@ -297,6 +324,7 @@ func (s *simulation) start(ctx context.Context, i int, schedule memlog.Schedule)
 	o := planetest.Options{Dir: s.folders[i], Clock: func() time.Time { return time.Now().Add(ahead) }, Config: plane.Config{
 		WatchBytes: []int{1 << 20, 4 << 10}[i%2], Checkpoints: checkpoints.Options{Events: 15},
 		Segments: plane.Segments{Revisions: 10}, Retention: plane.Retention{Longest: simRetained, Every: 300 * time.Millisecond},
+		Replicas: plane.Replicas{Alone: i == simReplicas || !s.registered, Build: fmt.Sprint("build-", i), Every: simLease},
 	}}
 	if i == simReplicas {
 		o.Archive = s.archive
@@ -1074,15 +1102,17 @@ func (s *simulation) checkServed(m *model) {
 		s.t.Fatal(err)
 	}
 	defer fresh.close()
-	want := m.list("", m.last)
 	for i, r := range append(slices.Clone(s.replicas), fresh) {
 		if r == nil {
 			continue
 		}
-		if a := r.do("GET", "/apis/example.com/v1/widgets", ""); string(a.body) != want {
+		a := r.do("GET", "/apis/example.com/v1/widgets", "")
+		version, _ := a.field("metadata", "resourceVersion").(string)
+		revision, _ := strconv.ParseUint(version, 10, 64) // leases may have been written since
+		if want := m.list("", max(m.last, revision)); string(a.body) != want {
 			s.t.Errorf("P2: replica %d serves\n%s\nwant\n%s", i, a, want)
 		}
-		if tip := r.committer.Tip(); tip.Revision() != m.last || tip.Policy.Digest() != fresh.committer.Tip().Policy.Digest() {
+		if tip := r.committer.Tip(); tip.Revision() < m.last || tip.Policy.Digest() != fresh.committer.Tip().Policy.Digest() {
 			s.t.Errorf("P2: replica %d is at revision %d with policy %v", i, tip.Revision(), tip.Policy.DigestString())
 		}
 	}

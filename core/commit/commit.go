@@ -45,8 +45,9 @@ type Committer struct {
 	policyChanged atomic.Pointer[chan struct{}]
 	// clockTold is the last problem of the clock that was logged.
 	clockTold string
-	// confirmed is the time at which the tip was last known to be the log's newest state, in Unix nanoseconds.
+	// confirmed is when the tip was last known to be the log's newest state, in nanoseconds since began.
 	confirmed atomic.Int64
+	began     time.Time
 	// restored is the position of the checkpoint from which this committer started.
 	restored eventlog.Head
 	loaded   atomic.Int64 // objects that Restore has loaded
@@ -105,8 +106,9 @@ func New(o Options) *Committer {
 	c := &Committer{
 		log: o.Log, objects: o.Objects, load: o.Load, logger: o.Logger,
 		arrived:  make(chan []*eventlog.Batch),
-		stopping: make(chan struct{}), wake: make(chan struct{}, 1), asked: make(chan struct{}, 1),
+		stopping: make(chan struct{}), wake: make(chan struct{}, 1), asked: make(chan struct{}, 1), began: time.Now(),
 	}
+	c.confirmed.Store(-int64(MaxUnconfirmed) - 1) // nothing is confirmed yet
 	if c.logger == nil {
 		c.logger = slog.New(slog.DiscardHandler)
 	}

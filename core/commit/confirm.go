@@ -26,14 +26,15 @@ func (c *Committer) Unconfirmed() time.Duration {
 	if c.log.Exclusive() {
 		return 0
 	}
-	return time.Since(time.Unix(0, c.confirmed.Load()))
+	return time.Since(c.began) - time.Duration(c.confirmed.Load())
 }
 
 // noteConfirmed records that the tip was the log's newest state at some moment after a time.
 func (c *Committer) noteConfirmed(at time.Time) {
+	now := int64(at.Sub(c.began)) // by the monotonic clock: that of the machine may jump
 	for {
 		was := c.confirmed.Load()
-		if at.UnixNano() <= was || c.confirmed.CompareAndSwap(was, at.UnixNano()) {
+		if now <= was || c.confirmed.CompareAndSwap(was, now) {
 			return
 		}
 	}

@@ -20,6 +20,8 @@ type writer struct {
 	oneWay  time.Duration // half of a round trip
 	callers int           // each writes again when it has its answer
 	think   time.Duration // the pause of each caller before that
+	// forwards is set if the writer hands its events to the first one, which is as far away as the log.
+	forwards bool
 }
 
 // wrote is what a writer achieved.
@@ -66,6 +68,7 @@ func compete(t *testing.T, during time.Duration, writers ...writer) (did []wrote
 		ctx, stop := context.WithCancel(t.Context())
 		var running, callers sync.WaitGroup
 		appends := 0
+		var first *commit.Committer
 		from := time.Now().Add(during / 2) // the shares are settled
 		var mu sync.Mutex
 		for i, w := range writers {
@@ -78,14 +81,27 @@ func compete(t *testing.T, during time.Duration, writers ...writer) (did []wrote
 				return memlog.Fault{Request: w.oneWay, Answer: w.oneWay}
 			})
 			c := replicaOf(t, backend)
-			running.Go(func() { _ = c.Run(ctx) })
+			run := c.Run
+			running.Go(func() { _ = run(ctx) })
+			if i == 0 {
+				first = c
+			}
+			if w.forwards {
+				c = first
+			}
 			for j := range w.callers {
 				callers.Go(func() {
 					for n := 0; ctx.Err() == nil; n++ {
 						begun := time.Now()
 						p := &commit.Proposal{Entry: create(t, fmt.Sprintf("w%d-%d-%d", i, j, n))}
+						if w.forwards {
+							time.Sleep(w.oneWay)
+						}
 						if _, _, err := c.Commit(ctx, p); err != nil {
 							return
+						}
+						if w.forwards {
+							time.Sleep(w.oneWay)
 						}
 						if begun.After(from) {
 							mu.Lock()
@@ -118,13 +134,13 @@ func TestWritersTakeTurns(t *testing.T) {
 		apart   float64       // the least share of the equal share
 		slowest time.Duration // write
 	}{
-		{"two, equally far", []writer{{ms, 8, 0}, {ms, 8, 0}}, 0.95, 8 * ms},
-		{"three, equally far", []writer{{ms, 8, 0}, {ms, 8, 0}, {ms, 8, 0}}, 0.95, 12 * ms},
-		{"five, equally far", []writer{{ms, 8, 0}, {ms, 8, 0}, {ms, 8, 0}, {ms, 8, 0}, {ms, 8, 0}}, 0.95, 20 * ms},
-		{"one is a hundred times as far", []writer{{ms / 10, 8, 0}, {10 * ms, 8, 0}}, 0.9, 45 * ms},
-		{"one of three is a hundred times as far", []writer{{ms / 10, 8, 0}, {ms / 10, 8, 0}, {10 * ms, 8, 0}}, 0.9, 45 * ms},
-		{"one is a hundred times as far, and callers come back late", []writer{{ms / 10, 8, ms}, {10 * ms, 8, ms}}, 0.5, 100 * ms},
-		{"callers come back late", []writer{{ms, 8, 5 * ms}, {ms, 8, 5 * ms}, {ms, 8, 5 * ms}}, 0.9, 20 * ms},
+		{"two, equally far", []writer{{oneWay: ms, callers: 8}, {oneWay: ms, callers: 8}}, 0.95, 8 * ms},
+		{"three, equally far", []writer{{oneWay: ms, callers: 8}, {oneWay: ms, callers: 8}, {oneWay: ms, callers: 8}}, 0.95, 12 * ms},
+		{"five, equally far", []writer{{oneWay: ms, callers: 8}, {oneWay: ms, callers: 8}, {oneWay: ms, callers: 8}, {oneWay: ms, callers: 8}, {oneWay: ms, callers: 8}}, 0.95, 20 * ms},
+		{"one is a hundred times as far", []writer{{oneWay: ms / 10, callers: 8}, {oneWay: 10 * ms, callers: 8}}, 0.9, 45 * ms},
+		{"one of three is a hundred times as far", []writer{{oneWay: ms / 10, callers: 8}, {oneWay: ms / 10, callers: 8}, {oneWay: 10 * ms, callers: 8}}, 0.9, 45 * ms},
+		{"one is a hundred times as far, and callers come back late", []writer{{oneWay: ms / 10, callers: 8, think: ms}, {oneWay: 10 * ms, callers: 8, think: ms}}, 0.5, 100 * ms},
+		{"callers come back late", []writer{{oneWay: ms, callers: 8, think: 5 * ms}, {oneWay: ms, callers: 8, think: 5 * ms}, {oneWay: ms, callers: 8, think: 5 * ms}}, 0.9, 20 * ms},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			did, lost := compete(t, 600*ms, tc.writers...)
@@ -148,7 +164,7 @@ func TestWritersTakeTurns(t *testing.T) {
 // A writer that writes now and then is served beside one that always writes.
 func TestARareWriterIsServed(t *testing.T) {
 	const ms = time.Millisecond
-	did, _ := compete(t, time.Second, writer{ms, 1, 50 * ms}, writer{ms, 8, 0})
+	did, _ := compete(t, time.Second, writer{oneWay: ms, callers: 1, think: 50 * ms}, writer{oneWay: ms, callers: 8})
 	if did[0].slowest > 8*ms || did[0].events < 8 {
 		t.Errorf("the rare writer: %+v", did[0])
 	}
@@ -157,9 +173,65 @@ func TestARareWriterIsServed(t *testing.T) {
 // Together, several writers append as much as one with the callers of one of them, and more.
 func TestSeveralWritersAppendNoLessThanOne(t *testing.T) {
 	const ms = time.Millisecond
-	one, _ := compete(t, 600*ms, writer{ms, 8, 0})
-	three, _ := compete(t, 600*ms, writer{ms, 8, 0}, writer{ms, 8, 0}, writer{ms, 8, 0})
+	one, _ := compete(t, 600*ms, writer{oneWay: ms, callers: 8})
+	three, _ := compete(t, 600*ms, writer{oneWay: ms, callers: 8}, writer{oneWay: ms, callers: 8}, writer{oneWay: ms, callers: 8})
 	if sum := three[0].events + three[1].events + three[2].events; sum < one[0].events {
 		t.Errorf("three append %d events, one %d", sum, one[0].events)
 	}
+}
+
+// A writer whose process ends while it stands in the line holds up the others once, and for a moment.
+func TestADeadWriterIsSkippedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var store memlog.Store
+		ctx, stop := context.WithCancel(t.Context())
+		c := replicaOf(t, store.Open(slow(time.Millisecond)))
+		var running sync.WaitGroup
+		running.Go(func() { _ = c.Run(ctx) })
+		dead := store.Open(slow(time.Millisecond))
+		answer, err := dead.Append(t.Context(), eventlog.Proposal{To: []byte("another head"), At: 1, Value: []byte("x"), Writer: eventlog.ID{'d'}, RoundTrip: 2 * time.Millisecond})
+		if err != nil || answer.Applied || len(store.Line()) != 1 {
+			t.Fatal(answer, err, store.Line())
+		}
+		time.Sleep(time.Second)
+		var took [4]time.Duration
+		for i := range took {
+			begun := time.Now()
+			if _, _, err := c.Commit(ctx, &commit.Proposal{Entry: create(t, fmt.Sprint("w", i))}); err != nil {
+				t.Fatal(err)
+			}
+			took[i] = time.Since(begun)
+		}
+		time.Sleep(time.Second) // it leaves the line itself
+		if took[0] < 5*time.Millisecond || took[0] > 25*time.Millisecond || took[1] != 2*time.Millisecond || took[3] != 2*time.Millisecond || len(store.Line()) != 0 {
+			t.Errorf("the writes took %v, and the line is %v", took, store.Line())
+		}
+		stop()
+		running.Wait()
+		time.Sleep(time.Minute)
+	})
+}
+
+// Forwarding to one writer is the alternative to turns. It appends more if all callers wait for their answers, because
+// fewer batches have more events, and no more for a writer that is far away. Turns must come close to it.
+func TestTurnsComparedWithForwarding(t *testing.T) {
+	const ms = time.Millisecond
+	together := func(writers ...writer) (sum int) {
+		did, lost := compete(t, 600*ms, writers...)
+		for _, w := range did {
+			sum += w.events
+		}
+		t.Log(writers, did, "lost", lost)
+		return sum
+	}
+	at := func(oneWay time.Duration, callers int) writer { return writer{oneWay: oneWay, callers: callers} }
+	forwards := func(oneWay time.Duration, callers int) writer {
+		return writer{oneWay: oneWay, callers: callers, forwards: true}
+	}
+	one, turns, forwarding := together(at(ms, 24)), together(at(ms, 8), at(ms, 8), at(ms, 8)), together(at(ms, 8), forwards(ms, 8), forwards(ms, 8))
+	if float64(turns) < 0.6*float64(one) || float64(turns) < 0.7*float64(forwarding) {
+		t.Errorf("one writer appends %d events, three in turns %d, three with forwarding %d", one, turns, forwarding)
+	}
+	together(at(ms/10, 8), at(10*ms, 8))
+	together(at(ms/10, 8), forwards(10*ms, 8))
 }

@@ -45,15 +45,21 @@ type site struct {
 	window time.Duration
 	retain time.Duration
 	alone  bool // every replica leads
+	keys   string
 }
 
 func newSite(t *testing.T) *site {
-	return &site{t: t, folder: filepath.Join(t.TempDir(), "bucket"), window: time.Nanosecond}
+	dir := t.TempDir()
+	s := &site{t: t, folder: filepath.Join(dir, "bucket"), window: time.Nanosecond, keys: filepath.Join(dir, "sa.key")}
+	if _, err := planetest.WriteKeys(s.keys); err != nil {
+		t.Fatal(err)
+	}
+	return s
 }
 
 // options returns the options of a replica with a folder.
 func (s *site) options(dir string, schedule memlog.Schedule) planetest.Options {
-	return planetest.Options{Dir: dir, Backend: s.store.Open(schedule), Config: plane.Config{
+	return planetest.Options{Dir: dir, KeyFile: s.keys, Backend: s.store.Open(schedule), Config: plane.Config{
 		Segments:    plane.Segments{Revisions: 8, Window: s.window},
 		Checkpoints: checkpoints.Options{Events: 10},
 		Bucket:      plane.Bucket{Store: stores.NewFolder(s.folder), Place: s.folder, Every: 20 * time.Millisecond},

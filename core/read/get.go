@@ -2,6 +2,8 @@ package read
 
 import (
 	"context"
+	"errors"
+	"time"
 
 	"github.com/tidwall/gjson"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
@@ -19,7 +21,8 @@ import (
 )
 
 // See pins the tip that answers a read: a confirmed one without a resourceVersion, any one for "0", else one that is
-// not older than the resourceVersion. If the tip has another policy, the error sends the request back.
+// not older than the resourceVersion. It waits a moment for a revision that this replica has not read yet, because
+// clients move between replicas. If the tip has another policy, the error sends the request back.
 func (rd *Reader) See(ctx context.Context, c *call.Call, resourceVersion string) error {
 	if c.Past.Tip != nil {
 		return rd.seePast(ctx, c, resourceVersion)
@@ -32,16 +35,16 @@ func (rd *Reader) See(ctx context.Context, c *call.Call, resourceVersion string)
 			tip, err = rd.Committer.Confirm(ctx)
 		}
 	case "0":
-		if rd.Committer.Unconfirmed() > commit.MaxUnconfirmed {
-			tip, err = rd.Committer.Confirm(ctx)
-		}
+		tip, err = rd.fresh(ctx, tip)
 	default:
 		var revision uint64
 		if revision, err = call.QueryRevision(resourceVersion); err != nil {
 			return err
 		}
 		if revision > tip.Revision() {
-			if tip, err = rd.Committer.Confirm(ctx); err == nil && revision > tip.Revision() {
+			if tip, err = rd.confirmSoon(ctx); errors.Is(err, errNotSoon) {
+				return past.NotYet(revision, c.Tip.Revision())
+			} else if err == nil && revision > tip.Revision() {
 				return past.NotYet(revision, tip.Revision())
 			}
 		}
@@ -53,6 +56,32 @@ func (rd *Reader) See(ctx context.Context, c *call.Call, resourceVersion string)
 		return err
 	}
 	return c.Pin(tip)
+}
+
+// soon is how long a read waits for the log that does not have to be of its newest state. kube-apiserver's watch cache
+// waits as long.
+const soon = 3 * time.Second
+
+var errNotSoon = errors.New("read: the log did not answer soon")
+
+// confirmSoon confirms the tip. The error is errNotSoon if the log does not answer soon.
+func (rd *Reader) confirmSoon(ctx context.Context) (*commit.Tip, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, soon, errNotSoon)
+	defer cancel()
+	return rd.Committer.Confirm(ctx)
+}
+
+// fresh returns a tip that was confirmed not too long ago, the given one if it was. If the log cannot be reached, the
+// error is a Status that says so.
+func (rd *Reader) fresh(ctx context.Context, tip *commit.Tip) (*commit.Tip, error) {
+	if rd.Committer.Unconfirmed() <= commit.MaxUnconfirmed {
+		return tip, nil
+	}
+	confirmed, err := rd.confirmSoon(ctx)
+	if errors.Is(err, errNotSoon) {
+		return nil, status.Unconfirmed(rd.Committer.Unconfirmed())
+	}
+	return confirmed, err
 }
 
 // GetVersion returns the resourceVersion that a get asks for, and whether it asks for exactly that one, which

@@ -43,10 +43,7 @@ func (rd *Reader) seePast(ctx context.Context, c *call.Call, resourceVersion str
 // confirmFresh confirms the tip if it has been unconfirmed for too long, so that a revoked permission does not go on
 // granting reads of the past.
 func (rd *Reader) confirmFresh(ctx context.Context, c *call.Call) error {
-	if rd.Committer.Unconfirmed() <= commit.MaxUnconfirmed {
-		return nil
-	}
-	tip, err := rd.Committer.Confirm(ctx)
+	tip, err := rd.fresh(ctx, c.Tip)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -111,6 +112,11 @@ func Internal(why error) *Error { return apierrors.NewInternalError(why) }
 // ClockBehind returns the error for times that cannot be looked up while the clock is wrong (503).
 func ClockBehind(health error) *Error {
 	return apierrors.NewServiceUnavailable("times cannot be looked up: " + health.Error() + "; a revision can be given instead")
+}
+
+// Unconfirmed returns the error for a read of a state that was last known to be current too long ago (503).
+func Unconfirmed(ago time.Duration) *Error {
+	return &Error{ErrStatus: *unavailable(fmt.Sprintf("this server has not reached its log for %s, and does not answer from memory any more; try again", ago.Round(time.Second)))}
 }
 
 // Success returns the Status of a request that has no object as its answer.
