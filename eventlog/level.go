@@ -2,6 +2,7 @@ package eventlog
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 )
@@ -74,6 +75,11 @@ func (l *Log) learnLevel(ctx context.Context, after Head) error {
 		return nil
 	}
 	batches, err := l.Back(ctx, after.Revision, 1)
+	if IsFatal(err) && !errors.As(err, new(*UnsupportedError)) {
+		// A restored log may have no batch here yet. What is written at a lower level can be read all the same.
+		l.resumed.Store(false)
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("%w: the format level in force is not known: %w", ErrUnavailable, err)
 	}
