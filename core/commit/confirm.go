@@ -13,6 +13,10 @@ const (
 	MaxUnconfirmed = 30 * time.Second
 	// confirmEvery is the interval at which an idle replica confirms its tip.
 	confirmEvery = 10 * time.Second
+	// A confirmation for at least manyAskers is followed by a rest twice as long as it took, up to maxRest. More callers then
+	// share the next one: it costs every member of the backend more than a request costs this replica.
+	manyAskers = 8
+	maxRest    = 5 * time.Millisecond
 )
 
 // asker waits for a confirmation that begins after it was added: a caller, or a proposal that was refused.
@@ -101,6 +105,7 @@ func (c *Committer) confirm(ctx context.Context) error {
 		askers := c.askers
 		c.askers = nil
 		c.mu.Unlock()
+		begun := time.Now()
 		if err := c.reachNewest(ctx); err != nil {
 			c.mu.Lock()
 			c.askers = append(c.askers, askers...) // stop answers them
@@ -108,6 +113,9 @@ func (c *Committer) confirm(ctx context.Context) error {
 			return err
 		}
 		c.answer(askers)
+		if len(askers) >= manyAskers {
+			sleep(ctx, min(2*time.Since(begun), maxRest))
+		}
 	}
 }
 

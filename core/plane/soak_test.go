@@ -28,8 +28,8 @@ import (
 
 var (
 	soakFolder = flag.String("soak.folder", "", "folder on the disk to use; in memory if empty")
-	soakQuota  = flag.Int64("soak.quota", 16<<20, "quota of etcd, in bytes")
-	soakTimes  = flag.Int64("soak.times", 10, "how many times the quota is written")
+	soakQuota  = flag.Int64("soak.quota", 32<<20, "quota of etcd, in bytes")
+	soakTimes  = flag.Int64("soak.times", 6, "how many times the quota is written")
 	soakSize   = flag.Int64("soak.size", 40_000, "bytes of an object")
 )
 
@@ -179,7 +179,7 @@ func (s *soak) past(n int) {
 // whether it is in memory, in etcd or in segments, also after a restart. Makefile has a longer run.
 func TestManyTimesTheQuotaIsWritten(t *testing.T) {
 	if testing.Short() {
-		*soakTimes = min(*soakTimes, 3)
+		*soakTimes = min(*soakTimes, 2)
 	}
 	memory := *soakFolder
 	if info, err := os.Stat("/dev/shm"); memory == "" && err == nil && info.IsDir() {
