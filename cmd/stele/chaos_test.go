@@ -357,7 +357,7 @@ func TestHistoriesAreLinearizable(t *testing.T) {
 // TestOlderEventsMoveMeanwhile is the same, while all but the newest events move from etcd to a bucket.
 func TestOlderEventsMoveMeanwhile(t *testing.T) {
 	t.Parallel()
-	flags := []string{"--bucket", t.TempDir(), "--bucket-every", "100ms", "--segment-revisions", "30", "--log-window", "1ms", "--checkpoint-events", "60"}
+	flags := []string{"--bucket", t.TempDir(), "--bucket-every", "100ms", "--segment-revisions", "30", "--log-window", "1ms", "--checkpoint-events", "60", "--lease-every", "500ms"}
 	r := startReplicatedOf(t, "stele", flags, 3, 3)
 	breakReplicas(r)
 	resp, err := r.etcd.Client(0).Get(t.Context(), etcdlog.DefaultPrefix+"/log/", clientv3.WithPrefix(), clientv3.WithKeysOnly())

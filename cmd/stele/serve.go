@@ -94,6 +94,8 @@ SIGTERM and SIGINT end it in order, after --shutdown-delay; a second signal ends
 	usage.DurationVar(f, &o.EventTTL, "event-ttl", time.Hour, "how long events are kept; 0 for ever")
 	f.Uint64Var(&o.Checkpoints.Events, "checkpoint-events", 0, "after how many revisions a checkpoint is made, from which the next start goes on; 0 for 50,000, or for an eighth of the number of objects if that is more")
 	usage.DurationVar(f, &o.VerifyEvery, "verify-projections", 0, "how often the projections are built from the log a second time, in the background, and compared with what serves; meanwhile objects take twice the memory; 0 for never")
+	f.DurationVar(&o.Replicas.Every, "lease-every", 0, "how often a replica renews its lease (default: 10 seconds)")
+	_ = f.MarkHidden("lease-every") // for tests
 	f.BoolVar(&o.AcceptClock, "accept-clock", false, "set the log's time back to the clock, if the newest events have times in the future although the clock is right")
 	o.storage.addFlags(groups.Group("Flags for the log and its storage"))
 	o.authentication.addFlags(groups.Group("Flags for authentication"))
@@ -186,6 +188,9 @@ func (o *serveOptions) config(cmd *cobra.Command, logger *slog.Logger) (c plane.
 	}
 	if c.EventTTL < 0 {
 		return c, fmt.Errorf("--event-ttl %s: want a duration that is not negative", c.EventTTL)
+	}
+	if c.Replicas.Every < 0 {
+		return c, fmt.Errorf("--lease-every %s: want a duration that is not negative", c.Replicas.Every)
 	}
 	if c.VerifyEvery < 0 {
 		return c, fmt.Errorf("--verify-projections %s: want a duration that is not negative", c.VerifyEvery)
@@ -280,7 +285,7 @@ func (o *serveOptions) explain(err error) error {
 	case errors.As(err, new(*datadir.LostError)):
 		return err
 	case errors.Is(err, eventlog.ErrDiverged) && len(o.storage.etcd.Endpoints) > 0:
-		return fmt.Errorf("%w; was etcd restored from a snapshot? See \"You restored etcd\" in docs/OPERATING.md", err)
+		return fmt.Errorf("%w; was etcd restored from a snapshot? See \"You restored etcd\" in docs/REPLICAS.md", err)
 	case eventlog.IsFatal(err) && len(o.storage.etcd.Endpoints) > 0:
 		return fmt.Errorf("the log in etcd cannot be read: %w", err)
 	case errors.Is(err, eventlog.ErrDiverged):

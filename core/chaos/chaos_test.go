@@ -148,7 +148,7 @@ var faults = map[string]struct {
 }
 
 // play sends a load to replicas on a log in memory, with a fault, and checks the history.
-func play(t *testing.T, f fault) (error, *Log, []*Operation) {
+func play(t *testing.T, f fault) (*Log, []*Operation, error) {
 	t.Helper()
 	var store memlog.Store
 	h := NewHistory()
@@ -183,14 +183,14 @@ func play(t *testing.T, f fault) (error, *Log, []*Operation) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Check(h.Operations(), log), log, h.Operations()
+	return log, h.Operations(), Check(h.Operations(), log)
 }
 
 func TestWhatServersMustNotDoIsFound(t *testing.T) {
 	for name, f := range faults {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if err, _, _ := play(t, f.fault); err == nil || !strings.Contains(err.Error(), f.want) {
+			if _, _, err := play(t, f.fault); err == nil || !strings.Contains(err.Error(), f.want) {
 				t.Errorf("got %v, want an error with %q", err, f.want)
 			}
 		})
@@ -198,7 +198,7 @@ func TestWhatServersMustNotDoIsFound(t *testing.T) {
 }
 
 func TestWhatServersMayDoIsNotFound(t *testing.T) {
-	err, log, operations := play(t, nil)
+	log, operations, err := play(t, nil)
 	if err != nil {
 		t.Error(err)
 	}

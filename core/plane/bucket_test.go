@@ -430,7 +430,7 @@ func TestADamagedFileInTheBucketIsNotUsed(t *testing.T) {
 	if err := s.refused(s.options(dir, nil)); !strings.Contains(err.Error(), "is damaged") || !strings.Contains(err.Error(), filepath.Base(damaged)) {
 		t.Error(err)
 	}
-	a = s.open(a.Dir, nil, "") // its store still has what this file has, so a wants to rely on it
+	s.open(a.Dir, nil, "") // its store still has what this file has, so a wants to rely on it
 	eventually(t, "the file is stored again", func() bool {
 		return files(t, s.folder)[strings.TrimPrefix(damaged, s.folder)] == was[strings.TrimPrefix(damaged, s.folder)]
 	})

@@ -551,6 +551,48 @@ func TestEpochsAreFollowed(t *testing.T) {
 	}
 }
 
+// A log that was restored from an older copy goes on with an epoch. Lines of what it has lost are set aside.
+func TestLinesOfLostRevisionsAreSetAside(t *testing.T) {
+	var store memlog.Store
+	log, err := eventlog.Open(t.Context(), store.Open(nil), eventlog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fixture{t: t, log: log, file: filepath.Join(t.TempDir(), "audit", "audit.log")}
+	batches, err := log.CatchUp(t.Context(), log.Start())
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.tip = batches[0].Head()
+	f.append(2)
+	kept := f.tip
+	f.append(1)
+	f.append(1)
+	f.run()
+	store.Tamper(func(_ []byte, batches []eventlog.Stored) ([]byte, []eventlog.Stored) {
+		return kept.Encode(), batches[:2]
+	})
+	if f.log, err = eventlog.Open(t.Context(), store.Open(nil), eventlog.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	started, _, err := f.log.StartEpoch(t.Context(), kept, kept.Revision+1, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.tip = started.Head()
+	f.append(1)
+	var got []string
+	for _, line := range f.run() {
+		got = append(got, line.Annotations[audit.RevisionAnnotation])
+	}
+	if diff := cmp.Diff([]string{"2", "3", "101"}, got); diff != "" {
+		t.Errorf("revisions in the audit log (-want +got):\n%s", diff)
+	}
+	if files := f.aside(); len(files) != 1 || bytes.Count(f.read(files[0]), []byte("\n")) != 2 {
+		t.Errorf("set aside: %v", files)
+	}
+}
+
 // What is before the mark is checked while lines are written, so that a start does not read a large file first.
 func TestAChangeBeforeTheMarkIsFoundWhileItRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

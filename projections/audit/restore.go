@@ -7,8 +7,11 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"math"
 	"os"
 	"time"
+
+	"stele.dev/stele/eventlog"
 )
 
 // restore truncates the file to what it was when the cursor was saved: the log has the rest. If there is
@@ -17,7 +20,11 @@ func (w *Writer) restore(ctx context.Context) error {
 	if w.restored {
 		return nil
 	}
-	if err := w.resume(); err != nil {
+	err := w.resume()
+	if err == nil {
+		err = w.checkEpoch(ctx)
+	}
+	if err != nil {
 		reason := errNoCursor("")
 		if !errors.As(err, &reason) {
 			return err
@@ -59,6 +66,20 @@ func (w *Writer) resume() error {
 	w.at = p
 	w.unchecked = p.mark
 	return nil
+}
+
+// checkEpoch returns an [errNoCursor] if the log was restored from an older copy without what the cursor has seen, and
+// has begun an epoch since. Without an epoch the log is not to be trusted, which Run reports.
+func (w *Writer) checkEpoch(ctx context.Context) error {
+	if _, err := w.o.Log.CatchUp(ctx, w.at.head); !errors.Is(err, eventlog.ErrDiverged) {
+		return nil
+	}
+	newest, err := w.o.Log.Back(ctx, math.MaxUint64, 1)
+	if err != nil || len(newest) == 0 || newest[0].Epoch <= w.at.head.Epoch {
+		return nil
+	}
+	w.unchecked = mark{} // compare reads all
+	return errNoCursor(fmt.Sprintf("the log has lost revisions up to %d", w.at.head.Revision))
 }
 
 const otherSum = "the file has another checksum"

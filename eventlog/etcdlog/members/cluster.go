@@ -192,7 +192,7 @@ func (c *Cluster) opened(ctx context.Context) error {
 	until, soon := time.After(openFor), time.After(settleFor)
 	patient := true
 	for {
-		usable, asked, err, changed := c.found()
+		usable, asked, changed, err := c.found()
 		if err != nil {
 			return err
 		}
@@ -212,7 +212,7 @@ func (c *Cluster) opened(ctx context.Context) error {
 }
 
 // found returns whether a member can be used, whether all were asked, and what prevents the use of the cluster for good.
-func (c *Cluster) found() (usable, asked bool, err error, changed <-chan struct{}) {
+func (c *Cluster) found() (usable, asked bool, changed <-chan struct{}, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	asked = true
@@ -230,7 +230,7 @@ func (c *Cluster) found() (usable, asked bool, err error, changed <-chan struct{
 	if wrong == nil && asked && !usable {
 		wrong = refused
 	}
-	return usable, asked, wrong, c.changed
+	return usable, asked, c.changed, wrong
 }
 
 // unreachable returns why no member can be used.

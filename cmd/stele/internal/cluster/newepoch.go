@@ -24,7 +24,7 @@ event that declares the revisions after the end as lost, and continues above the
 means two things. Clients that have seen a lost revision get 410 (Expired) and list again.
 
 Stop all servers of the log first. Run it on the data directory of the replica that was in use last;
-the other replicas must begin with empty data directories, see docs/OPERATING.md.
+the other replicas must begin with empty data directories, see docs/REPLICAS.md.
 
 It changes nothing if the log has everything that this data directory has seen.`,
 		Example: `  stele log new-epoch --data-dir /var/lib/stele --etcd-endpoints https://10.0.0.1:2379,https://10.0.0.2:2379`,
