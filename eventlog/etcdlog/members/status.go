@@ -159,7 +159,7 @@ func (m *member) describe(err error) error {
 		return &loginError{fmt.Errorf("etcd member %s wants a user: give a user of etcd and a file with its password, or a client certificate", m.url)}
 	case strings.Contains(text, "authentication handshake failed"):
 		return &tlsError{fmt.Errorf("etcd member %s: TLS fails: %s", m.url, text[strings.Index(text, "authentication handshake failed")+len("authentication handshake failed: "):])}
-	case strings.Contains(text, "server preface") && strings.HasPrefix(m.url, "https:"):
+	case strings.HasPrefix(m.url, "https:") && (strings.Contains(text, "server preface") || strings.Contains(text, "broken pipe") || strings.Contains(text, "connection reset by peer")):
 		return fmt.Errorf("etcd member %s closes the connection after the TLS handshake: it does not run, or does not accept the client certificate", m.url)
 	case strings.Contains(text, "connection refused"):
 		return fmt.Errorf("etcd member %s: connection refused", m.url)
