@@ -10,6 +10,7 @@ import (
 	"stele.dev/stele/core/authn"
 	"stele.dev/stele/core/pki"
 	"stele.dev/stele/core/tokens"
+	"stele.dev/stele/projections/objects"
 )
 
 // authenticate reads keys, certificates and all files about users.
@@ -105,6 +106,13 @@ func (p *Plane) issueTokens(o *ServiceAccounts) (err error) {
 	}
 	p.Accounts, err = tokens.New(tokens.Options{
 		Keys: p.Keys, Issuers: o.Issuers, Audiences: o.Audiences, MaxExpiration: o.MaxExpiration, Objects: p.objects.State,
+		Confirmed: func(ctx context.Context) (*objects.State, error) {
+			tip, err := p.Committer.Confirm(ctx)
+			if err != nil {
+				return nil, err
+			}
+			return tip.Objects, nil
+		},
 		JWKSURI: cmp.Or(o.JWKSURI, "https://"+p.Address()+tokens.KeySetPath),
 	})
 	if err != nil {

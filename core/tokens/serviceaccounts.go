@@ -1,6 +1,7 @@
 package tokens
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/url"
@@ -31,6 +32,9 @@ type Options struct {
 	JWKSURI string
 	// Objects returns the objects at the tip.
 	Objects func() *objects.State
+	// Confirmed returns the objects at a tip that was the log's after the call. A token whose account or other object
+	// is missing is not refused before these lack it, too. If it is nil, Objects are always up to date.
+	Confirmed func(context.Context) (*objects.State, error)
 }
 
 // ServiceAccounts issues and verifies the tokens of service accounts. It implements
@@ -42,6 +46,7 @@ type ServiceAccounts struct {
 	maxExpiration time.Duration
 	jwksURI       string
 	objects       func() *objects.State
+	confirmed     func(context.Context) (*objects.State, error)
 	verified      *lru.Cache[tokenHash, *verified]
 	hashes        *hashes
 }
@@ -52,7 +57,7 @@ func New(o Options) (*ServiceAccounts, error) {
 		return nil, err
 	}
 	s := &ServiceAccounts{
-		keys: o.Keys, issuers: o.Issuers, audiences: o.Audiences, maxExpiration: o.MaxExpiration, jwksURI: o.JWKSURI, objects: o.Objects,
+		keys: o.Keys, issuers: o.Issuers, audiences: o.Audiences, maxExpiration: o.MaxExpiration, jwksURI: o.JWKSURI, objects: o.Objects, confirmed: o.Confirmed,
 		verified: lru.New[tokenHash, *verified](maxVerified), hashes: newHashes(),
 	}
 	if len(s.audiences) == 0 {

@@ -100,13 +100,39 @@ func (s *ServiceAccounts) AuthenticateToken(ctx context.Context, token string) (
 	if len(audiences) == 0 {
 		return nil, false, errAudience
 	}
-	state := s.objects()
-	for _, n := range v.needs {
-		if err := n.check(state, now, token); err != nil {
-			return nil, false, err
-		}
+	if err := s.checkNeeds(ctx, v, now, token); err != nil {
+		return nil, false, err
 	}
 	return &authenticator.Response{User: v.user, Audiences: audiences}, true, nil
+}
+
+// confirmFor is how long a token that seems to be revoked waits for a confirmation.
+const confirmFor = 3 * time.Second
+
+// checkNeeds reports an error if an object that the token needs is not as it must be. Another replica may have made it
+// a moment ago.
+func (s *ServiceAccounts) checkNeeds(ctx context.Context, v *verified, now time.Time, token string) error {
+	state := s.objects()
+	err := v.check(state, now, token)
+	if err == nil || s.confirmed == nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, confirmFor)
+	defer cancel()
+	newer, unconfirmed := s.confirmed(ctx)
+	if unconfirmed != nil || newer == state {
+		return err
+	}
+	return v.check(newer, now, token)
+}
+
+func (v *verified) check(state *objects.State, now time.Time, token string) error {
+	for _, n := range v.needs {
+		if err := n.check(state, now, token); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // check reports an error if the object does not exist, or was deleted longer ago than the leeway.
