@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -59,7 +60,8 @@ type Committer struct {
 
 	mu       sync.Mutex
 	queue    []*pending
-	askers   []asker         // they wait for a confirmation
+	gone     int             // proposals that were withdrawn since the queue was cleaned
+	askers   askers          // they wait for the next confirmation that begins
 	settlers []chan struct{} // each is closed when no append is in progress
 	stopped  error
 	stopping chan struct{}
@@ -161,14 +163,31 @@ func (c *Committer) Commit(ctx context.Context, p *Proposal) (*Tip, uint64, erro
 		return o.tip, o.revision, o.err
 	case <-ctx.Done():
 	}
-	if w.state.CompareAndSwap(waiting, withdrawn) {
-		return nil, 0, fmt.Errorf("%w: %w", ErrNotSent, context.Cause(ctx))
+	for {
+		if w.state.CompareAndSwap(waiting, withdrawn) {
+			c.cleanQueue()
+			return nil, 0, fmt.Errorf("%w: %w", ErrNotSent, context.Cause(ctx))
+		}
+		if w.state.CompareAndSwap(sent, abandoned) {
+			return nil, 0, fmt.Errorf("%w: %w", ErrUndecided, context.Cause(ctx))
+		}
+		if w.state.Load() == withdrawn { // the outcome was decided just now
+			o := <-w.outcome
+			return o.tip, o.revision, o.err
+		} // else it was sent, or its append was lost, between the two
 	}
-	if w.state.CompareAndSwap(sent, abandoned) {
-		return nil, 0, fmt.Errorf("%w: %w", ErrUndecided, context.Cause(ctx))
+}
+
+// cleanQueue drops proposals that were withdrawn, once they are more than the others: an append whose outcome the log
+// does not tell may hold up the queue for long, and they have the objects of writes.
+func (c *Committer) cleanQueue() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.gone++; 2*c.gone <= len(c.queue) {
+		return
 	}
-	o := <-w.outcome // the outcome was decided just now
-	return o.tip, o.revision, o.err
+	c.gone = 0
+	c.queue = slices.DeleteFunc(c.queue, func(p *pending) bool { return p.state.Load() == withdrawn })
 }
 
 // enqueue adds something to what the committer has to do, and wakes the goroutine that does it.
@@ -212,6 +231,9 @@ func (c *Committer) move(ctx context.Context) error {
 		return err
 	}
 	for {
+		if err := ctx.Err(); err != nil { // there may be proposals all the time
+			return err
+		}
 		if err := c.apply(c.log.AtHand(c.Tip().Head)); err != nil {
 			return err
 		}
@@ -261,15 +283,10 @@ func (c *Committer) stop(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.stopped = fmt.Errorf("%w: %w", ErrStopped, err)
-	for _, a := range c.askers {
-		if a.refused != nil {
-			c.queue = append(c.queue, a.refused)
-		}
-	}
-	for _, w := range c.queue {
+	for _, w := range append(c.queue, c.askers.refused...) {
 		w.refuse(fmt.Errorf("%w: %w", ErrNotSent, c.stopped))
 	}
-	c.queue, c.askers = nil, nil
+	c.queue, c.askers = nil, askers{}
 	close(c.stopping)
 }
 

@@ -19,10 +19,11 @@ const (
 	maxRest    = 5 * time.Millisecond
 )
 
-// asker waits for a confirmation that begins after it was added: a caller, or a proposal that was refused.
-type asker struct {
-	done    chan struct{} // closed by the confirmation; nil for a proposal
-	refused *pending
+// askers wait for a confirmation that begins after they were added: callers, and proposals that were refused.
+type askers struct {
+	callers int           // including those that have gone
+	done    chan struct{} // closed by the confirmation; nil if there are no callers
+	refused []*pending
 }
 
 // Unconfirmed returns how long ago the tip was last confirmed to be the log's.
@@ -50,8 +51,14 @@ func (c *Committer) Confirm(ctx context.Context) (*Tip, error) {
 	if c.log.Exclusive() {
 		return c.Tip(), nil
 	}
-	done := make(chan struct{})
-	if err := c.ask(asker{done: done}); err != nil {
+	var done <-chan struct{}
+	err := c.enqueue(c.asked, func() {
+		if c.askers.callers++; c.askers.done == nil {
+			c.askers.done = make(chan struct{})
+		}
+		done = c.askers.done
+	})
+	if err != nil {
 		return nil, err
 	}
 	return c.await(ctx, done)
@@ -82,9 +89,9 @@ func (c *Committer) await(ctx context.Context, done <-chan struct{}) (*Tip, erro
 	}
 }
 
-// ask makes an asker wait for the next confirmation that begins.
-func (c *Committer) ask(a asker) error {
-	return c.enqueue(c.asked, func() { c.askers = append(c.askers, a) })
+// askAgain makes a refused proposal wait for the next confirmation that begins.
+func (c *Committer) askAgain(p *pending) error {
+	return c.enqueue(c.asked, func() { c.askers.refused = append(c.askers.refused, p) })
 }
 
 // confirm confirms the tip for all who wait, one read of the log after the other, beside the appends.
@@ -102,35 +109,32 @@ func (c *Committer) confirm(ctx context.Context) error {
 			return ctx.Err()
 		}
 		c.mu.Lock()
-		askers := c.askers
-		c.askers = nil
+		asking := c.askers
+		c.askers = askers{}
 		c.mu.Unlock()
 		begun := time.Now()
 		if err := c.reachNewest(ctx); err != nil {
 			c.mu.Lock()
-			c.askers = append(c.askers, askers...) // stop answers them
+			c.askers.refused = append(c.askers.refused, asking.refused...) // stop answers them
 			c.mu.Unlock()
 			return err
 		}
-		c.answer(askers)
-		if len(askers) >= manyAskers {
+		c.answer(asking)
+		if asking.callers+len(asking.refused) >= manyAskers {
 			sleep(ctx, min(2*time.Since(begun), maxRest))
 		}
 	}
 }
 
 // answer tells askers that the tip is confirmed. Refused proposals are evaluated once more, on the confirmed tip.
-func (c *Committer) answer(askers []asker) {
-	var refused []*pending
-	for _, a := range askers {
-		if a.refused == nil {
-			close(a.done)
-			continue
-		}
-		a.refused.confirmed = true
-		refused = append(refused, a.refused)
+func (c *Committer) answer(a askers) {
+	if a.done != nil {
+		close(a.done)
 	}
-	c.putBack(refused)
+	for _, p := range a.refused {
+		p.confirmed = true
+	}
+	c.putBack(a.refused)
 }
 
 // reachNewest returns when the tip has reached the position that was the log's newest at some moment after the call.

@@ -132,7 +132,7 @@ func (r *round) confirmRefusals(refused []refusal) {
 	for _, x := range refused {
 		if x.confirmed || r.log.Exclusive() {
 			x.refuse(x.reason)
-		} else if err := r.ask(asker{refused: x.pending}); err != nil {
+		} else if err := r.askAgain(x.pending); err != nil {
 			x.refuse(fmt.Errorf("%w: %w", ErrNotSent, err))
 		}
 	}

@@ -20,6 +20,8 @@ const (
 	leastGrace = time.Millisecond
 	// Longest bounds the time that others wait for one writer.
 	Longest = time.Second
+	// MaxSkipped is how many writers one append takes out of the line: a store bounds what a transaction does.
+	MaxSkipped = 64
 )
 
 // ID identifies a writer.
@@ -133,6 +135,9 @@ func (t *Turns) Begin() Append {
 	a := Append{RoundTrip: t.roundTrip, begun: time.Now()}
 	a.Stays = t.soon && a.begun.Sub(t.met) < busyFor
 	for _, id := range t.skipped {
+		if len(a.Skipped) == MaxSkipped {
+			break // the next append takes out more
+		}
 		a.Skipped = append(a.Skipped, id)
 	}
 	return a

@@ -1,0 +1,59 @@
+package commit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"stele.dev/stele/core/commit"
+	"stele.dev/stele/eventlog/memlog"
+)
+
+// While the log does not tell the outcome of an append, proposals whose callers have gone are not kept: they have the
+// objects of writes, and that may last for hours.
+func TestWithdrawnProposalsAreNotKept(t *testing.T) {
+	var store memlog.Store
+	var lose atomic.Bool
+	c := replicaOf(t, store.Open(func(op memlog.Op) memlog.Fault { return memlog.Fault{LoseRequest: op == memlog.Append && lose.Load()} }))
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	run := c.Run
+	running.Go(func() { _ = run(ctx) })
+	lose.Store(true)
+	var freed atomic.Int64
+	propose := func(name string) error {
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Millisecond)
+		defer cancel()
+		p := &commit.Proposal{Entry: create(t, name)}
+		runtime.AddCleanup(p, func(int) { freed.Add(1) }, 0)
+		_, _, err := c.Commit(ctx, p)
+		return err
+	}
+	if err := propose("first"); !errors.Is(err, commit.ErrUndecided) {
+		t.Fatal(err)
+	}
+	const n = 100
+	for i := range n {
+		if err := propose(fmt.Sprint("w", i)); !errors.Is(err, commit.ErrNotSent) {
+			t.Fatal(err)
+		}
+	}
+	for range 20 {
+		runtime.GC()
+		time.Sleep(10 * time.Millisecond)
+	}
+	if got := freed.Load(); got < n-5 {
+		t.Errorf("%d of %d withdrawn proposals were freed", got, n)
+	}
+	lose.Store(false)
+	if _, _, err := c.Commit(ctx, &commit.Proposal{Entry: create(t, "last")}); err != nil {
+		t.Error(err)
+	}
+	stop()
+	running.Wait()
+}
