@@ -115,7 +115,9 @@ func compete(t *testing.T, during time.Duration, writers ...writer) (did []wrote
 			}
 		}
 		time.Sleep(during)
+		mu.Lock()
 		lost = appends - len(store.Batches())
+		mu.Unlock()
 		stop()
 		callers.Wait()
 		running.Wait()
