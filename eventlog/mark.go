@@ -1,6 +1,9 @@
 package eventlog
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // Mark is what a store has in place of a head while its log is not to be used: since the log has moved elsewhere, or as
 // long as a copy of it is not complete. No append succeeds, because writers compare the head, and every program that
@@ -12,6 +15,8 @@ type Mark struct {
 	At Head
 	// Place says where the log has moved to, or is copied from.
 	Place string
+	// Move identifies the move: the marks of both of its stores have the same. It has no zero byte, and may be empty.
+	Move string
 }
 
 // MarkKind says what a [Mark] is about.
@@ -26,11 +31,15 @@ const (
 // markFormat is the first byte of a mark. As a format level it is one that no version reads.
 const markFormat = 255
 
-// Encode returns the mark as the value of the head key: 255, the kind, the head as [Head.Encode] returns it, and the
-// place.
+// Encode returns the mark as the value of the head key: 255, the kind, the head as [Head.Encode] returns it, the place,
+// and behind a zero byte the move, if it has one.
 func (m *Mark) Encode() []byte {
 	b := append([]byte{markFormat, byte(m.Kind)}, m.At.Encode()...)
-	return append(b, m.Place...)
+	b = append(b, m.Place...)
+	if m.Move != "" {
+		b = append(append(b, 0), m.Move...)
+	}
+	return b
 }
 
 // DecodeMark decodes what [Mark.Encode] returns; ok is false for all other values.
@@ -39,7 +48,8 @@ func DecodeMark(b []byte) (m *Mark, ok bool) {
 		return nil, false
 	}
 	at, err := DecodeHead(b[2 : 2+headSize])
-	return &Mark{Kind: MarkKind(b[1]), At: at, Place: string(b[2+headSize:])}, err == nil
+	place, move, _ := strings.Cut(string(b[2+headSize:]), "\x00")
+	return &Mark{Kind: MarkKind(b[1]), At: at, Place: place, Move: move}, err == nil
 }
 
 // MarkedError reports that the log in a store is not to be used.

@@ -8,12 +8,16 @@
 // last step gives the target the head of the source. If it is interrupted at any moment, calling it again continues.
 // [Abandon] makes the source usable again, as long as the target is not.
 //
+// Both marks have the same random name of the move. Of several moves of one log to different places, only the one whose
+// name the source has can be completed.
+//
 // Only what the source's store has is copied. Segments of older batches stay where they are.
 package moving
 
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
@@ -51,11 +55,11 @@ func Move(ctx context.Context, o Options) (*Moved, error) {
 	if m.Progress == nil {
 		m.Progress = func(uint64, uint64) {}
 	}
-	head, fenced, err := m.source(ctx)
+	head, moved, err := m.source(ctx)
 	if err != nil {
 		return nil, err
 	}
-	mark, complete, err := m.target(ctx, head, fenced)
+	mark, complete, err := m.target(ctx, head, moved)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +71,7 @@ func Move(ctx context.Context, o Options) (*Moved, error) {
 	if complete {
 		return &Moved{Head: head, Before: true}, nil
 	}
-	if !fenced { // before anything is written
+	if moved == nil { // before anything is written
 		if _, err := m.read(ctx, m.From, head, m.checkOlder); err != nil {
 			return nil, fmt.Errorf("%s: %w", m.FromPlace, err)
 		}
@@ -75,7 +79,7 @@ func Move(ctx context.Context, o Options) (*Moved, error) {
 	if mark, err = m.markTarget(ctx, mark, head); err != nil {
 		return nil, err
 	}
-	if head, err = m.fence(ctx, head, fenced); err != nil {
+	if head, err = m.fence(ctx, head, mark); err != nil {
 		return nil, err
 	}
 	sum, err := m.read(ctx, m.From, head, m.checkOlder)
@@ -85,49 +89,65 @@ func Move(ctx context.Context, o Options) (*Moved, error) {
 	return m.copy(ctx, head, mark, sum)
 }
 
-// fence marks the source as moved, and returns its last head.
-func (m *move) fence(ctx context.Context, head eventlog.Head, fenced bool) (eventlog.Head, error) {
-	for !fenced {
-		moved := eventlog.Mark{Kind: eventlog.Moved, At: head, Place: m.ToPlace}
-		swapped, err := m.From.Swap(ctx, eventlog.HeadValue, head.Encode(), moved.Encode())
+// fence marks the source as moved by the move that has marked the target, and returns its last head. It fails if another
+// move has marked the source.
+func (m *move) fence(ctx context.Context, head eventlog.Head, target []byte) (eventlog.Head, error) {
+	copying, ok := eventlog.DecodeMark(target)
+	if !ok {
+		return head, fmt.Errorf("%s: it is not marked", m.ToPlace)
+	}
+	for {
+		head, moved, err := m.source(ctx)
+		if err != nil {
+			return head, err
+		}
+		if moved != nil {
+			return head, m.same(moved, copying)
+		}
+		mark := eventlog.Mark{Kind: eventlog.Moved, At: head, Place: m.ToPlace, Move: copying.Move}
+		swapped, err := m.From.Swap(ctx, eventlog.HeadValue, head.Encode(), mark.Encode())
 		if err != nil {
 			return head, fmt.Errorf("%s: %w", m.FromPlace, err)
 		}
-		if swapped {
-			break
-		}
-		if head, fenced, err = m.source(ctx); err != nil { // somebody has written to it
-			return head, err
+		if swapped { // else somebody has written to it, or moved it
+			return head, nil
 		}
 	}
-	return head, nil
+}
+
+// same returns an error if the marks of the source and of the target are not of the same move.
+func (m *move) same(source, target *eventlog.Mark) error {
+	if source.Move == target.Move {
+		return nil
+	}
+	return fmt.Errorf("%s: %w; give up the incomplete copy in %s, which another move has overtaken", m.FromPlace, &eventlog.MarkedError{Mark: source}, m.ToPlace)
 }
 
 type move struct{ Options }
 
-// source returns the head of the source, and whether it is marked as moved.
-func (m *move) source(ctx context.Context) (head eventlog.Head, fenced bool, err error) {
+// source returns the head of the source, and the mark if it is marked as moved.
+func (m *move) source(ctx context.Context) (head eventlog.Head, moved *eventlog.Mark, err error) {
 	value, err := m.From.Value(ctx, eventlog.HeadValue)
 	if err != nil {
-		return head, false, err
+		return head, nil, err
 	}
 	if mark, ok := eventlog.DecodeMark(value); ok {
 		if mark.Kind == eventlog.Moved {
-			return mark.At, true, nil
+			return mark.At, mark, nil
 		}
-		return head, false, fmt.Errorf("%s: %w", m.FromPlace, &eventlog.MarkedError{Mark: mark})
+		return head, nil, fmt.Errorf("%s: %w", m.FromPlace, &eventlog.MarkedError{Mark: mark})
 	}
 	if head, err = eventlog.DecodeHead(value); err == nil && head.Revision == 0 {
 		err = errors.New("there is no log")
 	}
 	if err != nil {
-		return head, false, fmt.Errorf("%s: %w", m.FromPlace, err)
+		return head, nil, fmt.Errorf("%s: %w", m.FromPlace, err)
 	}
-	return head, false, nil
+	return head, nil, nil
 }
 
 // target returns the value of the target's head if the log can be copied there. complete is set if it has the log.
-func (m *move) target(ctx context.Context, head eventlog.Head, fenced bool) (value []byte, complete bool, err error) {
+func (m *move) target(ctx context.Context, head eventlog.Head, moved *eventlog.Mark) (value []byte, complete bool, err error) {
 	if value, err = m.To.Value(ctx, eventlog.HeadValue); err != nil {
 		return nil, false, fmt.Errorf("%s: %w", m.ToPlace, err)
 	}
@@ -145,10 +165,13 @@ func (m *move) target(ctx context.Context, head eventlog.Head, fenced bool) (val
 	case has.Revision > 0 && has.Log != head.Log:
 		return nil, false, fmt.Errorf("%s has log %s, and log %s is to be moved there: choose an empty place, such as another --etcd-prefix", m.ToPlace, has.Log, head.Log)
 	case marked && mark.Kind == eventlog.Copying:
-		return value, false, nil
-	case fenced && !marked && has.Revision >= head.Revision:
+		if moved != nil {
+			err = m.same(moved, mark)
+		}
+		return value, false, err
+	case moved != nil && !marked && has.Revision >= head.Revision:
 		return value, true, nil
-	case fenced:
+	case moved != nil:
 		return nil, false, fmt.Errorf("log %s has moved from %s to another place than %s, or the copy there was removed", head.Log, m.FromPlace, m.ToPlace)
 	case len(value) > 0 && !marked:
 		return nil, false, fmt.Errorf("%s is in use by this very log, up to revision %d", m.ToPlace, has.Revision)
@@ -171,7 +194,7 @@ func (m *move) markTarget(ctx context.Context, was []byte, head eventlog.Head) (
 	if mark, ok := eventlog.DecodeMark(was); ok && mark.Kind == eventlog.Copying {
 		return was, nil
 	}
-	mark := eventlog.Mark{Kind: eventlog.Copying, At: head, Place: m.FromPlace}
+	mark := eventlog.Mark{Kind: eventlog.Copying, At: head, Place: m.FromPlace, Move: rand.Text()}
 	return mark.Encode(), m.swap(ctx, m.To, m.ToPlace, was, mark.Encode())
 }
 
@@ -314,20 +337,13 @@ func each(ctx context.Context, store eventlog.Values, from uint64, visit func(ev
 	}
 }
 
-// Abandon gives up an unfinished move: it removes the copy, and makes the source usable again. It fails if the target has
-// become the log. If it is interrupted, calling it again continues.
+// Abandon gives up an unfinished move: it removes the copy, and makes the source usable again, unless another move has
+// marked it. It fails if the target has become the log. If it is interrupted, calling it again continues.
 func Abandon(ctx context.Context, o Options) error {
 	m := &move{o}
-	head, fenced, err := m.source(ctx)
+	head, moved, err := m.source(ctx)
 	if err != nil {
 		return err
-	}
-	marked, err := o.From.Value(ctx, eventlog.HeadValue)
-	if err != nil {
-		return fmt.Errorf("%s: %w", o.FromPlace, err)
-	}
-	if mark, ok := eventlog.DecodeMark(marked); ok && mark.Place != o.ToPlace {
-		return fmt.Errorf("%s: %w", o.FromPlace, &eventlog.MarkedError{Mark: mark})
 	}
 	value, err := m.To.Value(ctx, eventlog.HeadValue)
 	if err != nil {
@@ -337,8 +353,11 @@ func Abandon(ctx context.Context, o Options) error {
 	if !ok || mark.At.Log != head.Log || mark.Kind == eventlog.Moved && mark.Place != o.FromPlace {
 		return fmt.Errorf("%s has no unfinished copy of log %s, so nothing is given up", o.ToPlace, head.Log)
 	}
+	if moved != nil && mark.Kind == eventlog.Moved && mark.Move != moved.Move { // it is no copy that was being given up
+		return fmt.Errorf("%s: %w", o.FromPlace, &eventlog.MarkedError{Mark: moved})
+	}
 	if mark.Kind == eventlog.Copying { // from here on no move can complete it
-		back := eventlog.Mark{Kind: eventlog.Moved, At: mark.At, Place: o.FromPlace}
+		back := eventlog.Mark{Kind: eventlog.Moved, At: mark.At, Place: o.FromPlace, Move: mark.Move}
 		if err := m.swap(ctx, o.To, o.ToPlace, value, back.Encode()); err != nil {
 			return err
 		}
@@ -347,8 +366,8 @@ func Abandon(ctx context.Context, o Options) error {
 	if err := o.To.Clear(ctx); err != nil {
 		return fmt.Errorf("%s: %w", o.ToPlace, err)
 	}
-	if fenced {
-		if err := m.swap(ctx, o.From, o.FromPlace, marked, head.Encode()); err != nil {
+	if moved != nil && moved.Move == mark.Move {
+		if err := m.swap(ctx, o.From, o.FromPlace, moved.Encode(), head.Encode()); err != nil {
 			return err
 		}
 	}

@@ -150,6 +150,81 @@ func incomplete(t *testing.T) (from, to *memlog.Store, head eventlog.Head) {
 	}
 }
 
+// Two data directories can be the target of a move of the same log. Only one of them may get it, also if the other move
+// began earlier, was interrupted at any moment, and is repeated.
+func TestOfTwoMovesToDifferentPlacesOneSucceeds(t *testing.T) {
+	for _, executed := range []bool{false, true} {
+		for n := 0; ; n++ {
+			from, first, second := &memlog.Store{MaxBatches: 3}, &memlog.Store{MaxBatches: 3}, &memlog.Store{MaxBatches: 3}
+			head := write(t, from, 8)
+			to := func(store *memlog.Store, place string, schedule memlog.Schedule) moving.Options {
+				o := options(from, store, schedule)
+				o.ToPlace = place
+				return o
+			}
+			check := func(when string) {
+				t.Helper()
+				if usable(t, first) && usable(t, second) || usable(t, from) && (usable(t, first) || usable(t, second)) {
+					t.Fatalf("call %d, %s: the log can be used in two places", n, when)
+				}
+			}
+			_, err := moving.Move(t.Context(), to(first, "first", faults(n, executed)))
+			complete := err == nil
+			_, err = moving.Move(t.Context(), to(second, "second", nil))
+			check("after the second move")
+			was := usable(t, second)
+			if was != (err == nil) {
+				t.Fatalf("call %d: %v", n, err)
+			}
+			_, err = moving.Move(t.Context(), to(first, "first", nil))
+			check("after the first move was repeated")
+			if usable(t, first) != (err == nil) || usable(t, first) == usable(t, second) {
+				t.Fatalf("call %d: %v", n, err)
+			}
+			if was { // the copy of the first one can be removed
+				if err := moving.Abandon(t.Context(), to(first, "first", nil)); err != nil && len(first.Batches()) > 0 {
+					t.Fatalf("call %d: %v", n, err)
+				}
+				check("after the first move was given up")
+				if left, _ := first.Open(nil).Value(t.Context(), eventlog.HeadValue); len(left) > 0 {
+					t.Fatalf("call %d: something is left", n)
+				}
+				same(t, second, from.Batches(), head)
+			}
+			if complete {
+				break
+			}
+		}
+	}
+}
+
+// Another move takes the log away after a move has begun and before it has marked the source.
+func TestAMoveThatIsOvertakenFails(t *testing.T) {
+	from, first, second := new(memlog.Store), new(memlog.Store), new(memlog.Store)
+	head := write(t, from, 8)
+	o := options(from, first, nil)
+	o.Check = func(eventlog.Head) error {
+		_, err := moving.Move(t.Context(), options(from, second, nil))
+		return err
+	}
+	if _, err := moving.Move(t.Context(), o); !errors.As(err, new(*eventlog.MarkedError)) || usable(t, first) {
+		t.Errorf("%v", err)
+	}
+	same(t, second, from.Batches(), head)
+}
+
+// A machine that has another name since the move was interrupted can give it up.
+func TestAMoveIsGivenUpByAnotherNameOfThePlace(t *testing.T) {
+	from, to, head := incomplete(t)
+	was := from.Batches()
+	o := options(from, to, nil)
+	o.ToPlace = "there, by another name"
+	if err := moving.Abandon(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	same(t, from, was, head)
+}
+
 func TestAnAbandonedMoveThatIsInterruptedAnywhereContinues(t *testing.T) {
 	for _, executed := range []bool{false, true} {
 		for n := 0; ; n++ {
