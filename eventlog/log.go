@@ -510,12 +510,12 @@ func newID() (id ID) {
 }
 
 // IsFatal reports whether an error means that this process cannot read the log any further: the log is
-// corrupt, newer than this version, or another one, it does not have the batches that follow, or it has moved.
+// corrupt, newer than this version, or another one, it does not have the batches that follow or not all of them, or it has moved.
 func IsFatal(err error) bool {
 	var corrupt *CorruptError
 	var unsupported *UnsupportedError
 	var forgotten *ForgottenError
 	var missing *MissingError
-	return errors.Is(err, ErrDiverged) || errors.As(err, &corrupt) || errors.As(err, &unsupported) ||
+	return errors.Is(err, ErrDiverged) || errors.Is(err, ErrOvertaken) || errors.As(err, &corrupt) || errors.As(err, &unsupported) ||
 		errors.As(err, &forgotten) || errors.As(err, &missing) || errors.As(err, new(*MarkedError))
 }

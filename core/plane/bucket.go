@@ -9,6 +9,7 @@ import (
 	"stele.dev/stele/core"
 	"stele.dev/stele/core/bucketsync"
 	"stele.dev/stele/core/retention"
+	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/backup/stores"
 	"stele.dev/stele/eventlog/bucket"
 )
@@ -78,8 +79,26 @@ func (p *Plane) useBucket(ctx context.Context) error {
 			}
 			return floors
 		},
-		Adopt: func(ctx context.Context, floors bucket.Floors) error { return p.eraser.Adopt(ctx, reachedOf(floors)) },
+		Adopt: func(ctx context.Context, floors bucket.Floors) error {
+			if err := p.checkReached(floors); err != nil {
+				return err
+			}
+			return p.eraser.Adopt(ctx, reachedOf(floors))
+		},
 	})
+}
+
+// checkReached returns an error if changes may be erased that this replica has not applied: it would keep what was deleted
+// meanwhile. That happens to a replica that was paused or cut off for longer than the past is kept. The error stops it
+// when it needs such segments to go on; it starts again from a checkpoint.
+func (p *Plane) checkReached(floors bucket.Floors) error {
+	tip := p.Committer.Tip().Revision()
+	for kind, floor := range floors {
+		if erased := max(floor.Contents, floor.Records); erased > tip {
+			return fmt.Errorf("this replica has applied the log up to revision %d, and changes of %s are erased up to revision %d: start it again: %w", tip, kind, erased, eventlog.ErrOvertaken)
+		}
+	}
+	return nil
 }
 
 func reachedOf(floors bucket.Floors) map[string]retention.Reached {

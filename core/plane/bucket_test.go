@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -336,6 +337,58 @@ func TestAReplicaThatWasAwayFetchesWhatHasLeftTheStore(t *testing.T) {
 	b.want("note", old, "old")
 	if damaged := b.Archive.Damaged(); len(damaged) > 0 {
 		t.Error(damaged)
+	}
+}
+
+// What a replica has not applied can be erased when the others do not see it live. It must not go on then: it would keep
+// what was deleted meanwhile.
+func TestAReplicaThatWasAwayForLongerThanThePastIsKeptStops(t *testing.T) {
+	s := newSite(t)
+	s.alone, s.retain = true, time.Nanosecond // no leases, so that the replicas do not know each other
+	a := s.start(plain)
+	a.write("note", "deleted later")
+	s.retain = 0
+	var away atomic.Bool
+	b := s.open(t.TempDir(), func(memlog.Op) memlog.Fault {
+		if away.Load() {
+			return memlog.Fault{Refuse: eventlog.ErrUnavailable}
+		}
+		return memlog.Fault{}
+	}, "")
+	b.want("note", 0, "deleted later")
+	away.Store(true)
+	if err := a.configMaps.Delete(t.Context(), "note", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	deleted := a.Committer.Tip().Revision()
+	for i := range 10 {
+		a.write(fmt.Sprint("created-", i), "")
+	}
+	eventually(t, "the deletion is erased, and has left the log's store", func() bool {
+		a.write(fmt.Sprint("created-", time.Now().UnixNano()), "")
+		time.Sleep(20 * time.Millisecond)
+		g := generations(t, filepath.Join(s.folder, "segments"), deleted)
+		return s.oldest() > deleted && len(g) == 1 && g[0] > 0
+	})
+	away.Store(false)
+	eventually(t, "it has stopped", func() bool {
+		tip, err := b.Committer.Confirm(t.Context())
+		if err == nil && tip.Revision() >= deleted {
+			got, err := b.get("note", 0)
+			t.Fatalf("it has gone on up to revision %d; what was deleted at %d: %q, %v", tip.Revision(), deleted, got, err)
+		}
+		return eventlog.IsFatal(err)
+	})
+	b.Stop()
+	if !errors.Is(b.Err, eventlog.ErrOvertaken) {
+		t.Errorf("it has stopped: %v", b.Err)
+	}
+	b = s.open(b.Dir, nil, "")
+	if got, err := b.get("note", 0); !apierrors.IsNotFound(err) {
+		t.Errorf("started again: %q, %v", got, err)
+	}
+	if got, err := b.get("note", a.Committer.Tip().Revision()); err == nil {
+		t.Errorf("started again, in its history: %q", got)
 	}
 }
 
