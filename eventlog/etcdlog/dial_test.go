@@ -190,7 +190,7 @@ func TestLostQuorum(t *testing.T) {
 
 func TestNoSpace(t *testing.T) {
 	t.Parallel()
-	const quota = 128 << 20
+	const quota = 256 << 20 // much more than the steps of 16 MiB in which its file grows
 	c := etcdtest.Start(t, 1, etcdtest.Quota(quota))
 	b := dialed(t, etcdlog.DialOptions{Endpoints: c.Endpoints()})
 	at := uint64(1)
@@ -223,7 +223,7 @@ func TestNoSpace(t *testing.T) {
 
 	admin := c.Client(0)
 	for i := 0; err == nil || !strings.Contains(err.Error(), "database space exceeded"); i++ {
-		if i > 200 {
+		if i > 400 {
 			t.Fatal("etcd has no quota")
 		}
 		_, err = admin.Put(t.Context(), fmt.Sprintf("/other/%d", i), strings.Repeat("x", 1<<20))
