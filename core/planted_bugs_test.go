@@ -62,13 +62,15 @@ var allPlantedBugs = []plantedBug{
 			}
 		}`}}},
 	{"a confirmation is from before the call", []edit{{confirmFile,
-		`c.answer(askers)`,
+		`c.answer(asking)`,
 		`if BUG {
 			c.mu.Lock()
-			askers, c.askers = append(askers, c.askers...), nil
+			late := c.askers
+			c.askers = askers{}
 			c.mu.Unlock()
+			c.answer(late)
 		}
-		c.answer(askers)`}}},
+		c.answer(asking)`}}},
 	{"a confirmation does not wait for what is newer", []edit{{confirmFile,
 		`if tip.Revision() >= revision {`,
 		`if tip.Revision() >= revision || BUG {`}}},
