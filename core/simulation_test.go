@@ -895,7 +895,7 @@ func (s *simulation) checkList(m *model, o *operation, lo, hi uint64, fail func(
 	}
 }
 
-// answers reports whether an answer is what was to be read at a revision.
+// answers reports whether an answer is the state of a revision.
 func (m *model) answers(o *operation, revision uint64) bool {
 	if o.verb == "get" {
 		return m.at(o.key, revision)+"\n" == string(o.answer.body)

@@ -145,7 +145,7 @@ func (s *Syncer) checkEnd(ctx context.Context, newest bucket.Segment) error {
 }
 
 // fetchCheckpoint fetches the newest checkpoint into a folder, unless a checkpoint there is as new as the older one of the
-// bucket: what was erased of the log, no checkpoint from there on needs.
+// bucket. A start from that one needs nothing that was erased from the log.
 func (s *Syncer) fetchCheckpoint(ctx context.Context, content *bucket.Content, dir string) error {
 	if len(content.Checkpoints) == 0 {
 		return nil

@@ -56,7 +56,7 @@ type Operation struct {
 	Replica string
 	// Call and Return are when the request was sent and answered. Return is [Never] without an answer.
 	Call, Return time.Duration
-	// Code is the HTTP status of the answer; 0 if there is none.
+	// Code is the HTTP status of the answer; 0 if the client got none.
 	Code int
 	// Unknown is set if the answer, or its absence, leaves open whether the write took effect.
 	Unknown bool

@@ -140,7 +140,7 @@ func (r *Registry) RecordKeys(ctx context.Context) error {
 }
 
 // updateKeys notes which keys verify tokens of service accounts, when the live replicas have others than the log says.
-// The leader calls it. The certificate authority is noted if there is none; it never changes by itself.
+// The leader calls it. It records the certificate authority only if none is recorded yet.
 func (r *Registry) updateKeys(ctx context.Context) {
 	now := Keys{}
 	for _, x := range r.Live() {

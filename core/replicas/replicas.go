@@ -148,7 +148,7 @@ func New(o Options) *Registry {
 // Serve sets the handler of the API, through which leases are written.
 func (r *Registry) Serve(api http.Handler) error {
 	config := inside.Config(api, &user.DefaultInfo{Name: User, Groups: []string{user.SystemPrivilegedGroup}})
-	config.Wrap(func(to http.RoundTripper) http.RoundTripper { return &bounded{to, r.o.Every / 2} })
+	config.Timeout = r.o.Every / 2 // a stop does not wait for a log that cannot be reached
 	leases, err := coordinationclient.NewForConfig(config)
 	if err != nil {
 		return err

@@ -33,7 +33,7 @@ func (b *Backend) CheckKeys(ctx context.Context) error {
 		}
 		around = around[:i]
 		outer, err := b.get(ctx, around+"/head")
-		if errors.Is(err, rpctypes.ErrPermissionDenied) { // this user does not write there, and cannot see what is there
+		if errors.Is(err, rpctypes.ErrPermissionDenied) { // the user has no access to these keys
 			break
 		}
 		if err != nil {

@@ -75,7 +75,7 @@ func (d *Dir) checkSeen(ctx context.Context, backend eventlog.Backend) error {
 	case err != nil:
 		return err
 	case now.Log != seen.Log, now.Epoch > seen.Epoch, now == seen:
-		return nil // claim compares logs, and a later epoch has declared what was lost
+		return nil // claim compares the ids of logs; a later epoch says which revisions were lost
 	case now.Epoch < seen.Epoch || now.Revision <= seen.Revision:
 		return &LostError{seen, now, d.storeName()}
 	}

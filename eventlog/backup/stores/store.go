@@ -29,7 +29,7 @@ type Store interface {
 // Remover is a [Store] whose files can be removed.
 type Remover interface {
 	Store
-	// Remove removes a file. It is no error if there is none.
+	// Remove removes a file. If the file does not exist, it returns nil.
 	Remove(ctx context.Context, name string) error
 }
 
