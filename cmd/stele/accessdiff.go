@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"stele.dev/stele/cmd/stele/internal/client"
+	"stele.dev/stele/cmd/stele/internal/compiling"
 	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/core/access"
@@ -32,7 +33,7 @@ type accessDiffOptions struct {
 	from, to string
 	subjects []string
 	exitCode bool
-	compile  compileOptions
+	compile  compiling.Options
 }
 
 func accessDiffCommand() *cobra.Command {
@@ -71,7 +72,7 @@ accessdifferences.policy.stele.dev.
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	o.Flags.AddFlags(cmd)
-	o.compile.addFlags(cmd.Flags())
+	o.compile.AddFlags(cmd.Flags())
 	o.AddIdentity(cmd)
 	o.OutputFlags.AddFlags(cmd, "json", "yaml")
 	f := cmd.Flags()
@@ -129,7 +130,7 @@ func (o *accessDiffOptions) run(cmd *cobra.Command) error {
 // side sets one side of the comparison from a flag: the bundle in a folder, or the policy at a moment.
 func (o *accessDiffOptions) side(ctx context.Context, cmd *cobra.Command, text string, into *access.Side) error {
 	if info, err := os.Stat(text); err == nil && info.IsDir() || strings.ContainsRune(text, os.PathSeparator) {
-		compiled, err := o.compile.folder(ctx, cmd, text)
+		compiled, err := o.compile.Folder(ctx, cmd, text)
 		if err != nil {
 			return err
 		}

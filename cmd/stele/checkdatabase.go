@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"stele.dev/stele/cmd/stele/internal/compiling"
 	"stele.dev/stele/core/apart"
 	"stele.dev/stele/eventlog/etcdlog"
 )
@@ -37,7 +38,7 @@ var databaseLimits = apart.Limits{CPU: 10 * time.Minute, Wall: time.Hour, Memory
 
 // checkDatabaseCommand returns the hidden command that checkDatabaseApart runs.
 func checkDatabaseCommand() *cobra.Command {
-	return childCommand("check-database FILE", "Check the pages of etcd's database, for a server", func(_ *cobra.Command, args []string) error {
+	return compiling.ChildCommand("check-database FILE", "Check the pages of etcd's database, for a server", func(_ *cobra.Command, args []string) error {
 		if err := apart.Confine(); err != nil {
 			return err
 		}

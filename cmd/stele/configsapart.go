@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"stele.dev/stele/cmd/stele/internal/compiling"
 	"stele.dev/stele/core/apart"
 	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/policy/pluginconfig"
@@ -15,12 +16,12 @@ import (
 )
 
 // configsLimits are the limits of checking the configurations of a bundle's plugins.
-var configsLimits = apart.Limits{CPU: 10 * time.Second, Wall: 40 * time.Second, Memory: compileMemory, Output: 32 << 20}
+var configsLimits = apart.Limits{CPU: 10 * time.Second, Wall: 40 * time.Second, Memory: compiling.Memory, Output: 32 << 20}
 
 // checkConfigsApart runs [pluginconfig.Check] in a child process, because evaluating the
 // schema of a faulty plugin may take all memory.
 func checkConfigsApart(ctx context.Context, source *bundles.Source, configSchemas map[string]string) (diags schemas.Diagnostics, err error) {
-	err = runOnSource(ctx, configsLimits, "configs", configSchemas, source, func(d *json.Decoder, _ io.Reader) error { return d.Decode(&diags) })
+	err = compiling.RunOnSource(ctx, configsLimits, "configs", configSchemas, source, func(d *json.Decoder, _ io.Reader) error { return d.Decode(&diags) })
 	var failure *apart.Failure
 	if errors.As(err, &failure) {
 		return schemas.Diagnostics{{Path: "bundle.plugins", Message: "the configurations could not be checked against the plugins' schemas: " + failure.Why,
@@ -31,8 +32,8 @@ func checkConfigsApart(ctx context.Context, source *bundles.Source, configSchema
 
 // configsCommand returns the hidden command that checkConfigsApart runs.
 func configsCommand() *cobra.Command {
-	return childCommand("configs", "Check the configurations of plugins on standard input, for stele itself", func(cmd *cobra.Command, _ []string) error {
-		source, configs, err := readSource(cmd.InOrStdin())
+	return compiling.ChildCommand("configs", "Check the configurations of plugins on standard input, for stele itself", func(cmd *cobra.Command, _ []string) error {
+		source, configs, err := compiling.ReadSource(cmd.InOrStdin())
 		if err != nil {
 			return err
 		}

@@ -4,6 +4,7 @@ import (
 	"os/exec"
 
 	"github.com/spf13/cobra"
+	"stele.dev/stele/cmd/stele/internal/compiling"
 	"stele.dev/stele/core/apart"
 	"stele.dev/stele/schemas/workers"
 )
@@ -13,7 +14,7 @@ func evaluateApart() (*exec.Cmd, error) { return apart.Command("policy", "evalua
 
 // evaluateCommand returns the hidden command that evaluateApart runs.
 func evaluateCommand() *cobra.Command {
-	return childCommand("evaluate", "Evaluate the requests on standard input, for a server", func(cmd *cobra.Command, _ []string) error {
+	return compiling.ChildCommand("evaluate", "Evaluate the requests on standard input, for a server", func(cmd *cobra.Command, _ []string) error {
 		return workers.Work(cmd.InOrStdin(), cmd.OutOrStdout())
 	})
 }

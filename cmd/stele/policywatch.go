@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+	"stele.dev/stele/cmd/stele/internal/compiling"
 	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/core/activation"
 	"stele.dev/stele/core/bootstrap"
@@ -35,7 +36,7 @@ const (
 // because every user who can write to the folder can change the policy. It is not safe for concurrent use.
 type policyWatch struct {
 	dir, root string
-	compile   *compileOptions
+	compile   *compiling.Options
 	plane     *plane.Plane // set by begin
 	out, err  io.Writer
 	watcher   *fsnotify.Watcher
@@ -46,7 +47,7 @@ type policyWatch struct {
 
 // watchPolicy watches all folders of the module that dir belongs to, and the folder that contains the module, because
 // a checkout may replace the whole module. source has been read from dir.
-func watchPolicy(dir string, source *bundles.Source, compile *compileOptions, out, err io.Writer) (*policyWatch, error) {
+func watchPolicy(dir string, source *bundles.Source, compile *compiling.Options, out, err io.Writer) (*policyWatch, error) {
 	abs, absErr := filepath.Abs(dir)
 	if absErr != nil {
 		return nil, absErr
@@ -164,7 +165,7 @@ func (w *policyWatch) save(ctx context.Context) {
 		return
 	}
 	w.tried = digest
-	compiled, diags, err := w.compile.compile(ctx, source)
+	compiled, diags, err := w.compile.Compile(ctx, source)
 	if err == nil && len(diags) == 0 {
 		diags = w.plane.Enforceable(ctx, compiled)
 	}

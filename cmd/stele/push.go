@@ -9,6 +9,7 @@ import (
 	"k8s.io/client-go/rest"
 	"stele.dev/stele/cmd/stele/internal/checkout"
 	"stele.dev/stele/cmd/stele/internal/client"
+	"stele.dev/stele/cmd/stele/internal/compiling"
 	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/core/activation"
@@ -38,7 +39,7 @@ type pushOptions struct {
 	show.FormatFlags
 	replaces, commit                  string
 	dryRun, rename, clean, dropFields bool
-	compile                           compileOptions
+	compile                           compiling.Options
 }
 
 func pushCommand() *cobra.Command {
@@ -66,7 +67,7 @@ stays stored until the part of the object that has it, such as its spec, is writ
 	}
 	o.Flags.AddFlags(cmd)
 	o.FormatFlags.AddFlags(cmd, "json", "yaml", "name")
-	o.compile.addFlags(cmd.Flags())
+	o.compile.AddFlags(cmd.Flags())
 	_ = cmd.Flags().MarkHidden("namespace")
 	cmd.Flags().StringVar(&o.replaces, "replaces", "", "digest of the policy that it must replace (default: the one in force now)")
 	cmd.Flags().BoolVar(&o.rename, "rename", false, renameUsage)
@@ -84,7 +85,7 @@ func (o *pushOptions) run(cmd *cobra.Command, dir string) error {
 	if err := o.Check(); err != nil {
 		return err
 	}
-	compiled, err := o.compile.folder(ctx, cmd, dir)
+	compiled, err := o.compile.Folder(ctx, cmd, dir)
 	if err != nil {
 		return err
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 	"stele.dev/stele/cmd/stele/internal/build"
+	"stele.dev/stele/cmd/stele/internal/compiling"
 	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/core/controllers"
@@ -50,7 +51,7 @@ type serveOptions struct {
 
 	authentication authenticationOptions
 	authorization  authorizationOptions
-	compile        compileOptions
+	compile        compiling.Options
 	storage        storageOptions
 }
 
@@ -100,7 +101,7 @@ SIGTERM and SIGINT end it in order, after --shutdown-delay; a second signal ends
 	o.storage.addFlags(groups.Group("Flags for the log and its storage"))
 	o.authentication.addFlags(groups.Group("Flags for authentication"))
 	o.authorization.addFlags(groups.Group("Flags for authorization"))
-	o.compile.addFlags(groups.Group("Flags for compiling policies"))
+	o.compile.AddFlags(groups.Group("Flags for compiling policies"))
 	groups.Use(cmd)
 	for _, name := range []string{"data-dir", "policy", "plugin-dir", "plugin-secrets-dir"} {
 		_ = cmd.MarkFlagDirname(name)
@@ -202,7 +203,7 @@ func (o *serveOptions) config(cmd *cobra.Command, logger *slog.Logger) (c plane.
 		return c, err
 	}
 	c.Authentication, c.Authorization, c.Plugins = o.authentication.Authentication, o.authorization.Options, o.authorization.plugins
-	c.Authorization.CheckConfigs, c.Worker, c.Compile = checkConfigsApart, evaluateApart, o.compile.compile
+	c.Authorization.CheckConfigs, c.Worker, c.Compile = checkConfigsApart, evaluateApart, o.compile.Compile
 	c.Logger, c.Metrics, c.Version, c.Memory = logger, prometheus.NewRegistry(), build.API(), memoryLimit(logger)
 	if !o.watch {
 		c.Prepare = func(ctx context.Context, p *plane.Plane, source *bundles.Source, activated *compile.Result) error {
@@ -249,7 +250,7 @@ func (o *serveOptions) source() (*bundles.Source, error) {
 
 // compare prints a message if the policy in the folder differs from the one in force.
 func (o *serveOptions) compare(ctx context.Context, cmd *cobra.Command, source *bundles.Source, active *policies.Activation) {
-	digest, diags, err := o.compile.digest(ctx, source)
+	digest, diags, err := o.compile.Digest(ctx, source)
 	switch {
 	case err != nil:
 		if ctx.Err() == nil {

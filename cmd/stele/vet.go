@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"stele.dev/stele/cmd/stele/internal/client"
+	"stele.dev/stele/cmd/stele/internal/compiling"
 	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/policy"
@@ -20,7 +21,7 @@ import (
 type vetOptions struct {
 	show.FormatFlags
 	pluginDir string
-	compile   compileOptions
+	compile   compiling.Options
 	verbose   bool
 }
 
@@ -53,7 +54,7 @@ checksums of the bundle, and checks the configurations against their schemas.`,
 	cmd.Flags().StringVar(&o.pluginDir, "plugin-dir", "", "folder with the programs of plugins")
 	_ = cmd.MarkFlagDirname("plugin-dir")
 	cmd.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "print how long CUE takes for the constraints that only CUE can check")
-	o.compile.addFlags(cmd.Flags())
+	o.compile.AddFlags(cmd.Flags())
 	return cmd
 }
 
@@ -198,7 +199,7 @@ func folderOf(dir, from, pkg string) string {
 // vet checks a bundle and prints the result.
 func (o *vetOptions) vet(cmd *cobra.Command, t vetTarget) (*vetted, error) {
 	v := &vetted{Bundle: t.name}
-	compiled, diags, err := o.compile.compile(cmd.Context(), t.source)
+	compiled, diags, err := o.compile.Compile(cmd.Context(), t.source)
 	if err != nil {
 		return nil, err
 	}

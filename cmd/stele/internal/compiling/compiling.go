@@ -1,4 +1,5 @@
-package main
+// Package compiling compiles bundles in child processes with limits, and has the hidden commands of these processes.
+package compiling
 
 import (
 	"cmp"
@@ -31,30 +32,30 @@ const (
 	// may be busy.
 	compileWall  = 4
 	compileStart = 2 * time.Minute
-	// compileMemory limits the memory of a compilation.
-	compileMemory = 4 << 30
+	// Memory limits the memory of a compilation.
+	Memory = 4 << 30
 	// compileOutput limits the size of the compiled policy.
 	compileOutput = 1 << 30
 	// compileQueue limits how long a compilation waits until another one has ended.
 	compileQueue = 30 * time.Second
 )
 
-// compileOptions are the limits of compilations.
-type compileOptions struct {
+// Options are the limits of compilations.
+type Options struct {
 	cpu    time.Duration
 	memory resource.QuantityValue
 }
 
-func (o *compileOptions) addFlags(f *pflag.FlagSet) {
-	o.memory.Quantity = *resource.NewQuantity(compileMemory, resource.BinarySI)
+func (o *Options) AddFlags(f *pflag.FlagSet) {
+	o.memory.Quantity = *resource.NewQuantity(Memory, resource.BinarySI)
 	usage.DurationVar(f, &o.cpu, "compile-cpu", 0, "limit of the CPU time to compile a bundle (default 1m, plus 1s for each MiB of its files)")
 	f.Var(&o.memory, "compile-memory", "limit of the memory to compile a bundle")
 }
 
 // limits returns the limits for compiling a source.
-func (o *compileOptions) limits(source *bundles.Source) apart.Limits {
+func (o *Options) limits(source *bundles.Source) apart.Limits {
 	cpu := cmp.Or(o.cpu, compileCPU+compileCPUPerMiB*time.Duration(source.Size()>>20))
-	return apart.Limits{CPU: cpu, Wall: compileWall*cpu + compileStart, Memory: cmp.Or(o.memory.Value(), compileMemory), Output: compileOutput}
+	return apart.Limits{CPU: cpu, Wall: compileWall*cpu + compileStart, Memory: cmp.Or(o.memory.Value(), Memory), Output: compileOutput}
 }
 
 // compilation is the answer of the child process as JSON. The bytes of the form follow it.
@@ -66,9 +67,9 @@ type compilation struct {
 	Diagnostics schemas.Diagnostics `json:"diagnostics,omitempty"`
 }
 
-// compile compiles a bundle in a child process. It returns diagnostics if the bundle has errors, and an error if the
+// Compile compiles a bundle in a child process. It returns diagnostics if the bundle has errors, and an error if the
 // child process could not compile it.
-func (o *compileOptions) compile(ctx context.Context, source *bundles.Source) (*compile.Result, schemas.Diagnostics, error) {
+func (o *Options) Compile(ctx context.Context, source *bundles.Source) (*compile.Result, schemas.Diagnostics, error) {
 	var form []byte
 	c, diags, err := o.read(ctx, source, func(r io.Reader, size int64) error {
 		form = make([]byte, size)
@@ -85,22 +86,22 @@ func (o *compileOptions) compile(ctx context.Context, source *bundles.Source) (*
 	return c.Compiled, nil, nil
 }
 
-// folder compiles the bundle in a folder. It prints the errors of the bundle.
-func (o *compileOptions) folder(ctx context.Context, cmd *cobra.Command, dir string) (*compile.Result, error) {
+// Folder compiles the bundle in a folder. It prints the errors of the bundle.
+func (o *Options) Folder(ctx context.Context, cmd *cobra.Command, dir string) (*compile.Result, error) {
 	source, err := bundles.ReadDir(dir)
 	if err != nil {
 		return nil, err
 	}
-	compiled, diags, err := o.compile(ctx, source)
+	compiled, diags, err := o.Compile(ctx, source)
 	if err == nil && len(diags) > 0 {
 		err = show.ErrDiagnostics(cmd.ErrOrStderr(), source, diags, dir)
 	}
 	return compiled, err
 }
 
-// digest compiles a bundle in a child process and returns the digest of its policy. It does not load the policy into
+// Digest compiles a bundle in a child process and returns the digest of its policy. It does not load the policy into
 // this process.
-func (o *compileOptions) digest(ctx context.Context, source *bundles.Source) (d policies.Digest, diags schemas.Diagnostics, err error) {
+func (o *Options) Digest(ctx context.Context, source *bundles.Source) (d policies.Digest, diags schemas.Diagnostics, err error) {
 	_, diags, err = o.read(ctx, source, func(r io.Reader, size int64) error {
 		h := sha256.New()
 		_, err := io.CopyN(h, r, size)
@@ -111,9 +112,9 @@ func (o *compileOptions) digest(ctx context.Context, source *bundles.Source) (d 
 }
 
 // read compiles a bundle in a child process, and calls form to read the form.
-func (o *compileOptions) read(ctx context.Context, source *bundles.Source, form func(r io.Reader, size int64) error) (*compilation, schemas.Diagnostics, error) {
+func (o *Options) read(ctx context.Context, source *bundles.Source, form func(r io.Reader, size int64) error) (*compilation, schemas.Diagnostics, error) {
 	var c compilation
-	err := runOnSource(ctx, o.limits(source), "compile", nil, source, func(d *json.Decoder, rest io.Reader) error {
+	err := RunOnSource(ctx, o.limits(source), "compile", nil, source, func(d *json.Decoder, rest io.Reader) error {
 		if err := d.Decode(&c); err != nil {
 			return err
 		}
@@ -158,9 +159,9 @@ type sourceFile struct {
 	Size int    `json:"size"`
 }
 
-// runOnSource runs a hidden subcommand of `stele policy` as a child process with a source as its input, and calls read
+// RunOnSource runs a hidden subcommand of `stele policy` as a child process with a source as its input, and calls read
 // to read the answer. One child runs at a time.
-func runOnSource(ctx context.Context, l apart.Limits, command string, configs map[string]string, source *bundles.Source, read func(*json.Decoder, io.Reader) error) error {
+func RunOnSource(ctx context.Context, l apart.Limits, command string, configs map[string]string, source *bundles.Source, read func(*json.Decoder, io.Reader) error) error {
 	patience := time.NewTimer(compileQueue)
 	defer patience.Stop()
 	select {
@@ -191,7 +192,7 @@ func runOnSource(ctx context.Context, l apart.Limits, command string, configs ma
 	})
 }
 
-// compiling holds an element while a child of runOnSource runs.
+// compiling holds an element while a child of RunOnSource runs.
 var compiling = make(chan struct{}, 1)
 
 // afterLine returns a reader of the input after the line that a decoder has read.
@@ -214,8 +215,8 @@ func (l *lineRest) Read(p []byte) (int, error) {
 	return l.rest.Read(p)
 }
 
-// readSource reads the input that runOnSource writes.
-func readSource(r io.Reader) (*bundles.Source, map[string]string, error) {
+// ReadSource reads the input that RunOnSource writes.
+func ReadSource(r io.Reader) (*bundles.Source, map[string]string, error) {
 	if err := apart.Confine(); err != nil {
 		return nil, nil, err
 	}
@@ -236,10 +237,10 @@ func readSource(r io.Reader) (*bundles.Source, map[string]string, error) {
 	return source, head.Configs, nil
 }
 
-// compileCommand returns the hidden command that compileOptions.read runs.
-func compileCommand() *cobra.Command {
-	return childCommand("compile", "Compile the bundle on standard input, for stele itself", func(cmd *cobra.Command, _ []string) error {
-		source, _, err := readSource(cmd.InOrStdin())
+// Command returns the hidden command that Options.read runs.
+func Command() *cobra.Command {
+	return ChildCommand("compile", "Compile the bundle on standard input, for stele itself", func(cmd *cobra.Command, _ []string) error {
+		source, _, err := ReadSource(cmd.InOrStdin())
 		if err != nil {
 			return err
 		}
@@ -261,8 +262,8 @@ func compileCommand() *cobra.Command {
 	})
 }
 
-// childCommand returns a hidden command, which this program runs as a child process. Use lists its arguments.
-func childCommand(use, short string, run func(*cobra.Command, []string) error) *cobra.Command {
+// ChildCommand returns a hidden command, which this program runs as a child process. Use lists its arguments.
+func ChildCommand(use, short string, run func(*cobra.Command, []string) error) *cobra.Command {
 	args := len(strings.Fields(use)) - 1
 	return &cobra.Command{Use: use, Short: short, Hidden: true, Args: cobra.ExactArgs(args), RunE: run}
 }
