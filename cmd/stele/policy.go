@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 	"stele.dev/stele/cmd/stele/internal/compiling"
 	"stele.dev/stele/cmd/stele/internal/usage"
+	"stele.dev/stele/cmd/stele/internal/vetting"
 )
 
 func policyCommand() *cobra.Command {
@@ -12,6 +13,6 @@ func policyCommand() *cobra.Command {
 		Short: "Check, activate and inspect policies",
 		Args:  usage.NoArguments,
 	}
-	cmd.AddCommand(vetCommand(), pushCommand(), showCommand(), explainCommand(), rollbackCommand(), policyLogCommand(), compiling.Command(), configsCommand(), evaluateCommand())
+	cmd.AddCommand(vetting.Command(), pushCommand(), showCommand(), explainCommand(), rollbackCommand(), policyLogCommand(), compiling.Command(), configsCommand(), evaluateCommand())
 	return cmd
 }
