@@ -1,4 +1,5 @@
-package main
+// Package vetting has the command that checks bundles without a server: `stele policy vet`.
+package vetting
 
 import (
 	"errors"
@@ -18,15 +19,16 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-type vetOptions struct {
+type options struct {
 	show.FormatFlags
 	pluginDir string
 	compile   compiling.Options
 	verbose   bool
 }
 
-func vetCommand() *cobra.Command {
-	o := &vetOptions{}
+// Command returns the command `vet`.
+func Command() *cobra.Command {
+	o := &options{}
 	cmd := &cobra.Command{
 		Use:   "vet DIR...",
 		Short: "Check bundles: whether they compile, and what they contain",
@@ -58,28 +60,28 @@ checksums of the bundle, and checks the configurations against their schemas.`,
 	return cmd
 }
 
-func (o *vetOptions) run(cmd *cobra.Command, args []string) error {
+func (o *options) run(cmd *cobra.Command, args []string) error {
 	if err := o.Check(); err != nil {
 		return err
 	}
-	targets, err := vetTargets(args)
+	targets, err := targetsOf(args)
 	if err != nil {
 		return err
 	}
-	document := vetDocument{APIVersion: client.DocumentVersion, Kind: "BundleReport", Bundles: []*vetted{}}
+	report := document{APIVersion: client.DocumentVersion, Kind: "BundleReport", Bundles: []*vetted{}}
 	failed, wrong := 0, 0
 	for _, t := range targets {
 		v, err := o.vet(cmd, t)
 		if err != nil {
 			return err
 		}
-		document.Bundles = append(document.Bundles, v)
+		report.Bundles = append(report.Bundles, v)
 		if !v.Valid {
 			failed, wrong = failed+1, wrong+len(v.Errors)
 		}
 	}
 	if o.Format != "" {
-		if err := o.Document(cmd, document); err != nil {
+		if err := o.Document(cmd, report); err != nil {
 			return err
 		}
 	}
@@ -92,8 +94,8 @@ func (o *vetOptions) run(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("%s in %d of %s", usage.Count(wrong, "error"), failed, usage.Count(len(targets), "bundle"))
 }
 
-// vetDocument is the JSON of the results of vet.
-type vetDocument struct {
+// document is the JSON of the results of vet.
+type document struct {
 	APIVersion string    `json:"apiVersion"`
 	Kind       string    `json:"kind"`
 	Bundles    []*vetted `json:"bundles"`
@@ -134,15 +136,15 @@ func findings(diags schemas.Diagnostics) []finding {
 	return all
 }
 
-// vetTarget is a bundle to check.
-type vetTarget struct {
+// target is a bundle to check.
+type target struct {
 	name   string // for messages
 	source *bundles.Source
 }
 
-// vetTargets returns the bundles that the arguments name, each once.
-func vetTargets(args []string) ([]vetTarget, error) {
-	var all []vetTarget
+// targetsOf returns the bundles that the arguments name, each once.
+func targetsOf(args []string) ([]target, error) {
+	var all []target
 	seen := map[string]bool{}
 	add := func(dir string, source *bundles.Source, pkg string) {
 		folder := folderOf(dir, source.Package, pkg)
@@ -153,7 +155,7 @@ func vetTargets(args []string) ([]vetTarget, error) {
 		seen[key] = true
 		of := *source
 		of.Package = pkg
-		all = append(all, vetTarget{folder, &of})
+		all = append(all, target{folder, &of})
 	}
 	for _, arg := range args {
 		dir, pattern := strings.CutSuffix(arg, "...")
@@ -197,7 +199,7 @@ func folderOf(dir, from, pkg string) string {
 }
 
 // vet checks a bundle and prints the result.
-func (o *vetOptions) vet(cmd *cobra.Command, t vetTarget) (*vetted, error) {
+func (o *options) vet(cmd *cobra.Command, t target) (*vetted, error) {
 	v := &vetted{Bundle: t.name}
 	compiled, diags, err := o.compile.Compile(cmd.Context(), t.source)
 	if err != nil {
@@ -217,7 +219,7 @@ func (o *vetOptions) vet(cmd *cobra.Command, t vetTarget) (*vetted, error) {
 		if o.Quiet {
 			stderr = io.Discard
 		}
-		if diags, err = vetPlugins(cmd.Context(), stderr, compiled, t.source, o.pluginDir); err != nil {
+		if diags, err = checkPlugins(cmd.Context(), stderr, compiled, t.source, o.pluginDir); err != nil {
 			return nil, err
 		}
 	}
