@@ -13,6 +13,8 @@ type Diagnostic struct {
 	Path    string   `json:"path,omitempty"` // spec.ports[].name; empty for the whole schema
 	Message string   `json:"message"`
 	Hint    string   `json:"hint,omitempty"`
+	// Lint is the id of the lint that found it, see package policy/lint; empty for errors.
+	Lint string `json:"lint,omitempty"`
 }
 
 // String returns "file:line: path: message; hint". Parts that are empty are left out.

@@ -168,7 +168,7 @@ func (s *Source) LeftOut(instance *build.Instance) (diags, warnings schemas.Diag
 	}
 	for _, name := range s.NearMisses {
 		if slices.ContainsFunc(s.Folders(), func(f Folder) bool { return f.Dir == path.Dir(name) }) {
-			warnings = append(warnings, schemas.Diagnostic{Pos: schemas.Position{File: name, Line: 1, Column: 1}, Message: "the file is left out, as its name does not end in .cue", Hint: "rename it"})
+			warnings = append(warnings, schemas.Diagnostic{Pos: schemas.Position{File: name, Line: 1, Column: 1}, Message: "the file is left out, as its name does not end in .cue", Hint: "rename it", Lint: "FILE_NAME"})
 		}
 	}
 	return diags, warnings

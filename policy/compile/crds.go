@@ -46,6 +46,9 @@ func (c *compiler) definitionOf(name string, v cue.Value) (kind schemas.Kind, ok
 		diags = someServed(&kind, v)
 	}
 	c.AddAll(diags)
+	for i := range warnings {
+		warnings[i].Lint = "DEFINITION_PART_UNUSED"
+	}
 	c.Warnings = append(c.Warnings, warnings...)
 	c.brokenKinds[name] = len(diags) > 0
 	return kind, len(diags) == 0
@@ -119,7 +122,7 @@ func (p *places) part(path []string) cue.Value {
 func (c *compiler) strays() {
 	for _, file := range slices.Sorted(slices.Values(c.Source.Strays)) {
 		c.Warnings = append(c.Warnings, schemas.Diagnostic{Pos: schemas.Position{File: file, Line: 1, Column: 1},
-			Message: "no file of the module embeds this CustomResourceDefinition, so that it has no effect", Hint: "embed it in crds of a team: @embed(file=…)"})
+			Message: "no file of the module embeds this CustomResourceDefinition, so that it has no effect", Hint: "embed it in crds of a team: @embed(file=…)", Lint: "DEFINITION_UNUSED"})
 	}
 }
 

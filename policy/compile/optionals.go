@@ -45,7 +45,7 @@ func (c *compiler) optionals(expressions []policy.Expression, tests []policy.Exp
 				name := s.Variable + "." + strings.Join(fields[:n], ".")
 				c.Warnings = append(c.Warnings, schemas.Diagnostic{Pos: c.within(e.Source, e.Text, 0, 0), Path: paths[i],
 					Message: fmt.Sprintf("%s is optional: of an object without it this cannot be evaluated", strings.Join(fields[:n], ".")),
-					Hint:    fmt.Sprintf("write !has(%s) || …", strings.ReplaceAll(name, ".*", "[…]"))})
+					Hint:    fmt.Sprintf("write !has(%s) || …", strings.ReplaceAll(name, ".*", "[…]")), Lint: "OPTIONAL_UNTESTED"})
 				break // one warning for each expression is enough
 			}
 		}

@@ -14,7 +14,7 @@ import (
 // carried warns of a section that is in the form but not enforced.
 func (c *compiler) carried(v cue.Value) {
 	c.Warnings = append(c.Warnings, schemas.Diagnostic{Pos: evaluation.Position(v), Path: v.Path().String(),
-		Message: "carried in the policy, but not enforced yet by this version of stele"})
+		Message: "carried in the policy, but not enforced yet by this version of stele", Lint: "NOT_ENFORCED"})
 }
 
 func (c *compiler) flow(v cue.Value) (f policy.Flow) {

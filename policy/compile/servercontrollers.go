@@ -39,7 +39,7 @@ func (c *compiler) meetsControllers(f *policy.Form) {
 		if d.Unless != nil {
 			exception = fmt.Sprintf("(%s) || %s", d.Unless.Text, exception)
 		}
-		c.Warnings = append(c.Warnings, schemas.Diagnostic{Pos: d.Source, Path: d.ID, Message: message, Hint: fmt.Sprintf("write unless: %q", exception)})
+		c.Warnings = append(c.Warnings, schemas.Diagnostic{Pos: d.Source, Path: d.ID, Message: message, Hint: fmt.Sprintf("write unless: %q", exception), Lint: "DENY_MEETS_CONTROLLERS"})
 	}
 }
 

@@ -76,7 +76,7 @@ func (c *compiler) window(id, resource string, v cue.Value, k *schemas.Kind) (w 
 		return w, false
 	case !w.Bounded() && policy.HoldsSecrets(k):
 		c.Warnings = append(c.Warnings, schemas.Diagnostic{Pos: w.Source, Path: v.Path().String(),
-			Message: fmt.Sprintf("%s hold secrets: whoever may read them now may read all that they ever were", k.Plural)})
+			Message: fmt.Sprintf("%s hold secrets: whoever may read them now may read all that they ever were", k.Plural), Lint: "SECRET_HISTORY"})
 	}
 	return w, true
 }

@@ -90,11 +90,11 @@ func (d *defaultsOf) field(f *ast.Field, at []string) {
 	label, shown := strings.Join(at[max(len(at)-1, 0):], ""), source(defaults[0])
 	switch {
 	case f.Constraint == token.NOT:
-		d.warn(f, at, fmt.Sprintf("the default %s never applies, as the field is required (!)", shown), fmt.Sprintf("write %s: %s, without the !, or leave the * out", label, source(f.Value)))
+		d.warn("DEFAULT_NEVER_APPLIES", f, at, fmt.Sprintf("the default %s never applies, as the field is required (!)", shown), fmt.Sprintf("write %s: %s, without the !, or leave the * out", label, source(f.Value)))
 	case f.Constraint == token.OPTION:
-		d.warn(f, at, fmt.Sprintf("the default %s never applies, as the field is optional (?)", shown), fmt.Sprintf("write %s: %s, without the ?, or leave the * out", label, source(f.Value)))
+		d.warn("DEFAULT_NEVER_APPLIES", f, at, fmt.Sprintf("the default %s never applies, as the field is optional (?)", shown), fmt.Sprintf("write %s: %s, without the ?, or leave the * out", label, source(f.Value)))
 	case len(defaults) > 1 && !d.same(defaults):
-		d.warn(f, at, fmt.Sprintf("there are %d defaults, so that none applies", len(defaults)), fmt.Sprintf("leave one *, as in %s: %s", label, d.onlyFirst(alternatives)))
+		d.warn("DEFAULTS_CONFLICT", f, at, fmt.Sprintf("there are %d defaults, so that none applies", len(defaults)), fmt.Sprintf("leave one *, as in %s: %s", label, d.onlyFirst(alternatives)))
 	case len(defaults) == 1:
 		d.outside(f, at, defaults[0], others)
 	}
@@ -114,7 +114,7 @@ func (d *defaultsOf) outside(f *ast.Field, at []string, mark ast.Expr, others []
 		v := d.value(o)
 		kind := v.IncompleteKind()
 		if admitsNothing(v.Err()) {
-			d.warn(f, at, fmt.Sprintf("the alternative %s admits no value", source(o)), "see its bounds")
+			d.warn("ALTERNATIVE_EMPTY", f, at, fmt.Sprintf("the alternative %s admits no value", source(o)), "see its bounds")
 			return
 		}
 		if v.Err() != nil || kind&^scalars != 0 || kind == cue.BottomKind {
@@ -135,10 +135,10 @@ func (d *defaultsOf) outside(f *ast.Field, at []string, mark ast.Expr, others []
 	switch {
 	case !open:
 	case !sameKind:
-		d.warn(f, at, fmt.Sprintf("the default %s is a %v, and the field else takes %s", shown, value.Kind(), sources(others)),
+		d.warn("DEFAULT_OUTSIDE", f, at, fmt.Sprintf("the default %s is a %v, and the field else takes %s", shown, value.Kind(), sources(others)),
 			fmt.Sprintf("write a default of that type, or, if both are meant, %s: *%s | %v | %s", label, shown, value.Kind(), sources(others)))
 	case bound != nil && value.Kind()&cue.NumberKind != 0:
-		d.warn(f, at, fmt.Sprintf("the default %s is outside of %s", shown, source(bound)),
+		d.warn("DEFAULT_OUTSIDE", f, at, fmt.Sprintf("the default %s is outside of %s", shown, source(bound)),
 			fmt.Sprintf("write a default within it, or, if it is meant, %s: *%s | %s | %s", label, shown, shown, sources(others)))
 	}
 }
@@ -191,12 +191,12 @@ func (d *defaultsOf) onlyFirst(alternatives []ast.Expr) string {
 	return strings.Join(texts, " | ")
 }
 
-func (d *defaultsOf) warn(f *ast.Field, at []string, message, hint string) {
+func (d *defaultsOf) warn(lint string, f *ast.Field, at []string, message, hint string) {
 	pos, ok := bundles.Locate(f.Pos())
 	if !ok {
 		return
 	}
-	d.c.Warnings = append(d.c.Warnings, schemas.Diagnostic{Pos: pos, Path: strings.Join(at, "."), Message: message, Hint: hint})
+	d.c.Warnings = append(d.c.Warnings, schemas.Diagnostic{Pos: pos, Path: strings.Join(at, "."), Message: message, Hint: hint, Lint: lint})
 }
 
 // maxFieldDepth and maxFieldsSeen limit the search for lost defaults, since a definition may refer
@@ -237,7 +237,7 @@ func (c *Evaluation) LostDefaults(v cue.Value, at []string) {
 			values[i] = fmt.Sprint(d)
 		}
 		c.Warnings = append(c.Warnings, schemas.Diagnostic{Pos: Position(x), Path: strings.Join(path, "."),
-			Message: fmt.Sprintf("the defaults %s exclude each other, so that none applies", strings.Join(values, " and ")), Hint: "leave one *"})
+			Message: fmt.Sprintf("the defaults %s exclude each other, so that none applies", strings.Join(values, " and ")), Hint: "leave one *", Lint: "DEFAULTS_CONFLICT"})
 	}
 }
 

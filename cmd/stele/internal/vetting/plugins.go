@@ -1,4 +1,4 @@
-package main
+package vetting
 
 import (
 	"context"
@@ -13,9 +13,9 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// vetPlugins starts the plugins of a bundle, and checks their configurations and secrets. Without a folder of
+// checkPlugins starts the plugins of a bundle, and checks their configurations and secrets. Without a folder of
 // programs it prints that nothing was checked.
-func vetPlugins(ctx context.Context, stderr io.Writer, compiled *compile.Result, source *bundles.Source, folder string) (schemas.Diagnostics, error) {
+func checkPlugins(ctx context.Context, stderr io.Writer, compiled *compile.Result, source *bundles.Source, folder string) (schemas.Diagnostics, error) {
 	plugins := compiled.Form.Plugins
 	if len(plugins) == 0 {
 		return nil, nil
