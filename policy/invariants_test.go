@@ -12,7 +12,9 @@ import (
 
 // asked reports whether an invariant is about a request.
 func asked(q *rights.Requests, r *policy.Request) bool {
-	has := func(list []string, word string) bool { return slices.Contains(list, word) || slices.Contains(list, "*") }
+	has := func(list []string, word string) bool {
+		return slices.Contains(list, word) || slices.Contains(list, "*")
+	}
 	resource := func(named string) bool {
 		return named == "*" || named == r.Resource && r.Subresource == "" || r.Subresource != "" && (named == r.Resource+"/"+r.Subresource || named == "*/"+r.Subresource)
 	}
