@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 	"stele.dev/stele/cmd/stele/internal/compiling"
+	"stele.dev/stele/cmd/stele/internal/importing"
 	"stele.dev/stele/cmd/stele/internal/pushing"
 	"stele.dev/stele/cmd/stele/internal/scaffold"
 	"stele.dev/stele/cmd/stele/internal/usage"
@@ -16,6 +17,6 @@ func policyCommand() *cobra.Command {
 		Args:  usage.NoArguments,
 	}
 	cmd.AddCommand(vetting.Command(), pushing.PushCommand(), showCommand(), explainCommand(), pushing.RollbackCommand(), policyLogCommand(), compiling.Command(), configsCommand(), evaluateCommand())
-	cmd.AddCommand(scaffold.InitCommand(), scaffold.VendorCommand(), scaffold.FormatCommand())
+	cmd.AddCommand(scaffold.InitCommand(), scaffold.VendorCommand(), scaffold.FormatCommand(), importing.Command())
 	return cmd
 }
