@@ -95,7 +95,10 @@ func (t *Text) part(p *Part) {
 	}
 	t.head(p)
 	t.line("")
-	t.line("%s%s", p.summary(), p.checked())
+	t.line("%s", p.summary())
+	if checked := p.checked(); checked != "" {
+		t.line("%s", checked)
+	}
 	for _, section := range p.sections() {
 		t.section(section)
 	}
@@ -193,14 +196,14 @@ func breakText(n int) string {
 
 // checked says how much was looked at.
 func (p *Part) checked() string {
-	text := ""
+	var all []string
 	if p.Checked.Of > 0 {
-		text += fmt.Sprintf("  Stored objects checked: %d of %d.", p.Checked.Objects, p.Checked.Of)
+		all = append(all, fmt.Sprintf("Stored objects checked: %d of %d.", p.Checked.Objects, p.Checked.Of))
 	}
 	if p.Checked.Replayed > 0 {
-		text += fmt.Sprintf("  Recorded writes decided again: %d.", p.Checked.Replayed)
+		all = append(all, fmt.Sprintf("Recorded writes decided again: %d.", p.Checked.Replayed))
 	}
-	return text
+	return strings.Join(all, "  ")
 }
 
 // section is the findings of a section, by kind.
@@ -349,9 +352,9 @@ func sidesText(f *plan.Finding) string {
 	case f.Before == "" && f.After == "":
 		return ""
 	case f.Before == "":
-		return "→ " + f.After
+		return "(none) → " + f.After
 	case f.After == "":
-		return f.Before + " →"
+		return f.Before + " → (none)"
 	}
 	return f.Before + " → " + f.After
 }
