@@ -39,7 +39,7 @@ var rows = []row{
 
 	// Fields.
 	{name: "optional added", before: "", after: "a?: string", want: []string{"widens FIELD_ADDED spec.a:  → string"}},
-	{name: "default field added", before: "", after: "a: *3 | int", want: []string{"widens FIELD_ADDED spec.a:  → 3 | integer, default 3"}},
+	{name: "default field added", before: "", after: "a: *3 | int", want: []string{"widens FIELD_ADDED spec.a:  → integer, default 3"}},
 	{name: "required added", before: "", after: "a!: string", want: []string{"breaks FIELD_REQUIRED spec.a:  → string, required"}},
 	{name: "removed", before: "a?: string, b: int", after: "b: int", want: []string{"breaks FIELD_REMOVED spec.a: string →"}},
 	{name: "removed deep", before: "a: b: c: [...{d: int, e?: bool}]", after: "a: b: c: [...{d: int}]", want: []string{"breaks FIELD_REMOVED spec.a.b.c[].e: bool →"}},
@@ -50,7 +50,7 @@ var rows = []row{
 	{name: "required", before: "a?: string", after: "a!: string", want: []string{"breaks FIELD_REQUIRED spec.a: optional → required"}},
 	{name: "regular is required", before: "a!: string", after: "a: string"},
 	{name: "optional", before: "a!: string", after: "a?: string", want: []string{"widens FIELD_OPTIONAL spec.a: required → optional"}},
-	{name: "a part is required", before: "a: {b?: int}", after: "a: {b!: int}", want: []string{"breaks FIELD_REQUIRED spec.a: {} → required", "breaks FIELD_REQUIRED spec.a.b: optional → required"}},
+	{name: "a part is required", before: "a: {b?: int}", after: "a: {b!: int}", want: []string{"breaks FIELD_REQUIRED spec.a.b: optional → required"}},
 	{name: "type", before: "a?: string", after: "a?: int", want: []string{"breaks FIELD_TYPE_CHANGED spec.a: string → integer"}},
 	{name: "type widened", before: "a?: int", after: "a?: int | string", want: []string{"widens FIELD_TYPE_CHANGED spec.a: integer → integer | string"}},
 	{name: "type narrowed", before: "a?: number", after: "a?: int", want: []string{"breaks FIELD_TYPE_CHANGED spec.a: number → integer"}},
@@ -79,7 +79,7 @@ var rows = []row{
 	{name: "value more", before: `a: "x" | "y"`, after: `a: "x" | "y" | "z"`, want: []string{`widens ENUM_VALUE_ADDED spec.a:  → "z"`}},
 	{name: "other values", before: `a: "x" | "y"`, after: `a: "x" | "z"`, want: []string{`narrows ENUM_VALUE_REMOVED spec.a: "y" →`, `widens ENUM_VALUE_ADDED spec.a:  → "z"`}},
 	{name: "an enumeration now", before: `a: string`, after: `a: "x" | "y"`, want: []string{`narrows BOUND_TIGHTENED spec.a: string → "x" | "y"`}},
-	{name: "bool", before: "a: bool", after: "a: true", want: []string{"narrows ENUM_VALUE_REMOVED spec.a: false →"}},
+	{name: "bool", before: "a: bool", after: "a: true", want: []string{"narrows ENUM_VALUE_REMOVED spec.a: false →", "widens DEFAULT_ADDED spec.a: required → true"}},
 	{name: "pattern narrower", before: `a: =~"^[a-z]+$"`, after: `a: =~"^[a-y]+$"`, want: []string{`narrows PATTERN_CHANGED spec.a: =~"^[a-z]+$" → =~"^[a-y]+$"`}},
 	{name: "pattern wider", before: `a: =~"^a"`, after: `a: =~"a"`, want: []string{`widens PATTERN_CHANGED spec.a: =~"^a" → =~"a"`}},
 	{name: "pattern other", before: `a: =~"^a"`, after: `a: =~"^b"`, want: []string{`changes PATTERN_CHANGED spec.a: =~"^a" → =~"^b"`}},
@@ -87,9 +87,9 @@ var rows = []row{
 	{name: "pattern gone", before: `a: =~"^a$"`, after: `a: string`, want: []string{`widens PATTERN_CHANGED spec.a: =~"^a$" →`}},
 	{name: "length", before: "a: string & strings.MaxRunes(63)", after: "a: string & strings.MaxRunes(20)", want: []string{"narrows BOUND_TIGHTENED spec.a: at most 63 characters → at most 20 characters"}},
 	{name: "not empty", before: "a: string", after: "a: string & strings.MinRunes(1)", want: []string{"narrows BOUND_TIGHTENED spec.a:  → at least 1 character"}},
-	{name: "form more", before: "a: string", after: "a: net.IPv4", want: []string{"narrows PATTERN_CHANGED spec.a:  → net.IPv4"}},
-	{name: "form narrower", before: "a: net.IP", after: "a: net.IPv4", want: []string{"narrows PATTERN_CHANGED spec.a: net.IP → net.IPv4"}},
-	{name: "form other", before: "a: net.IPv4", after: "a: net.IPv6", want: []string{"changes PATTERN_CHANGED spec.a: net.IPv4 → net.IPv6"}},
+	{name: "form more", before: "a: string", after: "a: string & net.IPv4", want: []string{"narrows PATTERN_CHANGED spec.a:  → net.IPv4"}},
+	{name: "form narrower", before: "a: string & net.IP", after: "a: string & net.IPv4", want: []string{"narrows PATTERN_CHANGED spec.a: net.IP → net.IPv4"}},
+	{name: "form other", before: "a: string & net.IPv4", after: "a: string & net.IPv6", want: []string{"changes PATTERN_CHANGED spec.a: net.IPv4 → net.IPv6"}},
 	{name: "a string excluded", before: `a: string`, after: `a: string & !="root"`, want: []string{`narrows ENUM_VALUE_REMOVED spec.a: "root" →`}},
 	{name: "alternatives of strings", before: `a: =~"^a" | =~"^b"`, after: `a: =~"^a" | =~"^b" | =~"^c"`, want: []string{`widens ALTERNATIVE_ADDED spec.a: string =~"^a" | string =~"^b" → string =~"^a" | string =~"^b" | string =~"^c"`}},
 	{name: "an alternative of strings gone", before: `a: =~"^a" | =~"^b"`, after: `a: =~"^a"`, want: []string{`narrows ALTERNATIVE_REMOVED spec.a: string =~"^a" | string =~"^b" → string =~"^a"`}},
@@ -150,7 +150,7 @@ var rows = []row{
 		want: []string{"breaks SELECTABLE_REMOVED selectableFields.spec.a: .spec.a →", "changes SELECTABLE_ADDED selectableFields.spec.b:  → .spec.b"}},
 	{name: "column", before: "a: string", after: "a: string", was: `additionalPrinterColumns: [{name: "A", type: "string", jsonPath: ".spec.a"}]`, is: `additionalPrinterColumns: [{name: "A", type: "string", jsonPath: ".spec.a", priority: 1}]`,
 		want: []string{"looks COLUMN_CHANGED columns.A: string .spec.a priority 0 → string .spec.a priority 1"}},
-	{name: "deprecated", before: "a: string", after: "a: string", is: `deprecated: "use b"`, want: []string{"changes VERSION_DEPRECATED versions.v1.deprecated:  → use b"}},
+	{name: "deprecated", before: "a: string", after: "a: string", is: `deprecated: "use b"`, want: []string{"changes VERSION_DEPRECATED versions.v1.deprecated:  → example.com/v1 R106s is deprecated: use b"}},
 
 	// Validations.
 	{name: "validation more", before: "a: int", after: "a: int", is: `validations: grow: {path: "spec.a", rule: "self >= oldSelf"}`, want: []string{"narrows VALIDATION_ADDED validations/grow:  → self >= oldSelf (self is spec.a)"}},

@@ -105,12 +105,8 @@ func (c *comparison) presence(at place, a, b *schemas.Field) {
 	d := difference{was: a.Schema.Source, is: b.Schema.Source}
 	needsNow, neededThen := needed(b), needed(a)
 	was, is := missing(a), missing(b)
-	if needsNow || neededThen || a.Presence != b.Presence || !isDerived(a) || !isDerived(b) {
-		if needsNow == neededThen && was == is {
-			return
-		}
-	} else {
-		return // the parts of a struct have the defaults, and are compared by themselves
+	if needsNow == neededThen && was == is || ofParts(a) && ofParts(b) {
+		return
 	}
 	d.before, d.after = was, is
 	switch {
@@ -155,9 +151,10 @@ func missing(f *schemas.Field) string {
 	return "optional"
 }
 
-// isDerived reports whether the default of a field is made of the defaults of its parts.
-func isDerived(f *schemas.Field) bool {
-	return f.Presence == schemas.Regular && f.Schema.Default == nil && f.Schema.From == nil && f.Schema.Kinds == schemas.StructKind && absent(f) != nil
+// ofParts reports whether the parts of a struct decide whether it may be missing, and what it gets then. The parts are
+// compared by themselves.
+func ofParts(f *schemas.Field) bool {
+	return f.Presence == schemas.Regular && f.Schema.Default == nil && f.Schema.From == nil && f.Schema.Kinds == schemas.StructKind
 }
 
 // hiddenUntil says what becomes of stored fields that the schema no longer has.

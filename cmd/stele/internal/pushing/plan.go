@@ -65,7 +65,7 @@ func (o *pushOptions) planOf(ctx context.Context, cmd *cobra.Command, policies *
 			return nil, err
 		}
 	}
-	return p, o.show(cmd, part, before.Status.Kinds == 0)
+	return p, o.show(cmd, part)
 }
 
 // acceptances returns what is accepted: by the bundle, by flags, and in the plan that was reviewed.
@@ -93,15 +93,15 @@ func (o *pushOptions) acceptances(entries []plan.Accepted, reviewed *plan.Plan) 
 	return a
 }
 
-// show prints the plan of a push, unless -q or another format is given. Short is for a server that had no kinds of its
-// own: all is new there, so only what breaks matters.
-func (o *pushOptions) show(cmd *cobra.Command, part *planning.Part, short bool) error {
+// show prints the plan of a dry run, and that of a push that breaks something. With -q or another format it prints only
+// a plan that is refused, on standard error.
+func (o *pushOptions) show(cmd *cobra.Command, part *planning.Part) error {
 	refused := len(part.Refused(refusing...)) > 0
 	out := cmd.OutOrStdout()
 	switch {
 	case refused && (o.Quiet || o.Format != ""):
 		out = cmd.ErrOrStderr()
-	case o.Quiet, o.Format != "", short && !refused, len(part.Findings) == 0:
+	case o.Quiet, o.Format != "", part.Summary.Breaks == 0 && !o.dryRun:
 		return nil
 	}
 	if err := (&planning.Text{Out: &show.Output{Writer: out}, Refusing: refusing}).Write([]planning.Part{*part}); err != nil {

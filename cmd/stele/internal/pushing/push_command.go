@@ -54,8 +54,9 @@ force when push began, or the one that --replaces names. If another policy is in
 by then, nothing changes. You need permission to create and list
 policies.policy.stele.dev.
 
-Push first makes the plan of the change, as stele policy plan does, and prints it. It refuses a
-change that breaks something, with exit code 3, unless the finding is accepted: by --accept, or
+Push first makes the plan of the change, as stele policy plan does, without replaying recorded
+writes. With --dry-run, and if the change breaks something, it prints the plan. It refuses a change
+that breaks something, with exit code 3, unless the finding is accepted: by --accept, or
 by an entry of the field accept beside the bundle. You need permission to create
 plans.policy.stele.dev as well, or --skip-plan.
 
