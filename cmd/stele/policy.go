@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 	"stele.dev/stele/cmd/stele/internal/compiling"
+	"stele.dev/stele/cmd/stele/internal/pushing"
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/cmd/stele/internal/vetting"
 )
@@ -13,6 +14,6 @@ func policyCommand() *cobra.Command {
 		Short: "Check, activate and inspect policies",
 		Args:  usage.NoArguments,
 	}
-	cmd.AddCommand(vetting.Command(), pushCommand(), showCommand(), explainCommand(), rollbackCommand(), policyLogCommand(), compiling.Command(), configsCommand(), evaluateCommand())
+	cmd.AddCommand(vetting.Command(), pushing.PushCommand(), showCommand(), explainCommand(), pushing.RollbackCommand(), policyLogCommand(), compiling.Command(), configsCommand(), evaluateCommand())
 	return cmd
 }
