@@ -16,8 +16,9 @@ type Redundant struct {
 	By []Ground
 }
 
-// maxSplits limits the work of a search for what is redundant: some seconds.
-const maxSplits = 1 << 21
+// maxSplits limits the work of a search for what is redundant: the splits of boxes, times the square of the patterns
+// in each.
+const maxSplits = 1 << 20
 
 // Redundant returns the bindings and denies whose requests others give or refuse to the same subjects, on the same
 // condition or on none. Of two that are the same, it returns the later one. It does not return built-in ones. The
@@ -109,7 +110,7 @@ func Implied(s policy.Subject) []policy.Subject { return implied(s) }
 // covers searches for boxes that cover others.
 type covers struct {
 	ctx  context.Context
-	left int // remaining splits
+	left int // of maxSplits
 }
 
 // cover returns the indices of boxes that together cover a box; nil if they do not.
@@ -119,15 +120,16 @@ func (s *covers) cover(b box, by []box) (used []int, err error) {
 		if len(todo) == 0 {
 			break
 		}
-		if s.left -= len(todo); s.left < 0 {
-			return nil, ErrIntricate
-		}
 		if err := s.ctx.Err(); err != nil {
 			return nil, err
 		}
 		var rest []box
 		meets := false
 		for j := range todo {
+			patterns := 1 + len(todo[j].where.but)
+			if s.left -= patterns * patterns; s.left < 0 {
+				return nil, ErrIntricate
+			}
 			inside, out := todo[j].split(&by[i])
 			meets = meets || len(inside) > 0
 			rest = append(rest, out...)
