@@ -120,7 +120,17 @@ func (r *repository) differing(source *bundles.Source) (changed []string, err er
 	if len(targets) == 0 {
 		return changed, nil
 	}
-	hashes, err := r.git(strings.Join(targets, "\n")+"\n", "hash-object", "--stdin-paths")
+	// The paths are relative to the root of the repository: older versions of git read them so in any folder.
+	place, err := r.git("", "rev-parse", "--show-toplevel", "--show-prefix")
+	if err != nil {
+		return nil, fmt.Errorf("git rev-parse: %w", err)
+	}
+	top, prefix, _ := strings.Cut(strings.TrimSuffix(place, "\n"), "\n")
+	var paths strings.Builder
+	for _, name := range targets {
+		paths.WriteString(prefix + name + "\n")
+	}
+	hashes, err := (&repository{r.ctx, top}).git(paths.String(), "hash-object", "--stdin-paths")
 	if err != nil {
 		return nil, fmt.Errorf("git hash-object: %w", err)
 	}
