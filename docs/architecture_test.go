@@ -80,6 +80,7 @@ var large = map[string]string{
 	"cmd/stele":                  "a file for each command",
 	"policy":                     "deciding is one program over one form: access, the chain, conditions and admission share it",
 	"policy/compile":             "a file for each section of a bundle",
+	"policy/plan/kinds":          "comparing two forms is one recursion; a file for each part of a form",
 }
 
 // badNames are packages whose names promise nothing.

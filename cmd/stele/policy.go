@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 	"stele.dev/stele/cmd/stele/internal/compiling"
 	"stele.dev/stele/cmd/stele/internal/importing"
+	"stele.dev/stele/cmd/stele/internal/planning"
 	"stele.dev/stele/cmd/stele/internal/pushing"
 	"stele.dev/stele/cmd/stele/internal/scaffold"
 	"stele.dev/stele/cmd/stele/internal/usage"
@@ -16,7 +17,8 @@ func policyCommand() *cobra.Command {
 		Short: "Write, check, activate and inspect policies",
 		Args:  usage.NoArguments,
 	}
-	cmd.AddCommand(vetting.Command(), pushing.PushCommand(), showCommand(), explainCommand(), pushing.RollbackCommand(), policyLogCommand(), compiling.Command(), configsCommand(), evaluateCommand())
-	cmd.AddCommand(scaffold.InitCommand(), scaffold.VendorCommand(), scaffold.FormatCommand(), importing.Command())
+	cmd.AddCommand(vetting.Command(), planning.Command(), pushing.PushCommand(), showCommand(), explainCommand(), pushing.RollbackCommand(), policyLogCommand(), compiling.Command(), configsCommand(), evaluateCommand())
+	cmd.AddCommand(scaffold.InitCommand(), scaffold.VendorCommand(), scaffold.FormatCommand())
+	cmd.AddCommand(importing.Command())
 	return cmd
 }
