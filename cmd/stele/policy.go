@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 	"stele.dev/stele/cmd/stele/internal/compiling"
+	"stele.dev/stele/cmd/stele/internal/documenting"
 	"stele.dev/stele/cmd/stele/internal/exporting"
 	"stele.dev/stele/cmd/stele/internal/importing"
 	"stele.dev/stele/cmd/stele/internal/planning"
@@ -20,6 +21,6 @@ func policyCommand() *cobra.Command {
 	}
 	cmd.AddCommand(vetting.Command(), planning.Command(), pushing.PushCommand(), showCommand(), explainCommand(), pushing.RollbackCommand(), policyLogCommand(), compiling.Command(), configsCommand(), evaluateCommand())
 	cmd.AddCommand(scaffold.InitCommand(), scaffold.VendorCommand(), scaffold.FormatCommand())
-	cmd.AddCommand(importing.Command(), exporting.Command())
+	cmd.AddCommand(importing.Command(), exporting.Command(), documenting.Command())
 	return cmd
 }
