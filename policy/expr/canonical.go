@@ -30,7 +30,7 @@ type canonical struct {
 	checked   *exprpb.CheckedExpr
 	variables map[string]string
 	bound     map[string]string // the variables of loops
-	depth     int // of loops
+	depth     int               // of loops
 }
 
 func (c *canonical) text(e *exprpb.Expr) string {

@@ -144,6 +144,8 @@ func (s *Search) conditional(rules []policy.Rule) (list []target) {
 
 // names reports whether a rule names a kind and one of the verbs.
 func names(r *policy.Rule, k *policy.Kind, verbs []string) bool {
-	has := func(list []string, word string) bool { return slices.Contains(list, word) || slices.Contains(list, "*") }
+	has := func(list []string, word string) bool {
+		return slices.Contains(list, word) || slices.Contains(list, "*")
+	}
 	return has(r.APIGroups, k.Group) && has(r.Resources, k.Plural) && slices.ContainsFunc(verbs, func(v string) bool { return has(r.Verbs, v) })
 }

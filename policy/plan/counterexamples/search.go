@@ -287,7 +287,6 @@ func (s *Search) writes(was, is *policy.Version, subresource string, operations 
 	}
 }
 
-
 // objects generates objects that both versions admit, the simplest first.
 func (s *Search) objects(was, is *policy.Version, h *hints) (list []*object) {
 	node := is.Program.Node()
