@@ -14,16 +14,16 @@ import (
 	"stele.dev/stele/policy/bundles"
 )
 
-// commitOf returns the commit of --commit, or else the commit that git reports.
+// commitOf returns the commit that git reports. --commit must be that one, or the folder is in no repository.
 func (o *pushOptions) commitOf(ctx context.Context, dir string, source *bundles.Source) (string, error) {
-	if o.commit != "" {
-		return o.commit, nil
-	}
 	c, err := checkout.Of(ctx, dir, source)
 	if err == nil && o.clean {
 		err = c.Clean(dir)
 	}
-	return c.String(), err
+	if err != nil || o.commit == "" {
+		return c.String(), err
+	}
+	return c.Named(ctx, dir, o.commit)
 }
 
 // The usages of --drop-fields and --rename, of push and rollback.
@@ -71,9 +71,8 @@ stays stored until the part of the object that has it, such as its spec, is writ
 	cmd.Flags().StringVar(&o.replaces, "replaces", "", "digest of the policy that it must replace (default: the one in force now)")
 	cmd.Flags().BoolVar(&o.rename, "rename", false, renameUsage)
 	cmd.Flags().BoolVar(&o.dropFields, "drop-fields", false, dropFieldsUsage)
-	cmd.Flags().StringVar(&o.commit, "commit", "", "commit that the bundle is from (default: HEAD, with +changes if the module differs from it)")
+	cmd.Flags().StringVar(&o.commit, "commit", "", "commit that the bundle is from; in a git repository it must be the one that is checked out (default: HEAD, with +changes if the module differs from it)")
 	cmd.Flags().BoolVar(&o.clean, "require-clean", false, "refuse to push a module that differs from its commit in git")
-	cmd.MarkFlagsMutuallyExclusive("commit", "require-clean")
 	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "have the server check it, and change nothing")
 	return cmd
 }
