@@ -36,7 +36,7 @@ type canonical struct {
 func (c *canonical) text(e *exprpb.Expr) string {
 	switch x := e.GetExprKind().(type) {
 	case *exprpb.Expr_ConstExpr:
-		return constant(x.ConstExpr)
+		return literalText(x.ConstExpr)
 	case *exprpb.Expr_IdentExpr:
 		if name, ok := c.bound[x.IdentExpr.Name]; ok {
 			return name
@@ -166,7 +166,7 @@ func (c *canonical) loop(x *exprpb.Expr_Comprehension) string {
 
 // folded returns the value of a call of constants; "" if it is another call, or has no scalar value.
 func (c *canonical) folded(e *exprpb.Expr) string {
-	if !constants(e) {
+	if !foldable(e) {
 		return ""
 	}
 	part := &exprpb.CheckedExpr{ReferenceMap: c.checked.ReferenceMap, TypeMap: c.checked.TypeMap, Expr: e}
@@ -185,13 +185,13 @@ func (c *canonical) folded(e *exprpb.Expr) string {
 	return scalar(value)
 }
 
-// constants reports whether an expression consists of constants and calls only.
-func constants(e *exprpb.Expr) bool {
+// foldable reports whether an expression consists of constants and calls only.
+func foldable(e *exprpb.Expr) bool {
 	switch x := e.GetExprKind().(type) {
 	case *exprpb.Expr_ConstExpr:
 		return true
 	case *exprpb.Expr_CallExpr:
-		return (x.CallExpr.Target == nil || constants(x.CallExpr.Target)) && !slices.ContainsFunc(x.CallExpr.Args, func(a *exprpb.Expr) bool { return !constants(a) })
+		return (x.CallExpr.Target == nil || foldable(x.CallExpr.Target)) && !slices.ContainsFunc(x.CallExpr.Args, func(a *exprpb.Expr) bool { return !foldable(a) })
 	}
 	return false
 }
@@ -212,7 +212,7 @@ func scalar(v ref.Val) string {
 	return ""
 }
 
-func constant(x *exprpb.Constant) string {
+func literalText(x *exprpb.Constant) string {
 	switch v := x.ConstantKind.(type) {
 	case *exprpb.Constant_BoolValue:
 		return strconv.FormatBool(v.BoolValue)

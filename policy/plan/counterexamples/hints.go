@@ -136,15 +136,15 @@ type fieldValues struct {
 // fields returns the fields that the expressions read, with values that could matter.
 func (h *hints) fields(root *schemas.Node) (list []fieldValues) {
 	for _, path := range h.paths {
-		if f := (fieldValues{path, h.values(nodeAt(root, path))}); len(f.values) > 0 {
+		if f := (fieldValues{path, h.values(NodeAt(root, path))}); len(f.values) > 0 {
 			list = append(list, f)
 		}
 	}
 	return list
 }
 
-// nodeAt returns the schema at a path; nil if there is none. The name "*" is an item of a list or a value of a map.
-func nodeAt(n *schemas.Node, path []string) *schemas.Node {
+// NodeAt returns the schema at a path; nil if there is none. The name "*" is an item of a list or a value of a map.
+func NodeAt(n *schemas.Node, path []string) *schemas.Node {
 	for _, name := range path {
 		if n == nil {
 			return nil
