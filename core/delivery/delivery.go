@@ -233,7 +233,7 @@ func (f *Follower) Health() error {
 // Metrics returns the collectors of the follower.
 func (f *Follower) Metrics() []prometheus.Collector {
 	return append(f.metrics.collectors(), prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "stele_policy_drift", Help: "1 if the policy in force is not that of the newest version of --policy-git or --policy-oci, else 0.",
+		Name: "stele_policy_drift", Help: "1 if the policy in force is not that of the newest version of its source, else 0.",
 	}, func() float64 {
 		if s := f.State(); s.Drifted() {
 			return 1

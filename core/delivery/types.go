@@ -4,7 +4,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 //go:generate go run stele.dev/stele/core/openapi/internal/swaggerdoc
 
-// PolicySource is the source from which a server takes its policy: a git repository, or an OCI registry. It is what the
+// PolicySource is the source from which a server takes its policy, such as a git repository. It is what the
 // server that answers knows of it, and is not stored.
 type PolicySource struct {
 	metav1.TypeMeta   `json:",inline"`
@@ -18,7 +18,7 @@ type PolicySource struct {
 type PolicySourceStatus struct {
 	// Source is the URL of the source, with what is read there.
 	Source string `json:"source"`
-	// Version is the newest version that was seen: a commit, or the digest of an artifact.
+	// Version is the newest version that was seen: a commit.
 	Version string `json:"version,omitempty"`
 	// Signer is who signed it. It is empty if the signature is not accepted, or not verified.
 	Signer string `json:"signer,omitempty"`

@@ -3,7 +3,7 @@
 package delivery
 
 var map_PolicySource = map[string]string{
-	"":       "PolicySource is the source from which a server takes its policy: a git repository, or an OCI registry. It is what the server that answers knows of it, and is not stored.",
+	"":       "PolicySource is the source from which a server takes its policy, such as a git repository. It is what the server that answers knows of it, and is not stored.",
 	"status": "Status is what is known of the source, and of the policy in force.",
 }
 
@@ -14,7 +14,7 @@ func (PolicySource) SwaggerDoc() map[string]string {
 var map_PolicySourceStatus = map[string]string{
 	"":        "PolicySourceStatus is the state of a source.",
 	"source":  "Source is the URL of the source, with what is read there.",
-	"version": "Version is the newest version that was seen: a commit, or the digest of an artifact.",
+	"version": "Version is the newest version that was seen: a commit.",
 	"signer":  "Signer is who signed it. It is empty if the signature is not accepted, or not verified.",
 	"digest":  "Digest is the digest of its policy. It is empty if the version is refused, or has errors.",
 	"inForce": "InForce is the digest of the policy in force.",
