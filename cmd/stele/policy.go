@@ -3,6 +3,9 @@ package main
 import (
 	"github.com/spf13/cobra"
 	"stele.dev/stele/cmd/stele/internal/compiling"
+	"stele.dev/stele/cmd/stele/internal/planning"
+	"stele.dev/stele/cmd/stele/internal/pushing"
+	"stele.dev/stele/cmd/stele/internal/scaffold"
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/cmd/stele/internal/vetting"
 )
@@ -10,9 +13,10 @@ import (
 func policyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "policy",
-		Short: "Check, activate and inspect policies",
+		Short: "Write, check, activate and inspect policies",
 		Args:  usage.NoArguments,
 	}
-	cmd.AddCommand(vetting.Command(), pushCommand(), showCommand(), explainCommand(), rollbackCommand(), policyLogCommand(), compiling.Command(), configsCommand(), evaluateCommand())
+	cmd.AddCommand(vetting.Command(), planning.Command(), pushing.PushCommand(), showCommand(), explainCommand(), pushing.RollbackCommand(), policyLogCommand(), compiling.Command(), configsCommand(), evaluateCommand())
+	cmd.AddCommand(scaffold.InitCommand(), scaffold.VendorCommand(), scaffold.FormatCommand())
 	return cmd
 }

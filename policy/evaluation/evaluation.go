@@ -36,7 +36,7 @@ func (c *Evaluation) AddAll(diags schemas.Diagnostics) {
 // topLevel rejects exported fields beside the bundle, which probably belong inside of it.
 func (c *Evaluation) topLevel(v cue.Value) {
 	for label, x := range FieldsOf(v) {
-		if name := label.String(); name != "bundle" && name != "tests" {
+		if name := label.String(); name != "bundle" && name != "tests" && name != "accept" {
 			c.Add(Position(x), name, "a field beside `bundle` has no effect", "move it into the bundle, or make it a definition: #"+name)
 		}
 	}

@@ -1,4 +1,5 @@
-package main
+// Package pushing has the commands that activate policies: push and rollback.
+package pushing
 
 import (
 	"github.com/spf13/cobra"
@@ -15,7 +16,8 @@ type rollbackOptions struct {
 	dryRun, rename, dropFields bool
 }
 
-func rollbackCommand() *cobra.Command {
+// RollbackCommand returns the command `stele policy rollback`.
+func RollbackCommand() *cobra.Command {
 	o := &rollbackOptions{}
 	cmd := &cobra.Command{
 		Use:   "rollback [DIGEST]",
