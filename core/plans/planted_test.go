@@ -14,9 +14,11 @@ import (
 )
 
 const (
-	databaseCUE = "teams/data/database.cue"
-	pipelineCUE = "teams/delivery/kinds.cue"
-	gaugesYAML  = "teams/delivery/crds/gauges.yaml"
+	databaseCUE  = "teams/data/database.cue"
+	pipelineCUE  = "teams/delivery/kinds.cue"
+	accessCUE    = "teams/data/access.cue"
+	admissionCUE = "teams/data/admission.cue"
+	gaugesYAML   = "teams/delivery/crds/gauges.yaml"
 )
 
 // A planted change replaces a text in a file of a bundle by another. The plan must have a finding of the rule, with the
@@ -71,6 +73,27 @@ var plantedChanges = []planted{
 	{"list type in YAML", gaugesYAML, "level: {type: integer, maximum: 10}", "level: {type: integer, maximum: 10}\n                tags: {type: array, x-kubernetes-list-type: set, items: {type: string}}", "FIELD_ADDED", plan.Widens, "spec.tags"},
 	{"kind in YAML removed", "teams/delivery/crds.cue", `team: crds: "gauges.ship.example.com": {...} @embed(file=crds/gauges.yaml)`, "", "KIND_REMOVED", plan.Breaks, ""},
 	{"version added", pipelineCUE, "versions: v1: #schema: #Pipeline", "versions: v1: #schema: #Pipeline\n\tversions: v2: #schema: #Pipeline", "VERSION_ADDED", plan.Changes, "v2"},
+	{"binding added", accessCUE, "\t\tcontroller: {", "\t\tlookers: {clusterRole: \"data:viewer\", subjects: [{group: \"lookers\"}], namespaces: [\"data-*\"]}\n\t\tcontroller: {", "GRANT_ADDED", plan.Widens, ""},
+	{"subject added", accessCUE, `subjects: [{group: "trainees"}]`, `subjects: [{group: "trainees"}, {user: "tom"}]`, "GRANT_ADDED", plan.Widens, ""},
+	{"verb added", accessCUE, `verbs: ["create", "update"]`, `verbs: ["create", "update", "patch"]`, "GRANT_ADDED", plan.Widens, ""},
+	{"verb removed", accessCUE, `verbs: ["create", "update"]`, `verbs: ["update"]`, "GRANT_REMOVED", plan.Narrows, ""},
+	{"namespace wider", accessCUE, `namespaces: ["data-dev"]`, `namespaces: ["data-*"]`, "GRANT_ADDED", plan.Widens, ""},
+	{"condition gone", accessCUE, "\t\t\twhen: \"object.spec.tier == 'dev' && (oldObject == null || oldObject.spec.tier == 'dev')\"\n", "", "CONDITION_CHANGED", plan.Widens, ""},
+	{"condition changed", accessCUE, "object.spec.tier == 'dev' &&", "object.spec.tier == 'prod' &&", "CONDITION_CHANGED", plan.Changes, ""},
+	{"operators may be anybody", "base/base.cue", `subjects: [{group: "operators"}]`, `subjects: [{group: "operators"}, {group: "team-data"}]`, "ESCALATION", plan.Widens, ""},
+	{"deny gone", accessCUE, `verbs: ["delete"]`, `verbs: ["deletecollection"]`, "DENY_REMOVED", plan.Widens, ""},
+	{"deny wider", accessCUE, `verbs: ["delete"]`, `verbs: ["delete", "patch"]`, "DENY_ADDED", plan.Narrows, ""},
+	{"deny for everybody", accessCUE, "\tdenies: \"no-deletes\": {\n\t\tsubjects: [{group: \"team-data\"}]", "\tdenies: \"no-deletes\": {\n\t\tsubjects: [{group: \"system:authenticated\"}]", "DENY_MEETS_CONTROLLERS", plan.Breaks, ""},
+	{"no exception of a deny", accessCUE, "\t\tunless: \"'break-glass' in request.userInfo.groups\"\n", "", "CONDITION_CHANGED", plan.Changes, ""},
+	{"parameter", "clusters/dev/cluster.cue", "maxGiB: 500", "maxGiB: 400", "PARAM_CHANGED", plan.Narrows, "size-limit"},
+	{"parameter higher", "clusters/dev/cluster.cue", "maxGiB: 500", "maxGiB: 900", "PARAM_CHANGED", plan.Widens, "size-limit"},
+	{"rule tightened", admissionCUE, "storageGiB <= params", "storageGiB < params", "RULE_TIGHTENED", plan.Narrows, "size-limit"},
+	{"rule loosened", admissionCUE, "in ['eu', 'us']", "in ['eu', 'us', 'ap']", "RULE_LOOSENED", plan.Widens, "regions"},
+	{"message", admissionCUE, "regions are eu and us", "a region is eu or us", "MESSAGE_CHANGED", plan.Looks, "regions"},
+	{"match", admissionCUE, `operations: ["CREATE"]`, `operations: ["CREATE", "UPDATE"]`, "MATCH_CHANGED", plan.Narrows, "regions"},
+	{"action weakened", admissionCUE, "\t\tparams: maxGiB: int | *300\n", "\t\tparams: maxGiB: int | *300\n\t\tvalidationActions: [\"Warn\"]\n", "RULE_ACTION_WEAKENED", plan.Widens, "size-limit"},
+	{"default meets a condition", databaseCUE, `*"dev" | "prod"`, `"dev" | *"prod"`, "CONDITION_MEETS_DEFAULT", plan.Breaks, ""},
+	{"other control plane", "clusters/dev/cluster.cue", `cluster: "dev"`, `cluster: "test"`, "CLUSTER_RENAMED", plan.Breaks, ""},
 }
 
 func TestPlantedChangesAreFound(t *testing.T) {
@@ -81,6 +104,7 @@ func TestPlantedChangesAreFound(t *testing.T) {
 	before := bundleOf(t, archive, planted{})
 	for _, tc := range plantedChanges {
 		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
 			p, err := plans.Make(t.Context(), plan.Sides{From: before, To: bundleOf(t, archive, tc)}, plans.Options{})
 			if err != nil {
 				t.Fatal(err)
