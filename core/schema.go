@@ -107,6 +107,9 @@ func (r *Request) schemaRules(ctx context.Context, errs field.ErrorList) field.E
 	if r.OldMeta != nil {
 		old = &policy.Object{Meta: r.OldMeta, Content: r.OldContent}
 	}
+	if consider := r.trace.OfKinds(); consider != nil {
+		ctx = policy.Considering(ctx, consider)
+	}
 	found, warnings := r.Kind.ValidateRules(ctx, &policy.Object{Meta: r.Object.Meta, Content: r.Object.Content}, old)
 	for _, w := range warnings {
 		r.Warn(w)

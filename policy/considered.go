@@ -14,6 +14,19 @@ type Considered struct {
 	Reason, Detail string
 }
 
+// Verdicts on the rules of admission and of kinds.
+const (
+	VerdictHolds = "holds"
+	VerdictFails = "does not hold"
+)
+
+type consideringKey struct{}
+
+// Considering returns a context with which [Version.ValidateRules] calls consider with each rule that it evaluates.
+func Considering(ctx context.Context, consider func(Considered)) context.Context {
+	return context.WithValue(ctx, consideringKey{}, consider)
+}
+
 // Consider explains a decision of [Policy.Authorize]. It lists, in the order of the chain, the
 // denies and grants that name the user, verb and resource, each with its verdict, and the answers of
 // the outside authorizers, or why they were not asked. It takes time in proportion to the policy.

@@ -60,7 +60,7 @@ func Bundle(source *bundles.Source) (*Result, schemas.Diagnostics) {
 	}
 	if len(c.Diags) == 0 {
 		c.FieldDefaults()
-		c.Tests()
+		c.TestFiles()
 	}
 	if len(c.Diags) > 0 {
 		return nil, c.Done()

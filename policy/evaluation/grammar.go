@@ -125,8 +125,8 @@ func (c *Evaluation) grammarAt(at []string) (grammar, int) {
 	switch {
 	case len(at) > 0 && at[0] == "bundle":
 		of = c.definition("#Bundle")
-	case len(at) > 0 && at[0] == "tests":
-		of = c.definition("#Tests")
+	case len(at) > 0 && at[0] == suiteField:
+		of = c.definition("#Suite")
 	}
 	if !of.Exists() {
 		return grammar{open: true}, len(at)
