@@ -24,6 +24,7 @@ import (
 	"stele.dev/stele/core/explain"
 	"stele.dev/stele/core/parts"
 	"stele.dev/stele/core/past"
+	"stele.dev/stele/core/plans"
 	"stele.dev/stele/core/rbac"
 	"stele.dev/stele/core/read"
 	"stele.dev/stele/core/rendered"
@@ -239,8 +240,10 @@ func New(o Options) *Pipeline {
 
 // newTable returns the table of virtual resources. A new resource is a row here.
 func (p *Pipeline) newTable(o Options) *virtual.Table {
+	pushes := activation.New(activation.Options{Reader: p.reader, Log: o.Log, Compile: o.Compile, Parts: o.Parts, Enforceable: o.Enforceable})
 	rows := []*virtual.Resource{
-		activation.New(activation.Options{Reader: p.reader, Log: o.Log, Compile: o.Compile, Parts: o.Parts, Enforceable: o.Enforceable}),
+		pushes.Virtual(),
+		plans.New(plans.ServiceOptions{Reader: p.reader, Pushes: pushes, History: o.History}),
 		explain.New(p.reader, p, p.refusals),
 		changes.New(p.reader),
 		blame.New(p.reader),

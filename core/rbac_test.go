@@ -452,7 +452,7 @@ func TestRBACIsWatched(t *testing.T) {
 	activated := p.push(t, policyBody(t, strings.Replace(broader, `clusterRoles: "editors-helper"`, `clusterRoles: another`, 1), nil))
 	// What is gone was there up to the revision before, as far as this watch knows.
 	roles.told(t, event("DELETED", "editors-helper", first), event("ADDED", "another", activated), event("ADDED", "every", activated),
-		event("MODIFIED", "extension-apiserver-authentication-reader", activated), event("MODIFIED", "system:aggregate-to-admin", activated), event("MODIFIED", "system:aggregate-to-edit", activated), event("MODIFIED", "system:aggregate-to-view", activated), event("MODIFIED", "system:auth-delegator", activated), event("MODIFIED", "system:basic-user", activated),
+		event("MODIFIED", "extension-apiserver-authentication-reader", activated), event("MODIFIED", "policy:planner", activated), event("MODIFIED", "system:aggregate-to-admin", activated), event("MODIFIED", "system:aggregate-to-edit", activated), event("MODIFIED", "system:aggregate-to-view", activated), event("MODIFIED", "system:auth-delegator", activated), event("MODIFIED", "system:basic-user", activated),
 		event("MODIFIED", "system:discovery", activated), event("MODIFIED", "system:public-info-viewer", activated), event("MODIFIED", "system:service-account-issuer-discovery", activated), event("MODIFIED", "widgets", activated))
 	red.told(t, event("ADDED", "reader", activated))
 	grants.told(t, event("DELETED", "t:helpers", first))

@@ -2,6 +2,19 @@ package policy_test
 
 var mistakes = []planted{
 	{name: "nothing", file: baseCUE, old: "", new: ""},
+	// Acceptances of findings.
+	{name: "acceptance", file: "clusters/dev/accept.cue", new: `package dev
+accept: [{rule: "FIELD_REMOVED", kind: "databases.data.example.com", path: "spec.owner", until: "2026-12-31", reason: "STO-91"}]`, said: "", todo: ``},
+	{name: "acceptance without reason", file: "clusters/dev/accept.cue", new: `package dev
+accept: [{rule: "FIELD_REMOVED", kind: "databases.data.example.com", path: "spec.owner", until: "2026-12-31"}]`, said: "clusters/dev/accept.cue:2: accept.0.reason", todo: `"reason" is required`},
+	{name: "acceptance of a rule misspelt", file: "clusters/dev/accept.cue", new: `package dev
+accept: [{rule: "FIELD_REMOVD", kind: "databases.data.example.com", path: "spec.owner", until: "2026-12-31", reason: "STO-91"}]`, said: "clusters/dev/accept.cue:2: accept.0.rule: there is no rule FIELD_REMOVD", todo: `did you mean "FIELD_REMOVED"?`},
+	{name: "acceptance until no day", file: "clusters/dev/accept.cue", new: `package dev
+accept: [{rule: "FIELD_REMOVED", kind: "databases.data.example.com", path: "spec.owner", until: "2026-02-30", reason: "STO-91"}]`, said: "clusters/dev/accept.cue:2: accept.0.until: 2026-02-30 is no date", todo: `YYYY-MM-DD`},
+	{name: "acceptance with a field misspelt", file: "clusters/dev/accept.cue", new: `package dev
+accept: [{rule: "FIELD_REMOVED", kind: "databases.data.example.com", field: "spec.owner", until: "2026-12-31", reason: "STO-91"}]`, said: "clusters/dev/accept.cue:2: accept.0.field: field not allowed", todo: ``},
+	{name: "acceptances as a map", file: "clusters/dev/accept.cue", new: `package dev
+accept: {a: {rule: "FIELD_REMOVED", kind: "databases.data.example.com", path: "spec.owner", until: "2026-12-31", reason: "STO-91"}}`, said: "clusters/dev/accept.cue:2: accept: it is not a list", todo: `write accept: [`},
 	// Names.
 	{name: "kinds misspelt", file: databaseCUE, old: "team: kinds:", new: "team: kinsd:", said: "teams/data/database.cue:25: bundle.teams.data.kinsd: field not allowed", todo: `did you mean "kinds"?`},
 	{name: "field of names misspelt", file: databaseCUE, old: "shortNames", new: "shortnames", said: "teams/data/database.cue:27: ", todo: `did you mean "shortNames"?`},

@@ -1,22 +1,18 @@
 package activation
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/negotiate"
 	"stele.dev/stele/core/parts"
 	"stele.dev/stele/core/status"
-	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/projections/policies"
 )
 
@@ -56,58 +52,6 @@ func (w *push) takeParts() error {
 	}
 	w.c.Sent = true
 	return w.c.WriteJSON(f, http.StatusCreated, status.Success(http.StatusCreated))
-}
-
-// sourceOf returns the source of a pushed policy. Its parts were uploaded, or are in the log; an error names the parts
-// that are in neither.
-func (w *push) sourceOf(ctx context.Context) (*bundles.Source, error) {
-	source := &bundles.Source{Package: w.asked.Spec.Package}
-	var missing []metav1.StatusCause
-	have, size := map[string][]byte{}, 0
-	for i, f := range w.asked.Spec.Files {
-		contents := [][]byte{[]byte(f.Data)}
-		size += len(f.Data)
-		for j, digest := range f.Parts {
-			part, known := have[digest]
-			if !known {
-				var err error
-				if part, err = w.part(ctx, digest); err != nil {
-					return nil, err
-				}
-				have[digest] = part
-			}
-			if part == nil {
-				at := field.NewPath("spec", "files").Index(i).Child("parts").Index(j)
-				missing = append(missing, metav1.StatusCause{Type: metav1.CauseTypeFieldValueNotFound, Field: at.String(), Message: digest})
-			}
-			// Check before copying: a small request can name one part many times.
-			if size += len(part); size > bundles.MaxBytes {
-				return nil, status.TooLarge("the files have more than %d MiB", bundles.MaxBytes>>20)
-			}
-			contents = append(contents, part)
-		}
-		if len(missing) == 0 { // otherwise the source is not used
-			source.Files = append(source.Files, bundles.File{Path: f.Path, Data: slices.Concat(contents...)})
-		}
-	}
-	if len(missing) > 0 {
-		return nil, lacksParts(missing)
-	}
-	return source, nil
-}
-
-// part returns a part of a policy by its digest; nil if the server does not have it.
-func (w *push) part(ctx context.Context, digest string) ([]byte, error) {
-	d, err := policies.ParseDigest(digest)
-	if err != nil {
-		return nil, status.BadRequestf("spec.files: %v", err)
-	}
-	if w.Parts != nil {
-		if data, ok := w.Parts.Get(d); ok {
-			return data, nil
-		}
-	}
-	return w.c.Tip.Policies.Chunk(ctx, w.Log, d)
 }
 
 // lacksParts returns the error for a push whose parts must be uploaded first.

@@ -17,15 +17,13 @@ import (
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/policy"
-	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/policy/compile"
 	"stele.dev/stele/projections/policies"
-	"stele.dev/stele/schemas"
 )
 
 // push is a request that pushes a policy, or uploads parts of one.
 type push struct {
-	*service
+	*Service
 	c        *call.Call
 	asked    *Policy         // nil until it is decoded
 	compiled *compile.Result // nil until it compiles
@@ -65,7 +63,7 @@ func (w *push) Validate(ctx context.Context) error {
 	}
 	if w.compiled == nil {
 		var err error
-		if w.compiled, err = w.compileAsked(ctx); err != nil {
+		if w.compiled, err = w.CompileSpec(ctx, w.c, &w.asked.Spec); err != nil {
 			return err
 		}
 	}
@@ -77,30 +75,6 @@ func (w *push) Validate(ctx context.Context) error {
 		w.c.Warn(warning.String())
 	}
 	return w.warnOpened(ctx)
-}
-
-// compileAsked compiles the pushed policy. Pushes take turns, because the files of one may have hundreds of megabytes.
-func (w *push) compileAsked(ctx context.Context) (*compile.Result, error) {
-	done, err := w.compiling.Take(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	source, err := w.sourceOf(ctx)
-	if err != nil {
-		return nil, err
-	}
-	compiled, diags, err := w.Compile(ctx, source)
-	if err == nil && len(diags) == 0 && w.Enforceable != nil {
-		diags = w.Enforceable(ctx, compiled)
-	}
-	switch {
-	case err != nil:
-		return nil, err
-	case len(diags) > 0:
-		return nil, invalidPolicy(diags)
-	}
-	return compiled, nil
 }
 
 // Commit puts the policy in force, in place of the policy that authorized the request.
@@ -215,31 +189,10 @@ func (w *push) readPolicy() (*Policy, error) {
 	if asked.Kind != Kind || asked.APIVersion != Group+"/"+Version {
 		return nil, status.BadRequestf("the object provided is unrecognized (must be of type %s): it is %s, %s", Kind, asked.APIVersion, asked.Kind)
 	}
-	if errs := checkFiles(asked.Spec.Files); len(errs) > 0 {
+	if errs := CheckFiles(field.NewPath("spec", "files"), asked.Spec.Files); len(errs) > 0 {
 		return nil, status.Invalid(schema.GroupKind{Group: Group, Kind: Kind}, "", errs)
 	}
 	return asked, nil
-}
-
-func checkFiles(files []File) (errs field.ErrorList) {
-	at := field.NewPath("spec", "files")
-	if len(files) == 0 {
-		errs = append(errs, field.Required(at, ""))
-	}
-	seen := map[string]bool{}
-	for i, f := range files {
-		if !bundles.ValidPath(f.Path) {
-			errs = append(errs, field.Invalid(at.Index(i).Child("path"), f.Path, "must be the path of a file of CUE, YAML or JSON, relative to the module's root"))
-		}
-		if seen[f.Path] {
-			errs = append(errs, field.Duplicate(at.Index(i).Child("path"), f.Path))
-		}
-		seen[f.Path] = true
-		if f.Data != "" && len(f.Parts) > 0 {
-			errs = append(errs, field.Forbidden(at.Index(i).Child("parts"), "may not be set together with data"))
-		}
-	}
-	return errs
 }
 
 // sign completes the metadata of an activation's event: the user, the decision, and the request.
@@ -256,17 +209,4 @@ func (w *push) sign(m *logpb.Metadata) {
 		Verb: w.c.Info.Verb, UserAgent: call.UTF8(w.c.HTTP.UserAgent()), SourceIps: call.SourceIPs(w.c.HTTP), AuditId: call.UTF8(w.c.AuditID),
 		Uri: call.UTF8(w.c.HTTP.URL.RequestURI()), ReceivedUnixNano: w.c.Received.UnixNano(), Status: http.StatusCreated, MediaType: w.c.Body.MediaType,
 	}
-}
-
-// invalidPolicy returns the error for a bundle with errors. It has all of them, each with its file and line.
-func invalidPolicy(diags schemas.Diagnostics) error {
-	err := status.Invalid(schema.GroupKind{Group: Group, Kind: Kind}, "", nil)
-	err.ErrStatus.Message = "the policy has errors:\n" + diags.Error()
-	for _, d := range diags {
-		at := d.Pos.String()
-		d.Pos = schemas.Position{} // clients print the field before the message
-		err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{
-			Type: metav1.CauseTypeFieldValueInvalid, Field: at, Message: d.String()})
-	}
-	return err
 }

@@ -41,23 +41,26 @@ type Options struct {
 	Enforceable Enforceable
 }
 
-type service struct {
+// Service compiles pushed policies, and puts them in force. It is safe for concurrent use.
+type Service struct {
 	Options
-	// compiling has one turn: one push is compiled at a time, because its files may have hundreds of megabytes.
+	// compiling has one turn: one policy is compiled at a time, because its files may have hundreds of megabytes.
 	compiling turns.Turns
 }
 
-// New returns the virtual resource of policies.
-func New(o Options) *virtual.Resource {
-	v := &service{o, make(turns.Turns, 1)}
+// New returns a service.
+func New(o Options) *Service { return &Service{o, make(turns.Turns, 1)} }
+
+// Virtual returns the virtual resource of policies.
+func (v *Service) Virtual() *virtual.Resource {
 	return &virtual.Resource{
-		Resource: Resource(), Object: func() any { return Policy{} }, Timeout: pushTimeout, Route: route, Serve: v.serve,
-		Write: func(c *call.Call) virtual.Write { return &push{service: v, c: c} },
+		Resource: Resource(), Object: func() any { return Policy{} }, Timeout: PushTimeout, Route: route, Serve: v.serve,
+		Write: func(c *call.Call) virtual.Write { return &push{Service: v, c: c} },
 	}
 }
 
-// pushTimeout limits the time of a push. A large bundle takes minutes to compile.
-const pushTimeout = 30 * time.Minute
+// PushTimeout limits the time of a push. A large bundle takes minutes to compile.
+const PushTimeout = 30 * time.Minute
 
 // route checks the path and the verb: policies are read and created, and parts of them uploaded.
 func route(c *call.Call) error {
@@ -77,7 +80,7 @@ func route(c *call.Call) error {
 var form = call.NewForm(Kind+"List", Group+"/"+Version, Columns)
 
 // serve answers with policies that are or were in force.
-func (v *service) serve(ctx context.Context, c *call.Call) error {
+func (v *Service) serve(ctx context.Context, c *call.Call) error {
 	f, err := c.Format()
 	if err != nil {
 		return err

@@ -17,6 +17,7 @@ import (
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/policy/evaluation"
+	"stele.dev/stele/policy/plan"
 	"stele.dev/stele/policy/wording"
 	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/fromcue/verify"
@@ -32,6 +33,8 @@ type Result struct {
 	Warnings schemas.Diagnostics `json:"warnings,omitempty"`
 	// Costs report how long checks took that only CUE can make. They differ between compilations.
 	Costs schemas.Diagnostics `json:"costs,omitempty"`
+	// Accept are the findings of plans that the field `accept` beside the bundle accepts. The form has nothing of them.
+	Accept []plan.Accepted `json:"accept,omitempty"`
 }
 
 // Bundle compiles the bundle of a source. It reports all mistakes at once, sorted by position, also
@@ -53,6 +56,7 @@ func Bundle(source *bundles.Source) (*Result, schemas.Diagnostics) {
 	c.Warnings = append(c.Warnings, warnings...)
 	c.strays()
 	var form *policy.Form
+	var accept []plan.Accepted
 	c.Evaluate(instance, func(bundle cue.Value) { form = c.bundle(bundle) })
 	if form == nil && len(c.Diags) == 0 {
 		c.Add(schemas.Position{File: bundles.FirstFile(used), Line: 1, Column: 1}, "", "the package has no field `bundle`",
@@ -61,6 +65,7 @@ func Bundle(source *bundles.Source) (*Result, schemas.Diagnostics) {
 	if len(c.Diags) == 0 {
 		c.FieldDefaults()
 		c.TestFiles()
+		accept = c.Acceptances()
 	}
 	if len(c.Diags) > 0 {
 		return nil, c.Done()
@@ -70,7 +75,7 @@ func Bundle(source *bundles.Source) (*Result, schemas.Diagnostics) {
 		c.Add(schemas.Position{File: bundles.FirstFile(used)}, "", "what comes of the bundle cannot be loaded: "+err.Error(), "")
 		return nil, c.Done()
 	}
-	return &Result{Form: form, Source: used, Warnings: c.Warnings.Sorted(), Costs: c.costs.Sorted()}, nil
+	return &Result{Form: form, Source: used, Warnings: c.Warnings.Sorted(), Costs: c.costs.Sorted(), Accept: accept}, nil
 }
 
 type compiler struct {

@@ -65,6 +65,11 @@ func builtinRoles() []policy.Role {
 			policy.Rule{ID: "access", Verbs: []string{"create"}, APIGroups: []string{"authorization.k8s.io"}, Resources: []string{"subjectaccessreviews"}}),
 		builtinRole("system:public-info-viewer", nil, nil,
 			policy.Rule{ID: "paths", Verbs: []string{"get"}, NonResourceURLs: []string{"/healthz", "/livez", "/readyz", "/version", "/version/"}}),
+		// For those who review changes of policy, such as pipelines that check pull requests. It does not include pushing:
+		// a name is needed for parts of large policies, which are uploaded before the policy that names them.
+		builtinRole("policy:planner", nil, nil,
+			policy.Rule{ID: "plans", Verbs: []string{"create"}, APIGroups: []string{"policy.stele.dev"}, Resources: []string{"plans"}},
+			policy.Rule{ID: "parts", Verbs: []string{"create"}, APIGroups: []string{"policy.stele.dev"}, Resources: []string{"policies"}, ResourceNames: []string{"parts"}}),
 		// In Kubernetes this is a Role in kube-system, bound to its own components, which do not
 		// exist here. Bind it in that namespace to an extension API server.
 		builtinRole("extension-apiserver-authentication-reader", nil, nil,

@@ -37,7 +37,7 @@ func (c *Evaluation) AddAll(diags schemas.Diagnostics) {
 func (c *Evaluation) topLevel(v cue.Value) {
 	for label, x := range FieldsOf(v) {
 		switch name := label.String(); name {
-		case "bundle":
+		case "bundle", "accept":
 		case suiteField:
 			c.Add(Position(x), name, "tests stand in a package of their own, so that they do not become part of the bundle", "move the suite into a folder below this one, such as tests")
 		default:

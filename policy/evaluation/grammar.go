@@ -122,9 +122,12 @@ func patterns(v cue.Value) (list []cue.Value) {
 // and the grammar there.
 func (c *Evaluation) grammarAt(at []string) (grammar, int) {
 	var of cue.Value
+	from := 1 // the label that the grammar is about
 	switch {
 	case len(at) > 0 && at[0] == "bundle":
 		of = c.definition("#Bundle")
+	case len(at) > 1 && at[0] == "accept":
+		of, from = c.definition("#Acceptance"), 2
 	case len(at) > 0 && at[0] == suiteField:
 		of = c.definition("#Suite")
 	}
@@ -133,7 +136,7 @@ func (c *Evaluation) grammarAt(at []string) (grammar, int) {
 	}
 	g := grammarOf(of)
 	for i, label := range at {
-		if i == 0 {
+		if i < from {
 			continue
 		}
 		next, ok := g.field(wording.Unquoted(label))

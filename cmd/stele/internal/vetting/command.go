@@ -5,9 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
-	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"stele.dev/stele/cmd/stele/internal/client"
@@ -15,7 +12,6 @@ import (
 	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/policy"
-	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/schemas"
 )
 
@@ -64,7 +60,7 @@ func (o *options) run(cmd *cobra.Command, args []string) error {
 	if err := o.Check(); err != nil {
 		return err
 	}
-	targets, err := targetsOf(args)
+	targets, err := compiling.Targets(args)
 	if err != nil {
 		return err
 	}
@@ -89,7 +85,7 @@ func (o *options) run(cmd *cobra.Command, args []string) error {
 	case failed == 0:
 		return nil
 	case len(targets) == 1:
-		return errors.New(usage.Count(wrong, "error") + " in " + targets[0].name)
+		return errors.New(usage.Count(wrong, "error") + " in " + targets[0].Name)
 	}
 	return fmt.Errorf("%s in %d of %s", usage.Count(wrong, "error"), failed, usage.Count(len(targets), "bundle"))
 }
@@ -136,72 +132,10 @@ func findings(diags schemas.Diagnostics) []finding {
 	return all
 }
 
-// target is a bundle to check.
-type target struct {
-	name   string // for messages
-	source *bundles.Source
-}
-
-// targetsOf returns the bundles that the arguments name, each once.
-func targetsOf(args []string) ([]target, error) {
-	var all []target
-	seen := map[string]bool{}
-	add := func(dir string, source *bundles.Source, pkg string) {
-		folder := folderOf(dir, source.Package, pkg)
-		key, err := filepath.Abs(folder)
-		if err != nil || seen[key] {
-			return
-		}
-		seen[key] = true
-		of := *source
-		of.Package = pkg
-		all = append(all, target{folder, &of})
-	}
-	for _, arg := range args {
-		dir, pattern := strings.CutSuffix(arg, "...")
-		if dir = strings.TrimSuffix(dir, "/"); dir == "" && pattern {
-			dir = "."
-		} else if dir == "" {
-			dir = arg
-		}
-		source, err := bundles.ReadDir(dir)
-		if err != nil {
-			return nil, err
-		}
-		module := bundles.ModuleOf(source)
-		packages := module.Of(source.Package)
-		if pattern {
-			if packages = module.Below(source.Package); len(packages) == 0 {
-				return nil, fmt.Errorf("%s matches no bundle: no package there has a field `bundle`, and none is part of one that does", arg)
-			}
-		}
-		if len(packages) == 0 || !pattern && slices.Contains(packages, source.Package) {
-			packages = []string{source.Package} // compiling it reports the error
-		}
-		for _, pkg := range packages {
-			add(dir, source, pkg)
-		}
-	}
-	return all, nil
-}
-
-// folderOf returns the path of a package's folder, relative to the user's folder. dir is the folder of the package
-// from.
-func folderOf(dir, from, pkg string) string {
-	if from == pkg {
-		return dir
-	}
-	way, err := filepath.Rel(filepath.FromSlash(from), filepath.FromSlash(pkg))
-	if err != nil {
-		return pkg
-	}
-	return filepath.Join(dir, way)
-}
-
 // vet checks a bundle and prints the result.
-func (o *options) vet(cmd *cobra.Command, t target) (*vetted, error) {
-	v := &vetted{Bundle: t.name}
-	compiled, diags, err := o.compile.Compile(cmd.Context(), t.source)
+func (o *options) vet(cmd *cobra.Command, t compiling.Target) (*vetted, error) {
+	v := &vetted{Bundle: t.Name}
+	compiled, diags, err := o.compile.Compile(cmd.Context(), t.Source)
 	if err != nil {
 		return nil, err
 	}
@@ -219,14 +153,14 @@ func (o *options) vet(cmd *cobra.Command, t target) (*vetted, error) {
 		if o.Quiet {
 			stderr = io.Discard
 		}
-		if diags, err = checkPlugins(cmd.Context(), stderr, compiled, t.source, o.pluginDir); err != nil {
+		if diags, err = checkPlugins(cmd.Context(), stderr, compiled, t.Source, o.pluginDir); err != nil {
 			return nil, err
 		}
 	}
 	if len(diags) > 0 {
 		v.Errors = findings(diags)
 		if o.Format == "" {
-			_ = show.ErrDiagnostics(cmd.ErrOrStderr(), t.source, diags, t.name) // which prints them
+			_ = show.ErrDiagnostics(cmd.ErrOrStderr(), t.Source, diags, t.Name) // which prints them
 		}
 		return v, nil
 	}
@@ -245,7 +179,7 @@ func (o *options) vet(cmd *cobra.Command, t target) (*vetted, error) {
 	}
 	v.Valid, v.Policy = true, p.DigestString()
 	if o.Format == "" {
-		o.Say(cmd, "%s is valid: %s, policy %.12s", t.name, show.ContentsText(compiled.Form), v.Policy)
+		o.Say(cmd, "%s is valid: %s, policy %.12s", t.Name, show.ContentsText(compiled.Form), v.Policy)
 	}
 	return v, nil
 }
