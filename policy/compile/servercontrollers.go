@@ -10,28 +10,6 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// ServerControllers are the users of the server's own controllers, and their requests. If a deny
-// matches one, its work stays undone: for example, a namespace stays in Terminating. They are
-// members of system:masters, but denies come first.
-var ServerControllers = []ServerController{
-	{"system:serviceaccount:kube-system:namespace-controller", []string{"list", "delete", "deletecollection"}, nil, "a namespace that has any stays in Terminating"},
-	{"system:serviceaccount:kube-system:generic-garbage-collector", []string{"get", "list", "watch", "delete", "patch"}, nil, "what owned ones are deleted with stays"},
-	{"system:serviceaccount:kube-system:service-account-controller", []string{"create", "list", "watch"}, []string{"serviceaccounts"}, "namespaces get no service account"},
-	{"system:serviceaccount:kube-system:tokens-controller", []string{"get", "list", "watch", "patch", "delete"}, []string{"secrets"}, "secrets get no tokens"},
-}
-
-// ServerController is a user, the verbs that it needs, and the resources of the core group; nil
-// means all resources.
-type ServerController struct {
-	User      string
-	Verbs     []string
-	Resources []string
-	otherwise string // what happens if it is denied
-}
-
-// controllerGroups are the groups of the server's controllers.
-var controllerGroups = []string{"system:serviceaccounts", "system:serviceaccounts:kube-system", policy.MastersGroup, "system:authenticated"}
-
 // meetsControllers warns of denies that match the server's own controllers.
 func (c *compiler) meetsControllers(f *policy.Form) {
 	namespaces := someNamespaces(f)
@@ -43,15 +21,15 @@ func (c *compiler) meetsControllers(f *policy.Form) {
 		}
 		var met []string
 		var message string
-		for _, controller := range ServerControllers {
-			verb, kind := controller.deniedBy(denies, f.Kinds, namespaces)
+		for _, controller := range policy.ServerControllers {
+			verb, kind := deniedBy(&controller, denies, f.Kinds, namespaces)
 			if kind == nil {
 				continue
 			}
 			met = append(met, "'"+controller.User+"'")
 			if message == "" {
 				_, account, _ := strings.Cut(strings.TrimPrefix(controller.User, serviceaccount.ServiceAccountUsernamePrefix), ":")
-				message = fmt.Sprintf("it also meets the server's own %s, which then cannot %s %s: %s", account, verb, kind.Resource(), controller.otherwise)
+				message = fmt.Sprintf("it also meets the server's own %s, which then cannot %s %s: %s", account, verb, kind.Resource(), controller.Otherwise)
 			}
 		}
 		if message == "" {
@@ -66,7 +44,7 @@ func (c *compiler) meetsControllers(f *policy.Form) {
 }
 
 // deniedBy returns a request of the controller that is denied; "" if there is none.
-func (s *ServerController) deniedBy(denies *policy.DenyIndex, kinds []schemas.Kind, namespaces []string) (verb string, kind *schemas.Kind) {
+func deniedBy(s *policy.ServerController, denies *policy.DenyIndex, kinds []schemas.Kind, namespaces []string) (verb string, kind *schemas.Kind) {
 	left := maxTried
 	for i := range kinds {
 		k := &kinds[i]
@@ -75,7 +53,7 @@ func (s *ServerController) deniedBy(denies *policy.DenyIndex, kinds []schemas.Ki
 		}
 		for _, verb := range s.Verbs {
 			for _, namespace := range namespaces {
-				r := policy.Request{User: s.User, Groups: controllerGroups, Verb: verb, IsResource: true,
+				r := policy.Request{User: s.User, Groups: policy.ControllerGroups, Verb: verb, IsResource: true,
 					Group: k.Group, Version: k.StorageVersion, Resource: k.Plural, Namespace: namespace, Name: "x"}
 				if left--; left < 0 {
 					return "", nil
