@@ -20,6 +20,12 @@ const (
 	VerdictFails = "does not hold"
 )
 
+// Verdicts on grants with conditions.
+const (
+	VerdictDepends = "depends on the object"
+	VerdictUnmet   = "its condition does not hold"
+)
+
 type consideringKey struct{}
 
 // Considering returns a context with which [Version.ValidateRules] calls consider with each rule that it evaluates.
@@ -116,9 +122,7 @@ const (
 	applies         = "applies"
 	verdictDenies   = "denies"
 	verdictGrants   = "allows"
-	verdictDepends  = "depends on the object"
 	verdictExcepted = "exempt"
-	verdictUnmet    = "its condition does not hold"
 	verdictNothing  = "no opinion"
 	verdictUnasked  = "is not asked: the chain ended before it"
 )
@@ -150,7 +154,7 @@ func (d *Deny) verdict(r *Request) string {
 	case d.Unless == nil:
 		return verdictDenies
 	case d.Unless.Object:
-		return verdictDepends
+		return VerdictDepends
 	}
 	holds, err := d.Unless.holds(r)
 	switch {
@@ -181,7 +185,7 @@ func (b *Binding) verdict(role *Role, r *Request) (verdict string) {
 			case b.When == nil:
 				return verdictGrants
 			case b.When.Object:
-				return verdictDepends
+				return VerdictDepends
 			}
 			holds, err := b.When.holds(r)
 			switch {
@@ -190,7 +194,7 @@ func (b *Binding) verdict(role *Role, r *Request) (verdict string) {
 			case holds:
 				return verdictGrants
 			}
-			return verdictUnmet
+			return VerdictUnmet
 		}
 		if v != "" {
 			verdict = v

@@ -93,7 +93,9 @@ func (r *Runner) ask(ctx context.Context, s *suites.Suite, t *suites.Test) (*Ans
 		as.Received = time.Now()
 	}
 	w := httptest.NewRecorder()
-	verdict, warnings := r.pipeline.Try(q.Context(), as, q, w, only, explain.NewComplete())
+	trace := explain.NewComplete()
+	verdict, warnings := r.pipeline.Try(q.Context(), as, q, w, only, trace)
+	verdict.Stages = trace.Stages
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -149,7 +151,7 @@ func (a *Answer) causes(s *metav1.Status) {
 		return
 	}
 	for _, c := range s.Details.Causes {
-		if c.Field == "" {
+		if c.Field == "" || c.Field == "<nil>" { // about the whole object, for example that some rules were not checked
 			continue
 		}
 		if before := a.Fields[c.Field]; before != "" {

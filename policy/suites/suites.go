@@ -58,7 +58,8 @@ type Person struct {
 	ServiceAccount string              `json:"serviceAccount,omitempty"` // namespace/name
 }
 
-// Authenticated returns the user's name and all groups, as authentication would.
+// Authenticated returns the user's name and all groups, as authentication would. The server's own controllers are in
+// system:masters, as they are at run time.
 func (p *Person) Authenticated() (name string, groups []string) {
 	name, groups = p.User, slices.Clone(p.Groups)
 	if namespace, account, ok := strings.Cut(p.ServiceAccount, "/"); ok {
@@ -71,6 +72,9 @@ func (p *Person) Authenticated() (name string, groups []string) {
 	}
 	if !slices.Contains(groups, group) {
 		groups = append(groups, group)
+	}
+	if policy.IsServerController(name) && !slices.Contains(groups, policy.MastersGroup) {
+		groups = append(groups, policy.MastersGroup)
 	}
 	return name, groups
 }
