@@ -123,7 +123,7 @@ func (r *Runner) resource(t *target) error {
 	var found []schema.GroupVersionResource
 	var names []string
 	add := func(gvr schema.GroupVersionResource, preferred bool) {
-		names = append(names, gvr.GroupResource().String())
+		names = append(names, gvr.Resource, gvr.GroupResource().String())
 		switch {
 		case gvr.Resource != plural, qualified && gvr.Group != group, t.Version != "" && gvr.Version != t.Version, t.Version == "" && !preferred:
 		default:

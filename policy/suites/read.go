@@ -9,6 +9,8 @@ import (
 	"slices"
 
 	"cuelang.org/go/cue"
+	cueerrors "cuelang.org/go/cue/errors"
+	"cuelang.org/go/cue/token"
 	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/policy/evaluation"
 	"stele.dev/stele/policy/wording"
@@ -97,7 +99,7 @@ func (r *reader) json(v cue.Value) json.RawMessage {
 // test reads a test, or its cases.
 func (r *reader) test(name string, v cue.Value) {
 	var t Test
-	t.Name, t.Source = name, evaluation.Position(v)
+	t.Name, t.Of, t.Source = name, name, evaluation.Position(v)
 	r.DecodeField(v, "skip", &t.Skip)
 	t.Given = r.objects(v)
 	r.DecodeField(v, "authorizers", &t.Authorizers)
@@ -174,19 +176,32 @@ func (r *reader) unified(t *Test, name string, from []cue.Value) (v cue.Value, f
 	}
 	if found {
 		if err := v.Validate(cue.Concrete(true)); err != nil {
-			before := len(r.Diags)
-			r.CUE(err)
-			if len(r.Diags) == before {
-				r.refuse(t.Source, err.Error(), "")
-			}
+			r.conflict(t, name, err)
 			return cue.Value{}, true
 		}
 	}
 	return v, found
 }
 
+// conflict reports why a case cannot be unified with its test.
+func (r *reader) conflict(t *Test, name string, err error) {
+	for _, e := range cueerrors.Errors(err) {
+		pos := t.Position(name)
+		for _, p := range append([]token.Pos{e.Position()}, e.InputPositions()...) {
+			if at, ok := bundles.Locate(p); ok {
+				pos = at
+				break
+			}
+		}
+		r.refuse(pos, fmt.Sprintf("%s: %s: %s", t.Name, name, evaluation.MessageOf(e)), "")
+	}
+}
+
 // positions records where the fields of a part are written.
 func (r *reader) positions(t *Test, part string, v cue.Value) {
+	if !v.Exists() {
+		return // it has errors
+	}
 	for label, x := range evaluation.FieldsOf(v) {
 		if p := evaluation.Position(x); !p.IsZero() {
 			t.At[part+"."+label.Unquoted()] = p

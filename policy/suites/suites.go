@@ -82,7 +82,9 @@ func (p *Person) Authenticated() (name string, groups []string) {
 // Test is a test, or a case of one.
 type Test struct {
 	// Name is the name of the test, followed by /case for a case.
-	Name        string             `json:"name"`
+	Name string `json:"name"`
+	// Of is the name of the test without the case.
+	Of          string             `json:"of"`
 	Skip        string             `json:"skip,omitempty"`
 	Given       []Object           `json:"given,omitempty"`
 	As          Person             `json:"as"`
