@@ -54,7 +54,7 @@ var home = []struct {
 }{
 	{"go.etcd.io/etcd", []string{"eventlog/etcdlog"}, "the log must not depend on where it is kept"},
 	{"github.com/cockroachdb/pebble", []string{"projections/history"}, "the index of the past hides where its keys are"},
-	{"cuelang.org/go", []string{"policy/bundles", "policy/compile", "policy/evaluation", "policy/pluginconfig", "policy/suites", "schemas/fromcue", "schemas/interpreter", "schemas/textforms", "schemas/builtin"}, "CUE never runs on the request path"},
+	{"cuelang.org/go", []string{"policy/bundles", "policy/compile", "policy/evaluation", "policy/formatting", "policy/pluginconfig", "policy/suites", "schemas/fromcue", "schemas/interpreter", "schemas/textforms", "schemas/builtin"}, "CUE never runs on the request path"},
 	{"net/http", []string{"core", "cmd", "examples/ha/balance", "eventlog/etcdlog/members"}, "projections and the log know nothing of HTTP; members of etcd tell their time by it"},
 	{"google.golang.org/grpc", []string{"eventlog/etcdlog", "plugins", "examples/authorizer-plugin"}, "it is etcd's transport, and that of plugins"},
 	{"github.com/hashicorp/go-plugin", []string{"plugins"}, "the host and the SDK hide it"},
@@ -81,6 +81,7 @@ var large = map[string]string{
 	"cmd/stele":                  "a file for each command",
 	"policy":                     "deciding is one program over one form: access, the chain, conditions and admission share it",
 	"policy/compile":             "a file for each section of a bundle",
+	"policy/plan/kinds":          "comparing two forms is one recursion; a file for each part of a form",
 }
 
 // badNames are packages whose names promise nothing.

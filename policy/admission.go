@@ -459,3 +459,12 @@ func (a asAuthorizer) Authorize(ctx context.Context, at authorizer.Attributes) (
 	}
 	return authorizer.DecisionNoOpinion, d.Reason, nil
 }
+
+// AdmissionRules returns the rules that apply to writes of a subresource, in the order of their ids. The caller must not
+// change them.
+func (v *Version) AdmissionRules(subresource string, operation Operation) (rules []*Validation) {
+	for _, r := range v.admission[admissionKey{subresource, operation}] {
+		rules = append(rules, r.Validation)
+	}
+	return rules
+}

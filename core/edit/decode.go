@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -22,7 +21,7 @@ import (
 	"stele.dev/stele/core/metadata"
 	"stele.dev/stele/core/patch"
 	"stele.dev/stele/core/status"
-	"stele.dev/stele/schemas/builtin"
+	"stele.dev/stele/core/validity"
 	"stele.dev/stele/schemas/program"
 )
 
@@ -31,16 +30,7 @@ func (d *Draft) prepare(o *Object, old map[string]any) error {
 	if d.Mistyped != nil {
 		return nil // the stage schema reports the wrong type, and nothing else
 	}
-	if d.Kind.Kind.Builtin {
-		asked := runtime.DeepCopyJSON(o.Content)
-		builtin.Prepare(d.Kind.Kind.Kind.Kind, o.Content, old)
-		o.Adapted = o.Adapted || !reflect.DeepEqual(asked, o.Content)
-	}
-	prepare := d.Kind.Program.TryPrepare
-	if d.applies() {
-		prepare = d.Kind.Program.TryPrepareApplied
-	}
-	unknown, changed, err := prepare(o.Content)
+	unknown, changed, err := validity.Prepare(d.Kind, o.Content, old, d.applies())
 	if err != nil {
 		errs := field.ErrorList{err}
 		if program.Retryable(errs) {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/hex"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/plan"
 	"stele.dev/stele/policy/plan/access"
@@ -20,9 +21,20 @@ type Options struct {
 	From, To plan.Side
 	// Accept names findings that are accepted: by ID, or by rule.
 	Accept []string
+	// Objects are the stored objects that are tried; nil for none.
+	Objects Source
+	// Samples is the number of objects that a finding names at most.
+	Samples int
+	// Records are the recorded writes that are decided again; nil for none.
+	Records Records
+	// LastWrite returns the last write of a resource; nil if it is not known.
+	LastWrite func(context.Context, schema.GroupResource) (*LastWrite, error)
+	// Progress, if not nil, is told how many objects and writes are done, of how many. It may be called by several
+	// goroutines at a time.
+	Progress func(done, of int)
 }
 
-// Make compares two policies, and returns what the change means. The error is the context's.
+// Make compares two policies, and returns what the change means. An error means that it cannot be told.
 func Make(ctx context.Context, s plan.Sides, o Options) (*plan.Plan, error) {
 	p := &plan.Plan{Cluster: s.To.Form().Cluster, From: side(s.From, o.From), To: side(s.To, o.To)}
 	for _, compare := range []func(context.Context, plan.Sides) ([]plan.Finding, error){kinds.Compare, access.Compare, rules.Compare} {
@@ -31,6 +43,13 @@ func Make(ctx context.Context, s plan.Sides, o Options) (*plan.Plan, error) {
 			return nil, err
 		}
 		p.Findings = append(p.Findings, found...)
+	}
+	if o.Objects != nil {
+		if err := tryObjects(ctx, s, &o, p); err != nil {
+			return nil, err
+		}
+	} else {
+		p.Notes = append(p.Notes, "No stored objects were tried.")
 	}
 	p.Finish()
 	accept(p, o.Accept)

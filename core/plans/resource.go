@@ -98,6 +98,9 @@ func check(s *Spec) (errs field.ErrorList) {
 	if s.Samples != nil && (*s.Samples < 0 || *s.Samples > maxSamples) {
 		errs = append(errs, field.Invalid(at.Child("samples"), *s.Samples, fmt.Sprintf("must be from 0 to %d", maxSamples)))
 	}
+	if _, err := parseSpan(s.Replay); err != nil {
+		errs = append(errs, field.Invalid(at.Child("replay"), s.Replay, err.Error()))
+	}
 	f := s.From
 	if f == nil {
 		return errs
@@ -118,7 +121,10 @@ func check(s *Spec) (errs field.ErrorList) {
 	return errs
 }
 
-const maxSamples = 1000
+const (
+	defaultSamples = 3
+	maxSamples     = 1000
+)
 
 // plan makes the plan of a spec, at the confirmed tip of the call.
 func (v *service) plan(ctx context.Context, c *call.Call, s *Spec) (*plan.Plan, error) {
@@ -135,9 +141,16 @@ func (v *service) plan(ctx context.Context, c *call.Call, s *Spec) (*plan.Plan, 
 		return nil, err
 	}
 	defer done()
-	p, err := Make(ctx, plan.Sides{From: from, To: to}, Options{
-		From: was, To: plan.Side{Commit: s.Commit, Changed: s.Changed}, Accept: s.Accept,
-	})
+	o := Options{
+		From: was, To: plan.Side{Commit: s.Commit, Changed: s.Changed}, Accept: s.Accept, Samples: defaultSamples, LastWrite: v.lastWrite(c),
+	}
+	if s.Samples != nil {
+		o.Samples = *s.Samples
+	}
+	if s.Objects == nil || *s.Objects {
+		o.Objects = tipSource{c.Tip, mayName(ctx, c)}
+	}
+	p, err := Make(ctx, plan.Sides{From: from, To: to}, o)
 	if err != nil {
 		return nil, err
 	}

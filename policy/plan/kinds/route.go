@@ -2,6 +2,7 @@ package kinds
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 
 	"stele.dev/stele/schemas"
@@ -37,3 +38,8 @@ func (r route) items() route { return route{r.text + "[]", r.and(schemas.Any)} }
 func (r route) values() route { return route{r.text + "[*]", r.and(schemas.Any)} }
 
 func (r route) and(step string) []string { return append(r.names[:len(r.names):len(r.names)], step) }
+
+// index leads to one item of a list whose items differ by their index.
+func (r route) index(i int) route {
+	return route{fmt.Sprintf("%s[%d]", r.text, i), r.and(schemas.Any)}
+}

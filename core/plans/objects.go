@@ -1,0 +1,520 @@
+package plans
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/plan"
+	"stele.dev/stele/policy/plan/kinds"
+	"stele.dev/stele/schemas"
+)
+
+// kindTrial tries the objects of one kind under both policies.
+type kindTrial struct {
+	resource schema.GroupResource
+	was, is  *policy.Kind
+	from, to *bench
+	// rendered reports whether the JSON of the source follows the older policy.
+	rendered bool
+	// sameForm reports whether both policies show an object alike.
+	sameForm bool
+	// secret reports whether the kind has secret fields under either policy, secrets has their paths.
+	secret  bool
+	secrets [][]string
+	bounds  *bounds
+	o       *Options
+	of      int
+}
+
+// tryObjects tries all objects that the change could concern, and adds what it finds to the plan.
+func tryObjects(ctx context.Context, s plan.Sides, o *Options, p *plan.Plan) error {
+	if err := removedKinds(ctx, s, o, p); err != nil {
+		return err
+	}
+	trials := newTrials(s, o)
+	total := 0
+	for _, t := range trials {
+		total += t.of
+	}
+	p.Checked.Of += total
+	done := new(atomic.Int64)
+	for _, t := range trials {
+		found, err := t.run(ctx, func(n int) {
+			if sum := done.Add(int64(n)); o.Progress != nil {
+				o.Progress(int(sum), total)
+			}
+		})
+		if err != nil {
+			return err
+		}
+		p.Checked.Objects += t.of
+		t.attach(p, found)
+	}
+	return nil
+}
+
+// newTrials returns the trials of the kinds that the change could concern: their schemas, validations or scales differ,
+// or a rule of admission that applies to them.
+func newTrials(s plan.Sides, o *Options) (trials []*kindTrial) {
+	if s.From == nil {
+		return nil
+	}
+	concerned := map[schema.GroupResource]bool{}
+	for _, r := range kinds.KindsToTry(s) {
+		concerned[r] = true
+	}
+	from, to := unasked(s.From), unasked(s.To)
+	spaces := &namespaces{source: o.Objects, known: map[string]*policy.Object{}}
+	for _, is := range s.To.Kinds() {
+		r := is.GroupResource()
+		was := s.From.Kind(r)
+		if was == nil || is.Of != nil || was.Of != nil || was.Namespaced != is.Namespaced || !was.StoredAs(is.Kind) {
+			continue
+		}
+		if !concerned[r] && sameAdmission(was.Storage(), is.Storage()) {
+			continue
+		}
+		t := &kindTrial{
+			resource: r, was: was, is: is, from: newBench(from, was, spaces), to: newBench(to, is, spaces),
+			rendered: o.Objects.Shown() == nil || o.Objects.Shown().Digest() == s.From.Digest(), sameForm: was.SameForm(is.Kind),
+			bounds: &bounds{root: is.Storage().Schema}, o: o, of: o.Objects.Len(is),
+		}
+		t.secrets = append(was.Storage().Program.SensitivePaths(), is.Storage().Program.SensitivePaths()...)
+		t.secret = len(t.secrets) > 0
+		if t.of > 0 {
+			trials = append(trials, t)
+		}
+	}
+	return trials
+}
+
+// sameAdmission reports whether the same rules of admission apply to both versions.
+func sameAdmission(a, b *policy.Version) bool {
+	for _, subresource := range []string{"", "status"} {
+		for _, operation := range []policy.Operation{policy.Create, policy.Update} {
+			x, y := a.AdmissionRules(subresource, operation), b.AdmissionRules(subresource, operation)
+			if !slices.EqualFunc(x, y, sameRule) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// sameRule reports whether two rules are equal but for their lines.
+func sameRule(a, b *policy.Validation) bool { return bytes.Equal(plain(a), plain(b)) }
+
+func plain(rule *policy.Validation) []byte {
+	text, err := json.Marshal(rule)
+	var value any
+	if err == nil {
+		err = json.Unmarshal(text, &value)
+	}
+	if err == nil {
+		text, err = json.Marshal(withoutSources(value))
+	}
+	if err != nil {
+		return nil
+	}
+	return text
+}
+
+func withoutSources(x any) any {
+	switch x := x.(type) {
+	case map[string]any:
+		delete(x, "source")
+		for _, value := range x {
+			withoutSources(value)
+		}
+	case []any:
+		for _, value := range x {
+			withoutSources(value)
+		}
+	}
+	return x
+}
+
+// atOnce is the number of objects that a worker takes at a time.
+const atOnce = 128
+
+// run tries all objects of the kind, on all processors.
+func (t *kindTrial) run(ctx context.Context, progress func(n int)) (*results, error) {
+	work := make(chan []*Object)
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		defer close(work)
+		var batch []*Object
+		send := func() error {
+			select {
+			case work <- batch:
+				batch = nil
+				return nil
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+		for o := range t.o.Objects.Objects(t.is) {
+			if batch = append(batch, o); len(batch) == atOnce {
+				if err := send(); err != nil {
+					return err
+				}
+			}
+		}
+		return send()
+	})
+	parts := make([]*results, max(1, runtime.GOMAXPROCS(0)))
+	for i := range parts {
+		parts[i] = newResults(t.o.Samples)
+		group.Go(func() error {
+			for batch := range work {
+				for _, o := range batch {
+					if err := t.object(ctx, o, parts[i]); err != nil {
+						return err
+					}
+					if ctx.Err() != nil {
+						return context.Cause(ctx)
+					}
+				}
+				progress(len(batch))
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, fmt.Errorf("%s cannot be tried: %w", t.resource, err)
+	}
+	all := parts[0]
+	for _, part := range parts[1:] {
+		all.add(part)
+	}
+	return all, nil
+}
+
+// object tries one object in all ways, and counts what the change introduces.
+func (t *kindTrial) object(ctx context.Context, o *Object, to *results) error {
+	wasText := o.JSON
+	written := o.JSON
+	if o.Written != nil {
+		written = o.Written
+	}
+	var err error
+	if !t.rendered {
+		if wasText, err = t.from.stored(written); err != nil {
+			return err
+		}
+	}
+	was, err := decode(wasText)
+	if err != nil {
+		return err
+	}
+	is := was
+	if !t.sameForm {
+		text, err := t.to.stored(written)
+		if err != nil {
+			return err
+		}
+		if is, err = decode(text); err != nil {
+			return err
+		}
+		t.differ(o, was, is, to)
+	}
+	failed := map[key]*outcome{}
+	for w := recreated; w < ways; w++ {
+		if w == statusWritten && !t.to.version.Status {
+			continue
+		}
+		asIs := is
+		if w == recreated {
+			asIs = was // clients send what they were shown
+		}
+		found, err := t.to.try(ctx, asIs, w)
+		if err != nil {
+			return err
+		}
+		if len(found) == 0 {
+			continue
+		}
+		before, err := t.from.try(ctx, was, w)
+		if err != nil {
+			return err
+		}
+		if len(before) > 0 {
+			continue // the change does not introduce it
+		}
+		for i := range found {
+			k := key{found[i].path, found[i].rule}
+			if failed[k] == nil {
+				failed[k] = &outcome{failure: &found[i]}
+			}
+			failed[k].ways[w] = true
+		}
+	}
+	for k, x := range failed {
+		x.value, x.extent = t.valueAt(was, x.failure)
+		if !x.failure.admission && x.extent > 0 {
+			x.fix, err = t.fix(ctx, is, x.failure)
+			if err != nil {
+				return err
+			}
+		}
+		to.tally(k, x.failure).count(o, x, t.visible(o, x))
+	}
+	return nil
+}
+
+// visible returns the sample of an object; nil if the caller may not know its name.
+func (t *kindTrial) visible(o *Object, x *outcome) *sample {
+	if t.o.Samples == 0 || !t.o.Objects.MayName(t.resource, o.Namespace) {
+		return nil
+	}
+	s := &sample{extent: x.extent, Sample: plan.Sample{Namespace: o.Namespace, Name: o.Name, Stuck: x.ways[labelled]}}
+	if x.failure != nil && !t.secret {
+		s.Message = x.failure.message
+	}
+	if x.value != nil && !t.isSecret(x.steps()) {
+		if text, err := json.Marshal(x.value); err == nil && len(text) <= maxValue {
+			s.Value = text
+		}
+	}
+	return s
+}
+
+// maxValue limits the size of a value that a sample shows.
+const maxValue = 256
+
+// isSecret reports whether a value is a secret, or may contain or be a part of one.
+func (t *kindTrial) isSecret(steps []string) bool {
+	return slices.ContainsFunc(t.secrets, func(secret []string) bool {
+		for i := range min(len(secret), len(steps)) {
+			if secret[i] != steps[i] && secret[i] != schemas.Any {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// valueAt returns the value that a failure is about, and how far it is outside of the bounds.
+func (t *kindTrial) valueAt(o *policy.Object, f *failure) (value any, extent float64) {
+	if f.at == "" {
+		return nil, 0
+	}
+	value, found := lookUp(o.Content, splitPath(f.at))
+	if !found {
+		return nil, 0
+	}
+	if _, over, outside := t.bounds.nearest(splitPath(f.at), value); outside {
+		extent = over
+	}
+	return value, extent
+}
+
+// fix tries to bring a number to the bound that it violates, by an update. It returns the first reason why that is
+// refused.
+func (t *kindTrial) fix(ctx context.Context, is *policy.Object, f *failure) (*fixed, error) {
+	steps := splitPath(f.at)
+	value, found := lookUp(is.Content, steps)
+	if !found {
+		return nil, nil
+	}
+	bound, _, outside := t.bounds.nearest(steps, value)
+	if !outside || bound == nil {
+		return nil, nil
+	}
+	next := &policy.Object{Meta: is.Meta.DeepCopy(), Content: copyOf(is.Content)}
+	if !assign(next.Content, steps, bound) {
+		return nil, nil
+	}
+	refused, err := t.to.write(ctx, next, is, "")
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range refused {
+		if r.rule != "" {
+			return &fixed{refused: true, by: r.rule, source: r.source}, nil
+		}
+	}
+	return &fixed{}, nil
+}
+
+// attach adds what was found to the findings of the plan.
+func (t *kindTrial) attach(p *plan.Plan, found *results) {
+	kind := t.is.Resource()
+	for i := range p.Findings {
+		// The change of the schema concerns stored objects, even if it meets none of them.
+		if f := &p.Findings[i]; f.Kind == kind && f.Objects == nil && plan.SectionOf(f.Rule) == plan.Kinds && f.Class != plan.Looks && !strings.HasPrefix(f.Rule, "OBJECTS_") {
+			f.Objects = &plan.Objects{Of: t.of}
+		}
+	}
+	for _, k := range found.keys() {
+		x := found.tallies[k]
+		f := t.findingOf(p, k, x)
+		if f == nil {
+			f = t.newFinding(p, k, x)
+		}
+		t.merge(f, x)
+	}
+	t.attachDifferences(p, found)
+}
+
+// findingOf returns the static finding that explains a tally, or nil.
+func (t *kindTrial) findingOf(p *plan.Plan, k key, x *tally) *plan.Finding {
+	var best *plan.Finding
+	rank := 0
+	for i := range p.Findings {
+		f := &p.Findings[i]
+		if n := t.explains(f, k, x); n > rank {
+			best, rank = f, n
+		}
+	}
+	return best
+}
+
+// explains returns how well a finding explains a tally; 0 if it does not.
+func (t *kindTrial) explains(f *plan.Finding, k key, x *tally) int {
+	section := plan.SectionOf(f.Rule)
+	if f.Class == plan.Looks || f.Class == plan.Widens || f.Version != "" && f.Version != t.is.StorageVersion {
+		return 0
+	}
+	if k.rule != "" {
+		mine := section == plan.Policy && x.failure.admission || section == plan.Kinds && f.Kind == t.is.Resource() && strings.HasPrefix(f.Rule, "VALIDATION_")
+		switch {
+		case !mine || f.Path == "":
+			return 0
+		case f.Path == k.rule, strings.HasSuffix(k.rule, "/"+f.Path):
+			return 300 + weight(f)
+		case strings.HasPrefix(k.rule, f.Path+"/"), strings.HasPrefix(f.Path, k.rule+"/"):
+			return 200 + weight(f)
+		}
+		return 0
+	}
+	if section != plan.Kinds || f.Kind != t.is.Resource() || silent[f.Rule] || f.Path == "" {
+		return 0
+	}
+	n := 0
+	switch {
+	case f.Path == k.path:
+		n = 10000
+	case below(k.path, f.Path):
+		n = 100 + 10*len(f.Path) // the nearest parent
+	default:
+		return 0
+	}
+	if slices.Contains(likely[string(x.failure.fault)], f.Rule) {
+		n += 8
+	}
+	return n + weight(f)
+}
+
+// weight prefers findings of the more dangerous classes.
+func weight(f *plan.Finding) int { return len(plan.Classes) - slices.Index(plan.Classes, f.Class) }
+
+// below reports whether a path leads into another one.
+func below(path, parent string) bool {
+	return strings.HasPrefix(path, parent+".") || strings.HasPrefix(path, parent+"[")
+}
+
+// silent are the rules of the section of kinds that refuse no object.
+var silent = map[string]bool{
+	"DEFAULT_ADDED": true, "DEFAULT_CHANGED": true, "DEFAULT_REMOVED": true, "SENSITIVE_ADDED": true, "SENSITIVE_REMOVED": true,
+	"SELECTABLE_ADDED": true, "SELECTABLE_REMOVED": true, "CUE_FALLBACK_ADDED": true, "FIELD_REMOVED": true,
+}
+
+// likely are the rules of findings that explain an error of a type.
+var likely = map[string][]string{
+	"FieldValueRequired":     {"FIELD_REQUIRED", "FIELD_ADDED"},
+	"FieldValueNotSupported": {"ENUM_VALUE_REMOVED"},
+	"FieldValueTypeInvalid":  {"FIELD_TYPE_CHANGED"},
+	"FieldValueInvalid":      {"BOUND_TIGHTENED", "PATTERN_CHANGED"},
+}
+
+// newFinding adds a finding for objects that no static finding explains.
+func (t *kindTrial) newFinding(p *plan.Plan, k key, x *tally) *plan.Finding {
+	f := plan.Finding{
+		Rule: "OBJECTS_INVALID", Class: plan.Breaks, Kind: t.is.Resource(), Path: cmp.Or(k.rule, k.path), Evidence: plan.Observed, Objects: &plan.Objects{Of: t.of},
+	}
+	if x.stuck > 0 {
+		f.Rule = "OBJECTS_STUCK"
+	}
+	if x.failure.source != "" {
+		// The text is parsed as that of the form: a position without a column has none.
+		_ = f.Source.UnmarshalText([]byte(x.failure.source + ":0"))
+	}
+	p.Findings = append(p.Findings, f)
+	return &p.Findings[len(p.Findings)-1]
+}
+
+// merge adds a tally to a finding.
+func (t *kindTrial) merge(f *plan.Finding, x *tally) {
+	if f.Objects == nil {
+		f.Objects = &plan.Objects{Of: t.of}
+	} else if plan.SectionOf(f.Rule) == plan.Policy && f.Objects.Violating+f.Objects.Stuck+f.Objects.StatusStuck > 0 {
+		f.Objects.Of += t.of // a rule that several kinds violate
+	}
+	f.Class, f.Evidence = plan.Breaks, plan.Observed
+	o := f.Objects
+	o.Violating += x.violating
+	o.Stuck += x.stuck
+	o.StatusStuck += x.statusStuck
+	for _, s := range x.samples {
+		o.Samples = append(o.Samples, s.Sample)
+	}
+	o.Samples = o.Samples[:min(len(o.Samples), t.o.Samples)]
+	f.Details = append(f.Details, x.details(t)...)
+}
+
+// details says in sentences what the numbers of a tally mean.
+func (x *tally) details(t *kindTrial) (lines []string) {
+	if x.stuck == 0 && x.violating > 0 {
+		lines = append(lines, "They stay, and can be changed elsewhere: what an update leaves as it is does not stand in its way.")
+	}
+	if x.stuck > 0 {
+		line := fmt.Sprintf("%s neither labelled nor changed.", objectsCan(x.stuck))
+		if x.failure.admission {
+			line = strings.TrimSuffix(line, ".") + ": a rule of admission is asked in every update."
+		}
+		switch {
+		case x.statusStuck > 0:
+			line += fmt.Sprintf(" The status of %d cannot be written either.", x.statusStuck)
+		case t.to.version.Status:
+			line += " Status can be written."
+		}
+		lines = append(lines, line)
+	} else if x.statusStuck > 0 {
+		lines = append(lines, fmt.Sprintf("The status of %d cannot be written.", x.statusStuck))
+	}
+	if x.violating > 0 {
+		lines = append(lines, "They cannot be created again: stele undelete, stele revert, and restores from Git will be refused.")
+	}
+	switch {
+	case x.fixRefused > 0 && x.fixRefused == x.fixTried:
+		lines = append(lines, fmt.Sprintf("They cannot be brought into line: %s%s forbids to set %s to the bound.", x.fixBy, wordingAt(x.fixSource), x.failure.path))
+	case x.fixRefused > 0:
+		lines = append(lines, fmt.Sprintf("%d of %d cannot be brought into line: %s%s forbids to set %s to the bound.", x.fixRefused, x.fixTried, x.fixBy, wordingAt(x.fixSource), x.failure.path))
+	}
+	return lines
+}
+
+func objectsCan(n int) string {
+	if n == 1 {
+		return "1 object can be"
+	}
+	return fmt.Sprintf("%d objects can be", n)
+}
+
+func wordingAt(source string) string {
+	if source == "" {
+		return ""
+	}
+	return " (" + source + ")"
+}

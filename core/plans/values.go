@@ -1,0 +1,180 @@
+package plans
+
+import (
+	"encoding/json"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"stele.dev/stele/schemas"
+)
+
+// splitPath returns the steps of the path of an error: spec.ports[3].name is spec, ports, 3, name.
+func splitPath(path string) (steps []string) {
+	for path != "" {
+		if rest, in := strings.CutPrefix(path, "["); in {
+			step, after, _ := strings.Cut(rest, "]")
+			if quoted, is := strings.CutPrefix(rest, `"`); is {
+				step, after, _ = strings.Cut(quoted, `"]`)
+			}
+			steps, path = append(steps, step), strings.TrimPrefix(after, ".")
+			continue
+		}
+		end := strings.IndexAny(path, ".[")
+		if end < 0 {
+			return append(steps, path)
+		}
+		if end > 0 {
+			steps = append(steps, path[:end])
+		}
+		path = strings.TrimPrefix(path[end:], ".")
+	}
+	return steps
+}
+
+// lookUp returns the value at a path.
+func lookUp(x any, steps []string) (any, bool) {
+	for _, step := range steps {
+		switch at := x.(type) {
+		case map[string]any:
+			next, ok := at[step]
+			if !ok {
+				return nil, false
+			}
+			x = next
+		case []any:
+			i, err := strconv.Atoi(step)
+			if err != nil || i < 0 || i >= len(at) {
+				return nil, false
+			}
+			x = at[i]
+		default:
+			return nil, false
+		}
+	}
+	return x, true
+}
+
+// assign sets the value at a path that exists.
+func assign(x any, steps []string, value any) bool {
+	if len(steps) == 0 {
+		return false
+	}
+	parent, ok := lookUp(x, steps[:len(steps)-1])
+	if !ok {
+		return false
+	}
+	last := steps[len(steps)-1]
+	switch at := parent.(type) {
+	case map[string]any:
+		at[last] = value
+	case []any:
+		i, err := strconv.Atoi(last)
+		if err != nil || i < 0 || i >= len(at) {
+			return false
+		}
+		at[i] = value
+	default:
+		return false
+	}
+	return true
+}
+
+func copyOf(content map[string]any) map[string]any { return runtime.DeepCopyJSON(content) }
+
+// bounds finds the bounds of numbers in a schema.
+type bounds struct{ root *schemas.Node }
+
+// nearest returns the bound next to a number that is outside of the bounds at a path, and how far away it is. bound is
+// nil if no value is known to be at the bound.
+func (b *bounds) nearest(steps []string, value any) (bound any, over float64, outside bool) {
+	var number float64
+	integer := false
+	switch x := value.(type) {
+	case int64:
+		number, integer = float64(x), true
+	case float64:
+		number = x
+	default:
+		return nil, 0, false
+	}
+	over = math.Inf(1)
+	for _, n := range nodesAt(b.root, steps) {
+		for i := range n.Scalars {
+			s := &n.Scalars[i]
+			for _, end := range []struct {
+				*schemas.Bound
+				sign float64
+			}{{s.Maximum, 1}, {s.Minimum, -1}} {
+				if end.Bound == nil {
+					continue
+				}
+				limit, err := strconv.ParseFloat(end.Value, 64)
+				if err != nil {
+					continue
+				}
+				if by := (number - limit) * end.sign; by > 0 && by < over || by == 0 && end.Exclusive {
+					over, outside, bound = by, true, boundary(limit, end.sign, end.Exclusive, integer)
+				}
+			}
+		}
+	}
+	return bound, over, outside
+}
+
+// boundary returns the admitted value next to a limit; nil if there is no nearest one.
+func boundary(limit, sign float64, exclusive, integer bool) any {
+	if integer {
+		whole := math.Floor(limit*sign) * sign
+		if exclusive && whole == limit {
+			whole -= sign
+		}
+		return int64(whole)
+	}
+	if exclusive {
+		return nil
+	}
+	return limit
+}
+
+// nodesAt returns the nodes of a schema at a path of an object.
+func nodesAt(root *schemas.Node, steps []string) []*schemas.Node {
+	nodes := []*schemas.Node{root}
+	for _, step := range steps {
+		var next []*schemas.Node
+		for _, n := range nodes {
+			if n == nil {
+				continue
+			}
+			if n.List != nil {
+				next = append(next, n.List.Each()...)
+			}
+			for _, s := range n.Structs() {
+				known := false
+				for _, f := range s.EveryField() {
+					if f.Name == step {
+						next, known = append(next, f.Schema), true
+					}
+				}
+				if !known {
+					for _, p := range s.Patterns {
+						next = append(next, p.Value)
+					}
+				}
+			}
+		}
+		nodes = next
+	}
+	return slices.DeleteFunc(nodes, func(n *schemas.Node) bool { return n == nil })
+}
+
+// short returns a value as JSON; nil if it is long.
+func short(value any) json.RawMessage {
+	text, err := json.Marshal(value)
+	if err != nil || len(text) > maxValue {
+		return nil
+	}
+	return text
+}
