@@ -19,7 +19,7 @@ func TestThePlatformPasses(t *testing.T) {
 	tests, invariants := 0, 0
 	for bundle, packages := range map[string][]string{
 		"clusters/dev":     {"clusters/dev/tests", "teams/widgets/tests"},
-		"clusters/prod-eu": {"clusters/prod-eu/tests"},
+		"clusters/prod-eu": {"clusters/prod-eu/tests", "teams/widgets/tests"},
 	} {
 		source, err := bundles.ReadFS(module, bundle)
 		if err != nil {

@@ -36,6 +36,7 @@ type options struct {
 	update   bool
 	watch    bool
 	auditID  string
+	all      bool // all tests of the module
 	pattern  *regexp.Regexp
 	limits   apart.Limits
 }
@@ -94,7 +95,7 @@ func (o *options) command(cmd *cobra.Command, args []string) error {
 	if o.auditID != "" {
 		return usage.NoAnswer(o.fromAudit(ctx, cmd))
 	}
-	if len(args) == 0 {
+	if o.all = len(args) == 0; o.all {
 		args = []string{"."}
 	}
 	if o.watch {

@@ -438,3 +438,21 @@ func BenchmarkThousandTests(b *testing.B) {
 		}
 	}
 }
+
+// TestTheExampleOfTheDocumentationPasses runs the bundle and the suite of docs/TESTING.md.
+func TestTheExampleOfTheDocumentationPasses(t *testing.T) {
+	text, err := os.ReadFile("../../../../docs/TESTING.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := strings.Split(string(text), "```cue\n")
+	if len(blocks) != 3 {
+		t.Fatalf("there are %d blocks of CUE, not 2", len(blocks)-1)
+	}
+	bundle, _, _ := strings.Cut(blocks[1], "```")
+	tests, _, _ := strings.Cut(blocks[2], "```")
+	module(t, "-- cue.mod/module.cue --\nmodule: \"shop.example\"\nlanguage: version: \"v0.17.0\"\n-- bundle.cue --\n"+bundle+"-- tests/tests.cue --\n"+tests)
+	if stdout, stderr, code := test(t, "-v"); code != 0 || !strings.Contains(stdout, "5 tests, 1 invariant\n") {
+		t.Errorf("%d\n%s%s", code, stdout, stderr)
+	}
+}

@@ -120,7 +120,7 @@ func (o *options) plan(ctx context.Context, cmd *cobra.Command, args []string) (
 		}
 		module := bundles.ModuleOf(source)
 		within := source.Package
-		if arg == "." && len(args) == 1 {
+		if o.all {
 			within = "."
 		}
 		found := module.Suites(within)
