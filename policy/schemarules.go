@@ -263,6 +263,20 @@ func (v *Version) validateRules(ctx context.Context, object, old *Object) (errs 
 	return e.errs, e.warnings
 }
 
+// Violated returns the CEL rules of the schema that reject a new object, in their order. The object must be valid
+// otherwise.
+func (v *Version) Violated(ctx context.Context, object *Object) (rules []*schemas.Rule) {
+	ctx, cancel := expr.Limited(ctx)
+	defer cancel()
+	for _, r := range v.rules {
+		e := &ruleEvaluation{ctx: ctx, v: v, object: object, budget: expr.NewBudget()}
+		if e.walk(r, r.path, nil, object.Content, nil, false); len(e.errs) > 0 && ctx.Err() == nil {
+			rules = append(rules, r.Rule)
+		}
+	}
+	return rules
+}
+
 // ruleEvaluation evaluates all rules for one object.
 type ruleEvaluation struct {
 	ctx         context.Context

@@ -34,7 +34,7 @@ func (c *compiler) chain(f *policy.Form, v cue.Value) {
 	}
 	for i := range f.Plugins {
 		if p := &f.Plugins[i]; !slices.Contains(f.Authorizers, policy.PluginPrefix+p.Name) {
-			c.Warn(p.Source, "bundle.plugins."+p.Name, "the plugin is not in the chain: nobody asks it", fmt.Sprintf("put %q into authorizers", policy.PluginPrefix+p.Name))
+			c.Warn("PLUGIN_UNUSED", p.Source, "bundle.plugins."+p.Name, "the plugin is not in the chain: nobody asks it", fmt.Sprintf("put %q into authorizers", policy.PluginPrefix+p.Name))
 		}
 	}
 }
@@ -54,20 +54,20 @@ func (c *compiler) order(names []string, v cue.Value) {
 			c.Add(pos, path, fmt.Sprintf("%q is named twice", name), "its first answer counts: leave out the second one")
 		}
 		if masters := slices.Index(names, policy.MastersAuthorizer); !policy.BuiltinAuthorizer(name) && i < masters {
-			c.Warn(pos, path, name+" is asked before "+policy.MastersAuthorizer+" are let in: when it denies or cannot be asked it locks out those who would mend that",
+			c.Warn("LOCKOUT", pos, path, name+" is asked before "+policy.MastersAuthorizer+" are let in: when it denies or cannot be asked it locks out those who would mend that",
 				"leave "+policy.MastersAuthorizer+" out of the chain, or put them in front of "+name)
 		}
 	}
 	deny, rbac := slices.Index(names, policy.DenyAuthorizer), slices.Index(names, policy.RBACAuthorizer)
 	path := v.Path().String()
 	if deny < 0 {
-		c.Warn(evaluation.Position(v), path, "deny is not in the chain: no deny of the policy has an effect", `put "deny" first`)
+		c.Warn("AUTHORIZER_LEFT_OUT", evaluation.Position(v), path, "deny is not in the chain: no deny of the policy has an effect", `put "deny" first`)
 	} else if before := slices.IndexFunc(names, func(name string) bool { return name != policy.MastersAuthorizer }); before < deny {
 		pos, path := at(deny)
-		c.Warn(pos, path, "deny stands behind "+names[before]+": what that allows is not denied", `put "deny" first`)
+		c.Warn("DENY_LATE", pos, path, "deny stands behind "+names[before]+": what that allows is not denied", `put "deny" first`)
 	}
 	if rbac < 0 {
-		c.Warn(evaluation.Position(v), path, "rbac is not in the chain: no role and no binding grants anything", `put "rbac" into authorizers`)
+		c.Warn("AUTHORIZER_LEFT_OUT", evaluation.Position(v), path, "rbac is not in the chain: no role and no binding grants anything", `put "rbac" into authorizers`)
 	}
 }
 

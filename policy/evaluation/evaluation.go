@@ -278,7 +278,7 @@ func FieldsOf(v cue.Value) func(func(cue.Selector, cue.Value) bool) {
 	}
 }
 
-// Warn adds a warning.
-func (c *Evaluation) Warn(pos schemas.Position, path, message, hint string) {
-	c.Warnings = append(c.Warnings, schemas.Diagnostic{Pos: pos, Path: path, Message: message, Hint: hint})
+// Warn adds a warning, with the id of its lint.
+func (c *Evaluation) Warn(lint string, pos schemas.Position, path, message, hint string) {
+	c.Warnings = append(c.Warnings, schemas.Diagnostic{Pos: pos, Path: path, Message: message, Hint: hint, Lint: lint})
 }

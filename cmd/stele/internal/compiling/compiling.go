@@ -20,6 +20,7 @@ import (
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/policy/compile"
+	"stele.dev/stele/policy/lint"
 	"stele.dev/stele/projections/policies"
 	"stele.dev/stele/schemas"
 )
@@ -65,25 +66,36 @@ type compilation struct {
 	Used        []string            `json:"used,omitempty"` // paths of the files that the bundle consists of
 	Size        int64               `json:"size,omitempty"` // of the form
 	Diagnostics schemas.Diagnostics `json:"diagnostics,omitempty"`
+	Findings    []lint.Finding      `json:"findings,omitempty"` // if the input asks for them
 }
 
 // Compile compiles a bundle in a child process. It returns diagnostics if the bundle has errors, and an error if the
 // child process could not compile it.
 func (o *Options) Compile(ctx context.Context, source *bundles.Source) (*compile.Result, schemas.Diagnostics, error) {
+	compiled, _, diags, err := o.compile(ctx, source, false)
+	return compiled, diags, err
+}
+
+// Lint compiles a bundle in a child process, and returns what the lints find in it.
+func (o *Options) Lint(ctx context.Context, source *bundles.Source) (*compile.Result, []lint.Finding, schemas.Diagnostics, error) {
+	return o.compile(ctx, source, true)
+}
+
+func (o *Options) compile(ctx context.Context, source *bundles.Source, lints bool) (*compile.Result, []lint.Finding, schemas.Diagnostics, error) {
 	var form []byte
-	c, diags, err := o.read(ctx, source, func(r io.Reader, size int64) error {
+	c, diags, err := o.read(ctx, source, lints, func(r io.Reader, size int64) error {
 		form = make([]byte, size)
 		_, err := io.ReadFull(r, form)
 		return err
 	})
 	if err != nil || len(diags) > 0 {
-		return nil, diags, err
+		return nil, nil, diags, err
 	}
 	if c.Compiled.Form, err = policy.DecodeForm(form); err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	c.Compiled.Source = source.Only(c.Used)
-	return c.Compiled, nil, nil
+	return c.Compiled, c.Findings, nil, nil
 }
 
 // Folder compiles the bundle in a folder. It prints the errors of the bundle.
@@ -102,7 +114,7 @@ func (o *Options) Folder(ctx context.Context, cmd *cobra.Command, dir string) (*
 // Digest compiles a bundle in a child process and returns the digest of its policy. It does not load the policy into
 // this process.
 func (o *Options) Digest(ctx context.Context, source *bundles.Source) (d policies.Digest, diags schemas.Diagnostics, err error) {
-	_, diags, err = o.read(ctx, source, func(r io.Reader, size int64) error {
+	_, diags, err = o.read(ctx, source, false, func(r io.Reader, size int64) error {
 		h := sha256.New()
 		_, err := io.CopyN(h, r, size)
 		d = policies.Digest(h.Sum(nil))
@@ -112,9 +124,9 @@ func (o *Options) Digest(ctx context.Context, source *bundles.Source) (d policie
 }
 
 // read compiles a bundle in a child process, and calls form to read the form.
-func (o *Options) read(ctx context.Context, source *bundles.Source, form func(r io.Reader, size int64) error) (*compilation, schemas.Diagnostics, error) {
+func (o *Options) read(ctx context.Context, source *bundles.Source, lints bool, form func(r io.Reader, size int64) error) (*compilation, schemas.Diagnostics, error) {
 	var c compilation
-	err := RunOnSource(ctx, o.limits(source), "compile", nil, source, func(d *json.Decoder, rest io.Reader) error {
+	err := run(ctx, o.limits(source), "compile", sourceHead{Lint: lints}, source, func(d *json.Decoder, rest io.Reader) error {
 		if err := d.Decode(&c); err != nil {
 			return err
 		}
@@ -152,6 +164,7 @@ type sourceHead struct {
 	Strays     []string          `json:"strays,omitempty"`
 	NearMisses []string          `json:"nearMisses,omitempty"`
 	Configs    map[string]string `json:"configs,omitempty"` // for the command configs
+	Lint       bool              `json:"lint,omitempty"`    // for the command compile
 }
 
 type sourceFile struct {
@@ -162,6 +175,10 @@ type sourceFile struct {
 // RunOnSource runs a hidden subcommand of `stele policy` as a child process with a source as its input, and calls read
 // to read the answer. One child runs at a time.
 func RunOnSource(ctx context.Context, l apart.Limits, command string, configs map[string]string, source *bundles.Source, read func(*json.Decoder, io.Reader) error) error {
+	return run(ctx, l, command, sourceHead{Configs: configs}, source, read)
+}
+
+func run(ctx context.Context, l apart.Limits, command string, head sourceHead, source *bundles.Source, read func(*json.Decoder, io.Reader) error) error {
 	patience := time.NewTimer(compileQueue)
 	defer patience.Stop()
 	select {
@@ -172,7 +189,7 @@ func RunOnSource(ctx context.Context, l apart.Limits, command string, configs ma
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	head := sourceHead{Package: source.Package, Strays: source.Strays, NearMisses: source.NearMisses, Configs: configs}
+	head.Package, head.Strays, head.NearMisses = source.Package, source.Strays, source.NearMisses
 	for _, f := range source.Files {
 		head.Files = append(head.Files, sourceFile{f.Path, len(f.Data)})
 	}
@@ -217,30 +234,35 @@ func (l *lineRest) Read(p []byte) (int, error) {
 
 // ReadSource reads the input that RunOnSource writes.
 func ReadSource(r io.Reader) (*bundles.Source, map[string]string, error) {
+	source, head, err := readSource(r)
+	return source, head.Configs, err
+}
+
+func readSource(r io.Reader) (*bundles.Source, sourceHead, error) {
+	var head sourceHead
 	if err := apart.Confine(); err != nil {
-		return nil, nil, err
+		return nil, head, err
 	}
 	d := json.NewDecoder(r)
-	var head sourceHead
 	if err := d.Decode(&head); err != nil {
-		return nil, nil, err
+		return nil, head, err
 	}
 	source := &bundles.Source{Package: head.Package, Strays: head.Strays, NearMisses: head.NearMisses}
 	rest := afterLine(d, r)
 	for _, f := range head.Files {
 		data := make([]byte, f.Size)
 		if _, err := io.ReadFull(rest, data); err != nil {
-			return nil, nil, err
+			return nil, head, err
 		}
 		source.Files = append(source.Files, bundles.File{Path: f.Path, Data: data})
 	}
-	return source, head.Configs, nil
+	return source, head, nil
 }
 
 // Command returns the hidden command that Options.read runs.
 func Command() *cobra.Command {
 	return ChildCommand("compile", "Compile the bundle on standard input, for stele itself", func(cmd *cobra.Command, _ []string) error {
-		source, _, err := ReadSource(cmd.InOrStdin())
+		source, head, err := readSource(cmd.InOrStdin())
 		if err != nil {
 			return err
 		}
@@ -252,6 +274,12 @@ func Command() *cobra.Command {
 			c.Compiled, c.Size = compiled, int64(len(form))
 			for _, f := range compiled.Source.Files {
 				c.Used = append(c.Used, f.Path)
+			}
+			if head.Lint {
+				b := &lint.Bundle{Form: compiled.Form, Module: source, Used: compiled.Source, Warnings: compiled.Warnings}
+				if c.Findings, err = lint.Check(cmd.Context(), b); err != nil {
+					return err
+				}
 			}
 		}
 		if err := json.NewEncoder(cmd.OutOrStdout()).Encode(c); err != nil {

@@ -8,22 +8,23 @@ import (
 	"stele.dev/stele/cmd/stele/internal/checkout"
 	"stele.dev/stele/cmd/stele/internal/client"
 	"stele.dev/stele/cmd/stele/internal/compiling"
+	"stele.dev/stele/cmd/stele/internal/planning"
 	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/core/activation"
 	"stele.dev/stele/policy/bundles"
 )
 
-// commitOf returns the commit of --commit, or else the commit that git reports.
+// commitOf returns the commit that git reports. --commit must be that one, or the folder is in no repository.
 func (o *pushOptions) commitOf(ctx context.Context, dir string, source *bundles.Source) (string, error) {
-	if o.commit != "" {
-		return o.commit, nil
-	}
 	c, err := checkout.Of(ctx, dir, source)
 	if err == nil && o.clean {
 		err = c.Clean(dir)
 	}
-	return c.String(), err
+	if err != nil || o.commit == "" {
+		return c.String(), err
+	}
+	return c.Named(ctx, dir, o.commit)
 }
 
 // The usages of --drop-fields and --rename, of push and rollback.
@@ -38,6 +39,7 @@ type pushOptions struct {
 	replaces, commit                  string
 	dryRun, rename, clean, dropFields bool
 	compile                           compiling.Options
+	plan                              planFlags
 }
 
 // PushCommand returns the command `stele policy push`.
@@ -52,6 +54,15 @@ force when push began, or the one that --replaces names. If another policy is in
 by then, nothing changes. You need permission to create and list
 policies.policy.stele.dev.
 
+Push first makes the plan of the change, as stele policy plan does, without replaying recorded
+writes. With --dry-run, and if the change breaks something, it prints the plan. It refuses a change
+that breaks something, with exit code 3, unless the finding is accepted: by --accept, or
+by an entry of the field accept beside the bundle. You need permission to create
+plans.policy.stele.dev as well, or --skip-plan.
+
+With --plan it pushes what was reviewed, and nothing else: the bundle and the policy in force
+must be those of the plan, and there must be no findings that the plan does not have.
+
 The server refuses a bundle with errors, and one that lacks a kind of which objects
 exist. Without --rename it refuses a bundle for another cluster than that of the policy
 in force. Stored objects do not change: new rules apply from their next write on.
@@ -60,20 +71,21 @@ Without --drop-fields the server also refuses a bundle whose schemas lack fields
 stored objects have, and counts those objects. A dropped field is no longer shown. It
 stays stored until the part of the object that has it, such as its spec, is written.`,
 		Example: `  stele policy push examples/quickstart
-  stele policy push clusters/prod --dry-run`,
+  stele policy push clusters/prod --dry-run
+  stele policy push clusters/prod --plan plan.json`,
 		Args: usage.Exactly("DIR, the folder of the bundle"),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0]) },
 	}
 	o.Flags.AddFlags(cmd)
 	o.FormatFlags.AddFlags(cmd, "json", "yaml", "name")
 	o.compile.AddFlags(cmd.Flags())
+	o.plan.addFlags(cmd)
 	_ = cmd.Flags().MarkHidden("namespace")
 	cmd.Flags().StringVar(&o.replaces, "replaces", "", "digest of the policy that it must replace (default: the one in force now)")
 	cmd.Flags().BoolVar(&o.rename, "rename", false, renameUsage)
 	cmd.Flags().BoolVar(&o.dropFields, "drop-fields", false, dropFieldsUsage)
-	cmd.Flags().StringVar(&o.commit, "commit", "", "commit that the bundle is from (default: HEAD, with +changes if the module differs from it)")
+	cmd.Flags().StringVar(&o.commit, "commit", "", "commit that the bundle is from; in a git repository it must be the one that is checked out (default: HEAD, with +changes if the module differs from it)")
 	cmd.Flags().BoolVar(&o.clean, "require-clean", false, "refuse to push a module that differs from its commit in git")
-	cmd.MarkFlagsMutuallyExclusive("commit", "require-clean")
 	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "have the server check it, and change nothing")
 	return cmd
 }
@@ -101,19 +113,33 @@ func (o *pushOptions) run(cmd *cobra.Command, dir string) error {
 	if err != nil {
 		return err
 	}
+	planned, err := o.planOf(ctx, cmd, policies, dir, compiled, commit, before)
+	if err != nil {
+		return err
+	}
 	p := &activation.Policy{TypeMeta: metav1.TypeMeta{APIVersion: activation.Group + "/" + activation.Version, Kind: activation.Kind}}
 	p.Spec = activation.SpecOf(compiled.Source)
 	p.Spec.Replaces, p.Spec.Commit, p.Spec.Rename, p.Spec.DropFields = o.replaces, commit, o.rename, o.dropFields
 	if p.Spec.Replaces == "" {
 		p.Spec.Replaces = before.Name
+		if planned != nil && planned.From.Digest != "" {
+			p.Spec.Replaces = planned.From.Digest // what the plan is about
+		}
 	}
 	if !o.Quiet {
 		policies.Progress = show.OnTerminal(cmd.ErrOrStderr())
 	}
-	after, err := policies.Create(ctx, p, o.dryRun)
+	refused := 0
+	if planned != nil {
+		refused = len(planned.Refused(refusing...))
+	}
+	after, err := policies.Create(ctx, p, o.dryRun || refused > 0) // the server may have more reasons to refuse it
 	policies.Show("")
 	if err != nil {
 		return err
+	}
+	if refused > 0 {
+		return planning.Refusal(refused, refusing)
 	}
 	return o.Report(cmd, before, after, o.dryRun)
 }

@@ -1,0 +1,139 @@
+package lint
+
+import (
+	"slices"
+	"strings"
+)
+
+// Severity says how much a lint matters.
+type Severity string
+
+// The severities, the worst first.
+const (
+	Error   Severity = "error"   // the bundle must not be pushed
+	Warning Severity = "warning" // probably a mistake, or a power that a reviewer should know
+	Note    Severity = "note"    // worth knowing
+)
+
+// A Lint is one check of a bundle.
+type Lint struct {
+	// ID is stable: upper-case words with "_".
+	ID       string
+	Severity Severity
+	// Title says in one sentence what is wrong.
+	Title string
+	// Write says what to write instead.
+	Write string
+	// Long explains what it means, how it is found, and what it cannot see.
+	Long string
+}
+
+// Find returns the lint with an id, in upper or lower case; nil if there is none.
+func Find(id string) *Lint {
+	i := slices.IndexFunc(Lints, func(l Lint) bool { return strings.EqualFold(l.ID, id) })
+	if i < 0 {
+		return nil
+	}
+	return &Lints[i]
+}
+
+// IDs returns the ids of all lints, sorted.
+func IDs() []string {
+	ids := make([]string, len(Lints))
+	for i := range Lints {
+		ids[i] = Lints[i].ID
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// Lints are all lints, by subject. The documentation has the same table; a test compares them.
+var Lints = []Lint{
+	// Access.
+	{"BINDING_REDUNDANT", Warning, "Other bindings grant all that a binding grants.", "leave the binding out, or give the others a condition",
+		`The policy would decide the same without the binding: for each of its subjects, other bindings of the same subject, or of a group that the subject is certainly in, grant the same requests, without a condition or with the same one. A condition of the binding then has no effect. It is found by computing with sets of requests, not by trying requests. Conditions are compared as text. Of two bindings that are the same, the later one is reported.`},
+	{"DENY_REDUNDANT", Warning, "Other denies refuse all that a deny refuses.", "leave the deny out, or give the others an exception",
+		`The policy would decide the same without the deny, except for the reason that users see. An exception of the deny then has no effect, because another deny refuses the request all the same. It is found by computing with sets of requests. Exceptions are compared as text.`},
+	{"RULE_REDUNDANT", Warning, "Other rules of a role or a deny name all requests of a rule.", "leave the rule out, or narrow the others",
+		`The role grants the same without the rule. Often the other rule is broader than its author meant, for example a "*" in resources. It is found by computing with sets of requests.`},
+	{"ROLE_UNUSED", Warning, "No binding grants a role, and no role includes it.", "bind the role, or leave it out",
+		`The role grants nothing to anybody. A role with labels that another role aggregates counts as used. In a module with several bundles a role may be used in one of them only: allow it at its line then.`},
+	{"GRANT_WILDCARD", Warning, "A role that somebody has grants all verbs, resources, API groups or paths.", "name what is meant",
+		`A "*" also grants what does not exist yet: kinds, subresources and verbs that are added later. "*" as a verb includes deletecollection, history, escalate, bind and impersonate. Bindings of built-in roles with a "*" are reported at the binding. Rules of denies are not reported.`},
+	{"GRANT_ESCALATES", Warning, "A role that somebody has lets its users give themselves more rights, or act as others.", "grant it to fewer, or name roles and users in resourceNames",
+		`Its users can get rights that the policy does not grant them by name: by create on policies (they can replace the policy), escalate or bind on roles, impersonate on users, groups, uids, userextras or serviceaccounts, or create on serviceaccounts/token. A "*" that includes one of these counts. Rules with resourceNames count, too. Reading Secrets is not reported, although a Secret may hold a token.`},
+	{"DENY_MEETS_CONTROLLERS", Warning, "A deny stops the server's own controllers.", "the `unless` in the warning",
+		`The server's own controllers delete what is in a namespace, collect garbage, and make service accounts and tokens. Denies are for everybody, so that one for system:authenticated stops them: a namespace would stay in Terminating. It is found by trying the requests of the controllers in up to 16 namespaces, so that an exception for other namespaces is not seen.`},
+	{"LOCKOUT", Warning, "An authorizer outside of the policy is asked before administrators are let in.", "put `system:masters` in front of it",
+		`If the plugin or webhook denies, or cannot be asked, it also refuses those who would mend that.`},
+	{"AUTHORIZER_LEFT_OUT", Warning, "`authorizers` lacks `deny` or `rbac`.", "put the name into `authorizers`",
+		`Without "deny" no deny of the bundle has an effect. Without "rbac" no role and no binding grants anything.`},
+	{"DENY_LATE", Warning, "`deny` is not the first of `authorizers`.", "put `deny` first",
+		`What an authorizer in front of it allows is not denied.`},
+	{"PLUGIN_UNUSED", Warning, "A plugin is declared, and not in `authorizers`.", "put it into `authorizers`, or leave it out",
+		`Nobody asks the plugin.`},
+
+	// Traffic.
+	{"FLOW_UNREACHED", Warning, "Earlier flow schemas match all requests of a flow schema.", "give it a lower matchingPrecedence, or leave it out",
+		`The first flow schema that matches a request decides. For each subject of this one, earlier ones name the same requests, so that none is left. It is found by computing with sets of requests. Built-in flow schemas are not considered.`},
+	{"PRIORITY_LEVEL_UNUSED", Warning, "No flow schema names a priority level.", "name it in a flow schema, or leave it out",
+		`The level has a share of the server's capacity that nobody uses.`},
+	{"AUDIT_UNREACHED", Warning, "An earlier audit rule matches all requests of an audit rule.", "give it a lower order, or leave it out",
+		`The first audit rule that matches a request decides its level. Each list of an earlier rule is empty, has a "*", or has all names of this one. Several earlier rules that match everything only together are not seen.`},
+
+	// Expressions.
+	{"CEL_ALWAYS_TRUE", Warning, "An expression in CEL is always true.", "write what is meant, or leave it out",
+		`The expression is true whatever the request and the object are, so that it has no effect: a validation refuses nothing, and a condition always holds. It is found by evaluating the expression while all variables are unknown. What follows from a schema, for example a comparison with a value that an enumeration lacks, is not seen.`},
+	{"CEL_NEVER_TRUE", Warning, "An expression in CEL is never true.", "write what is meant; to refuse everything, write `false`",
+		`The expression is false whatever the request and the object are: a validation refuses every request that its rule matches, a grant is never given, an exception is never made. The literal "false" of a validation is not reported. It is found by evaluating the expression while all variables are unknown.`},
+	{"CEL_UNREACHED", Warning, "A part of an expression in CEL never matters.", "leave the part out, or correct the other one",
+		`Another operand of &&, || or ?: is always true or always false, so that this part does not decide anything. A variable that nothing reads is reported, too.`},
+	{"OPTIONAL_UNTESTED", Warning, "CEL selects an optional field without `has()`.", "`!has(object.spec.standby) || …`",
+		`For an object without the field the expression cannot be evaluated. A rule then refuses the object, with a message that does not help its author. It is found by comparing the paths in the expression with the schema. Only the first such field of an expression is reported.`},
+
+	// Schemas.
+	{"DEFAULT_NEVER_APPLIES", Warning, "A default stands beside `!` or `?`, where it never applies.", "the field without the mark",
+		`A required field must be given, and an optional one may be missing: CUE fills in neither.`},
+	{"DEFAULTS_CONFLICT", Warning, "A field has several defaults, so that none applies.", "one `*`",
+		`CUE needs one default. With two different ones a field that is left out has no value, and the object is refused.`},
+	{"DEFAULT_OUTSIDE", Warning, "A default has another type than the field, or is out of its bounds.", "another default; or the value as an alternative, too: `*0 \\| 0 \\| int & >=5`",
+		`In CUE a default is an alternative of its own, so that the field admits the default although the other alternatives do not. It is reported for numbers, strings and booleans.`},
+	{"ALTERNATIVE_EMPTY", Warning, "An alternative admits no value.", "other bounds",
+		`The bounds of the alternative exclude each other, so that only the default is left.`},
+	{"DEFAULT_VIOLATES", Warning, "The defaults of a kind violate a validation of the kind.", "another default, or another validation",
+		`An object that leaves out the fields is refused by a rule that reads nothing but their defaults. It is found by making the smallest object that the schema admits, filling in the defaults, and evaluating the CEL rules of the kind. Rules that also read fields that the author of an object gives are not judged.`},
+	{"SHORT_NAME_TAKEN", Warning, "A short name of a definition in `crds` is another kind's, too.", "nothing: clients use the full name",
+		`kubectl chooses one of the kinds. For kinds in CUE it is an error.`},
+	{"CUE_FALLBACK", Note, "Only CUE itself can check a part of a schema.", "a form that is compiled, see the table of `#schema`",
+		`Each write waits for a process that runs CUE, some tenths of a millisecond or more. The part is named. --verbose shows how long CUE takes.`},
+	{"DEFINITION_PART_UNUSED", Warning, "A part of a definition in `crds` has no effect.", "nothing, or leave it out",
+		`A version that is neither served nor stored, a webhook that has nothing to convert, or a column that cannot be shown.`},
+
+	// Secrets and history.
+	{"SECRET_IN_MESSAGE", Warning, "A message shows a field that is `@stele(sensitive)`.", "a message without the value",
+		`The messageExpression of a rule reads a secret field, so that the answer and the audit log show it. Paths through variables of the rule are followed; what a webhook or plugin says is not known.`},
+	{"SECRET_HISTORY", Warning, "A history window opens the past of objects that hold secrets.", "a shorter window",
+		`Whoever may read the objects now may read all that they ever held.`},
+
+	// Files.
+	{"FILE_NAME", Warning, "A file name is almost one of CUE's.", "`access.cue`",
+		`CUE reads only files whose names end in .cue, so that the file is not part of the bundle.`},
+	{"DEFINITION_UNUSED", Warning, "No file embeds a CustomResourceDefinition of the module.", "`@embed(file=…)` in `crds` of a team",
+		`The definition is not part of the bundle.`},
+	{"NOT_ENFORCED", Warning, "A section is carried in the policy, but not enforced.", "nothing: it takes effect with a later version",
+		`This version of stele stores the section and does not act on it.`},
+	{"FILE_UNCOMMITTED", Note, "A file differs from the commit that is checked out.", "commit it; `--require-clean` makes it an error",
+		`A push names the commit with "+changes". Only changed files of the module, and files of the bundle that git does not track, are reported. Without git or a commit nothing is reported.`},
+	{"DEFINITIONS_DIFFER", Warning, "The module's copy of the definitions of the format is not this program's.", "`stele policy vendor`, or copy the file",
+		`Editors and cue vet read the copy below cue.mod/pkg/stele.dev; stele reads its own. They may then disagree about what is valid.`},
+	{"ACCEPT_EXPIRED", Warning, "An entry of accept.cue has expired.", "leave it out, or set a later date",
+		`The entry accepts nothing any more, so that the next plan with the finding fails.`},
+
+	// About vet itself.
+	{"ALLOW_UNKNOWN", Error, "A comment `stele:allow` names no lint.", "an id of this table, and a reason",
+		`The comment has no effect. It is written // stele:allow ID reason, on the line of the finding or the line above it; several ids are separated by commas.`},
+	{"ALLOW_UNUSED", Warning, "A comment `stele:allow` allows nothing.", "leave the comment out",
+		`There is no such finding at its line. In a module with several bundles another one may have the finding: the comment is reported only in the bundle's own package and in packages that no other bundle uses.`},
+	{"NOT_CHECKED", Note, "Something was not checked, because it would take too long.", "a smaller bundle, or fewer overlapping rules",
+		`The work of each lint is limited. What it did not look at may be wrong.`},
+}

@@ -1,0 +1,124 @@
+package lint
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/expr"
+	"stele.dev/stele/schemas"
+)
+
+// expressions finds expressions in CEL that are constants, and parts of them that never matter.
+func (c *checking) expressions() {
+	for i := range c.Form.Bindings {
+		if b := &c.Form.Bindings[i]; b.When != nil {
+			c.expression(&b.When.Expression, b.Source, b.ID+"/when", "the condition has no effect", "the binding grants nothing")
+		}
+	}
+	for i := range c.Form.Denies {
+		if d := &c.Form.Denies[i]; d.Unless != nil {
+			c.expression(&d.Unless.Expression, d.Source, d.ID+"/unless", "the deny refuses nothing", "the exception has no effect")
+		}
+	}
+	for i := range c.Form.Validations {
+		c.rule(&c.Form.Validations[i])
+	}
+	for i := range c.Form.Kinds {
+		k := &c.Form.Kinds[i]
+		if k.Builtin {
+			continue
+		}
+		for j := range k.Versions {
+			for n := range k.Versions[j].Rules {
+				r := &k.Versions[j].Rules[n]
+				at := r.RuleSource
+				if at.IsZero() {
+					at = r.Source
+				}
+				c.expression(&policy.Expression{Text: r.Rule, Checked: r.Checked, Source: at}, at, policy.RuleID(k, r), refusesNothing, refusesAll)
+			}
+		}
+	}
+}
+
+const (
+	refusesNothing = "it refuses nothing"
+	refusesAll     = "it refuses every object"
+)
+
+// rule looks at the expressions of an admission rule.
+func (c *checking) rule(r *policy.Validation) {
+	var read []string
+	for i := range r.Match.Conditions {
+		x := &r.Match.Conditions[i]
+		c.expression(&x.Expression, r.Source, r.ID+"/conditions/"+x.Name, "the condition has no effect", "the rule is never evaluated")
+		read = append(read, references(x.Checked)...)
+	}
+	for i := range r.Validations {
+		x := &r.Validations[i]
+		c.expression(&x.Expression, x.Source, x.ID, refusesNothing, "it refuses every request that the rule matches")
+		read = append(read, references(x.Expression.Checked)...)
+		if x.MessageExpression != nil {
+			read = append(read, references(x.MessageExpression.Checked)...)
+		}
+	}
+	for i := len(r.Variables) - 1; i >= 0; i-- { // each comes after those that it reads
+		x := &r.Variables[i]
+		if !slices.Contains(read, expr.VarVariables+x.Name) {
+			c.add("CEL_UNREACHED", x.Source, r.ID+"/variables/"+x.Name, "no expression of the rule reads the variable", "leave it out")
+			continue
+		}
+		read = append(read, references(x.Checked)...)
+		c.parts(&x.Expression, x.Source, r.ID+"/variables/"+x.Name)
+	}
+}
+
+func references(checked []byte) []string {
+	names, _ := expr.References(checked) // it was encoded by the compiler
+	return names
+}
+
+// expression looks at a condition. always and never say what follows if it is a constant.
+func (c *checking) expression(e *policy.Expression, around schemas.Position, path, always, never string) {
+	at := e.Source
+	if at.IsZero() {
+		at = around
+	}
+	value, known, err := expr.Constant(e.Checked)
+	switch {
+	case err != nil:
+	case known && value:
+		c.add("CEL_ALWAYS_TRUE", at, path, "the expression is true for every request and object: "+always, "")
+	case known && strings.HasPrefix(never, "it refuses") && strings.TrimSpace(e.Text) == "false": // it is meant
+	case known:
+		c.add("CEL_NEVER_TRUE", at, path, "the expression is false for every request and object: "+never, "")
+	default:
+		c.parts(e, at, path)
+	}
+}
+
+// parts finds the parts of an expression that never matter.
+func (c *checking) parts(e *policy.Expression, at schemas.Position, path string) {
+	parts, err := expr.Unreached(e.Checked)
+	if err != nil {
+		return
+	}
+	for _, p := range parts {
+		what := "a part of the expression"
+		if p.Text != "" {
+			what = fmt.Sprintf("the part %q", shortened(p.Text))
+		}
+		c.add("CEL_UNREACHED", at, path, fmt.Sprintf("%s never matters, as what it is combined with is always %t", what, p.Because), "")
+	}
+}
+
+// shortened cuts a long text.
+func shortened(text string) string {
+	const most = 80
+	if runes := []rune(text); len(runes) > most {
+		return string(runes[:most]) + "…"
+	}
+	return text
+}

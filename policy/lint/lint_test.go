@@ -1,0 +1,385 @@
+package lint_test
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/compile"
+	"stele.dev/stele/policy/lint"
+	"stele.dev/stele/schemas"
+)
+
+// prelude is a bundle of two teams with a kind, to which the tests add; the additions begin in line 21.
+const prelude = `package test
+
+import "stele.dev/policy"
+
+bundle: policy.#Bundle & {
+	cluster: "test"
+	teams: [_]: contact: "#x"
+	teams: a: {groups: ["a.example.com", "", "policy.stele.dev", "rbac.authorization.k8s.io", "authentication.k8s.io", "*"], namespaces: ["*"]}
+	teams: a: kinds: "widgets.a.example.com": {
+		group: "a.example.com", names: {kind: "Widget", plural: "widgets"}, storageVersion: "v1"
+		versions: v1: #schema: #Widget
+	}
+}
+#Widget: spec: {
+	size:    *5 | int
+	tier:    *"dev" | "prod"
+	owner!:  string
+	standby?: string
+	token?:  string @stele(sensitive)
+}
+
+`
+
+const (
+	rbac     = "bundle: teams: a: rbac: "
+	admit    = `bundle: teams: a: admission: validate: v: `
+	widgets  = `apiGroups: ["a.example.com"], resources: ["widgets"]`
+	somebody = `subjects: [{group: "g"}]`
+	match    = `match: {` + widgets + `}`
+	rules    = `bundle: teams: a: kinds: "widgets.a.example.com": versions: v1: validations: r: `
+	bound    = rbac + `bindings: b: {clusterRole: "r", ` + somebody + `, namespaces: ["*"]}` + "\n"
+)
+
+func role(name, rule string) string {
+	return rbac + `clusterRoles: ` + name + `: rules: x: {` + rule + "}\n"
+}
+
+// marked returns a role with a finding on its line.
+func marked(name, rule string) string {
+	return strings.TrimSuffix(role(name, rule), "\n") + " // §"
+}
+
+func check(t *testing.T, module fs.FS, pkg string) []lint.Finding {
+	t.Helper()
+	source, err := bundles.ReadFS(module, pkg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	compiled, diags := compile.Bundle(source)
+	if len(diags) > 0 {
+		t.Fatal(diags)
+	}
+	found, err := lint.Check(t.Context(), &lint.Bundle{Form: compiled.Form, Module: source, Used: compiled.Source, Warnings: compiled.Warnings})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+func module(files map[string]string) fstest.MapFS {
+	fsys := fstest.MapFS{"cue.mod/module.cue": {Data: []byte("module: \"example.com/test\"\nlanguage: version: \"v0.17.0\"\n")}}
+	for name, text := range files {
+		fsys[name] = &fstest.MapFile{Data: []byte(text)}
+	}
+	return fsys
+}
+
+func TestLints(t *testing.T) {
+	for name, tc := range map[string]struct {
+		add  string   // to the prelude; § marks the line of each finding
+		want []string // the lints, by line
+	}{
+		"nothing": {"", nil},
+
+		"a binding that another one covers": {
+			role("r", widgets+`, verbs: ["get"]`) + role("w", widgets+`, verbs: ["get", "list"]`) +
+				rbac + `bindings: wide: {clusterRole: "w", ` + somebody + `, namespaces: ["*"]}` + "\n" +
+				rbac + `bindings: narrow: {clusterRole: "r", ` + somebody + `, namespaces: ["x-*"]} // §`, []string{"BINDING_REDUNDANT"}},
+		"a binding that two others cover together": {
+			role("r", widgets+`, verbs: ["get", "list"]`) + role("g", widgets+`, verbs: ["get"]`) + role("l", widgets+`, verbs: ["list"]`) +
+				rbac + `bindings: both: {clusterRole: "r", ` + somebody + `, namespaces: ["x"]} // §` + "\n" +
+				rbac + `bindings: one: {clusterRole: "g", ` + somebody + `, namespaces: ["*"]}` + "\n" +
+				rbac + `bindings: two: {clusterRole: "l", ` + somebody + `, namespaces: ["x", "y"]}`, []string{"BINDING_REDUNDANT"}},
+		"a binding of an account that its group has": {
+			role("r", widgets+`, verbs: ["get"]`) +
+				rbac + `bindings: all: {clusterRole: "r", subjects: [{group: "system:serviceaccounts:x"}], namespaces: ["x"]}` + "\n" +
+				rbac + `bindings: one: {clusterRole: "r", subjects: [{serviceAccount: "x/y"}], namespaces: ["x"]} // §`, []string{"BINDING_REDUNDANT"}},
+		"a binding of administrators": {
+			role("r", widgets+`, verbs: ["get"]`) + rbac + `bindings: b: {clusterRole: "r", subjects: [{group: "system:masters"}], namespaces: ["x"]} // §`, []string{"BINDING_REDUNDANT"}},
+		"a condition that another binding makes void": {
+			role("r", widgets+`, verbs: ["get"]`) +
+				rbac + `bindings: always: {clusterRole: "r", ` + somebody + `, namespaces: ["x"]}` + "\n" +
+				rbac + `bindings: sometimes: {clusterRole: "r", ` + somebody + `, namespaces: ["x"], when: "request.name != 'a'"} // §`, []string{"BINDING_REDUNDANT"}},
+		"a binding that a conditional one does not cover": {
+			role("r", widgets+`, verbs: ["get"]`) +
+				rbac + `bindings: always: {clusterRole: "r", ` + somebody + `, namespaces: ["x"]}` + "\n" +
+				rbac + `bindings: sometimes: {clusterRole: "r", ` + somebody + `, namespaces: ["x", "y"], when: "request.name != 'a'"}`, nil},
+		"bindings of different subjects": {
+			role("r", widgets+`, verbs: ["get"]`) +
+				rbac + `bindings: one: {clusterRole: "r", ` + somebody + `, namespaces: ["x"]}` + "\n" +
+				rbac + `bindings: two: {clusterRole: "r", subjects: [{group: "h"}], namespaces: ["x"]}`, nil},
+		"bindings in namespaces that overlap": {
+			role("r", widgets+`, verbs: ["get"]`) +
+				rbac + `bindings: one: {clusterRole: "r", ` + somebody + `, namespaces: ["x-*"]}` + "\n" +
+				rbac + `bindings: two: {clusterRole: "r", ` + somebody + `, namespaces: ["*-y"]}`, nil},
+
+		"a deny that another one covers": {
+			rbac + `denies: wide: {reason: "x", ` + somebody + `, rules: x: {` + widgets + `, verbs: ["delete", "create"]}}` + "\n" +
+				rbac + `denies: zzz: {reason: "x", ` + somebody + `, rules: x: {` + widgets + `, verbs: ["delete"]}, unless: "request.name == 'a'"} // §`, []string{"DENY_REDUNDANT"}},
+		"a deny with an exception covers none": {
+			rbac + `denies: wide: {reason: "x", ` + somebody + `, rules: x: {` + widgets + `, verbs: ["delete", "create"]}, unless: "request.name == 'a'"}` + "\n" +
+				rbac + `denies: zzz: {reason: "x", ` + somebody + `, rules: x: {` + widgets + `, verbs: ["delete"]}}`, nil},
+
+		"a rule that another one covers": {
+			rbac + `clusterRoles: r: rules: {` + "\n" + `one: {` + widgets + `, verbs: ["get", "list"]}` + "\n" + `two: {` + widgets + `, verbs: ["get"]} // §` + "\n}\n" + bound, []string{"RULE_REDUNDANT"}},
+		"rules of different names": {
+			rbac + `clusterRoles: r: rules: {` + "\n" + `one: {` + widgets + `, verbs: ["get", "list"], resourceNames: ["a"]}` + "\n" + `two: {` + widgets + `, verbs: ["get"]}` + "\n}\n" + bound, nil},
+
+		"a role that nobody has":       {marked("r", widgets+`, verbs: ["get"]`), []string{"ROLE_UNUSED"}},
+		"a role that another includes": {role("r", widgets+`, verbs: ["get"]`) + rbac + `clusterRoles: r: labels: "rbac.authorization.k8s.io/aggregate-to-view": "true"`, nil},
+
+		"all verbs":          {bound + rbac + `clusterRoles: r: rules: x: {` + widgets + `, verbs: ["*"]} // §`, []string{"GRANT_WILDCARD"}},
+		"all resources":      {bound + rbac + `clusterRoles: r: rules: x: {apiGroups: ["a.example.com"], resources: ["*"], verbs: ["get"]} // §`, []string{"GRANT_WILDCARD"}},
+		"all groups":         {bound + rbac + `clusterRoles: r: rules: x: {apiGroups: ["*"], resources: ["widgets"], verbs: ["get"]} // §`, []string{"GRANT_WILDCARD"}},
+		"all paths":          {bound + rbac + `clusterRoles: r: rules: x: {nonResourceURLs: ["/*"], verbs: ["get"]} // §`, []string{"GRANT_WILDCARD"}},
+		"some paths":         {bound + rbac + `clusterRoles: r: rules: x: {nonResourceURLs: ["/metrics/*"], verbs: ["get"]}`, nil},
+		"all verbs, denied":  {rbac + `denies: d: {reason: "x", ` + somebody + `, rules: x: {` + widgets + `, verbs: ["*"]}}`, nil},
+		"a built-in role":    {rbac + `bindings: b: {clusterRole: "cluster-admin", ` + somebody + `, namespaces: ["*"]} // §`, []string{"GRANT_ESCALATES", "GRANT_WILDCARD"}},
+		"another built-in":   {rbac + `bindings: b: {clusterRole: "view", ` + somebody + `, namespaces: ["x"]}`, nil},
+		"push of policies":   {bound + marked("r", `apiGroups: ["policy.stele.dev"], resources: ["policies"], verbs: ["create"]`), []string{"GRANT_ESCALATES"}},
+		"reading policies":   {bound + role("r", `apiGroups: ["policy.stele.dev"], resources: ["policies"], verbs: ["get"]`), nil},
+		"acting as others":   {bound + marked("r", `apiGroups: [""], resources: ["users"], verbs: ["impersonate"], resourceNames: ["a"]`), []string{"GRANT_ESCALATES"}},
+		"tokens of accounts": {bound + marked("r", `apiGroups: [""], resources: ["serviceaccounts/token"], verbs: ["create"]`), []string{"GRANT_ESCALATES"}},
+		"escalate":           {bound + marked("r", `apiGroups: ["rbac.authorization.k8s.io"], resources: ["clusterroles"], verbs: ["escalate", "bind"]`), []string{"GRANT_ESCALATES"}},
+
+		"a deny that meets controllers":     {rbac + `denies: d: {reason: "x", subjects: [{group: "system:authenticated"}], rules: x: {` + widgets + `, verbs: ["delete"]}, unless: "request.userInfo.username == 'system:admin' || 'system:masters' in request.userInfo.groups && request.name == ''"} // §`, []string{"DENY_MEETS_CONTROLLERS"}},
+		"a deny that meets no controllers":  {rbac + `denies: d: {reason: "x", ` + somebody + `, rules: x: {` + widgets + `, verbs: ["delete"]}}`, nil},
+		"a chain without deny":              {`bundle: authorizers: ["system:masters", "rbac"] // §`, []string{"AUTHORIZER_LEFT_OUT"}},
+		"a chain with a late deny":          {`bundle: authorizers: ["system:masters", "rbac", "deny"] // §`, []string{"DENY_LATE"}},
+		"a chain that may lock out":         {`bundle: authorizers: ["deny", "webhook:w", "system:masters", "rbac"] // §`, []string{"LOCKOUT"}},
+		"the usual chain":                   {`bundle: authorizers: ["deny", "system:masters", "rbac"]`, nil},
+		"a plugin that is not in the chain": {`bundle: plugins: p: {sha256: "linux/amd64": "` + strings.Repeat("0", 64) + `"} // §`, []string{"PLUGIN_UNUSED"}},
+
+		"a flow schema after a wider one": {
+			`bundle: flow: priorityLevels: own: {nominalConcurrencyShares: 5} // §` + "\n" +
+				`bundle: flow: flowSchemas: first: {matchingPrecedence: 5, priorityLevel: "own", subjects: [{group: "system:authenticated"}], rules: x: {` + widgets + `, verbs: ["*"]}}` + "\n" +
+				`bundle: flow: flowSchemas: second: {matchingPrecedence: 6, priorityLevel: "own", ` + somebody + `, rules: x: {` + widgets + `, verbs: ["get"]}} // §`, []string{"NOT_ENFORCED", "FLOW_UNREACHED"}},
+		"a flow schema after one of others": {
+			`bundle: flow: priorityLevels: own: {nominalConcurrencyShares: 5} // §` + "\n" +
+				`bundle: flow: flowSchemas: first: {matchingPrecedence: 5, priorityLevel: "own", subjects: [{group: "h"}], rules: x: {` + widgets + `, verbs: ["*"]}}` + "\n" +
+				`bundle: flow: flowSchemas: second: {matchingPrecedence: 6, priorityLevel: "own", ` + somebody + `, rules: x: {` + widgets + `, verbs: ["get"]}}`, []string{"NOT_ENFORCED"}},
+		"a level that nothing names": {`bundle: flow: priorityLevels: own: {nominalConcurrencyShares: 5} // § §`, []string{"NOT_ENFORCED", "PRIORITY_LEVEL_UNUSED"}},
+		"an audit rule after a wider one": {
+			`bundle: audit: rules: first: {order: 1, level: "Metadata", resources: ["widgets"]} // §` + "\n" +
+				`bundle: audit: rules: second: {order: 2, level: "Request", verbs: ["create"], resources: ["widgets"]} // §`, []string{"NOT_ENFORCED", "AUDIT_UNREACHED"}},
+		"an audit rule after another": {
+			`bundle: audit: rules: first: {order: 1, level: "Metadata", verbs: ["get"], resources: ["widgets"]} // §` + "\n" +
+				`bundle: audit: rules: second: {order: 2, level: "Request", resources: ["widgets"]}`, []string{"NOT_ENFORCED"}},
+
+		"a validation that is always true": {admit + `{` + match + `, validations: x: expression: "object.spec.size > 1 || true"} // §`, []string{"CEL_ALWAYS_TRUE"}},
+		"a validation that is never true":  {admit + `{` + match + `, validations: x: expression: "object.spec.size > 1 && 1 > 2"} // §`, []string{"CEL_NEVER_TRUE"}},
+		"a validation that says false":     {admit + `{` + match + `, validations: x: expression: "false"}`, nil},
+		"a validation that depends":        {admit + `{` + match + `, validations: x: expression: "object.spec.size > 1 || object.spec.tier == 'dev'"}`, nil},
+		"a grant that never holds":         {role("r", widgets+`, verbs: ["get"]`) + rbac + `bindings: b: {clusterRole: "r", ` + somebody + `, namespaces: ["x"], when: "request.name == 'a' && false"} // §`, []string{"CEL_NEVER_TRUE"}},
+		"an exception that always holds":   {rbac + `denies: d: {reason: "x", ` + somebody + `, rules: x: {` + widgets + `, verbs: ["delete"]}, unless: "true || request.name == 'a'"} // §`, []string{"CEL_ALWAYS_TRUE"}},
+		"a rule of the kind, always true":  {rules + `{rule: "self.spec.size == self.spec.size || 'a' in ['a']"} // §`, []string{"CEL_ALWAYS_TRUE"}},
+		"a rule of the kind, never true":   {rules + `{rule: "self.spec.size > 2 && 'a' in ['b']"} // §`, []string{"CEL_NEVER_TRUE"}},
+		"a part that never matters":        {admit + `{` + match + `, validations: x: expression: "object.spec.size > 1 && (object.spec.tier == 'dev' || 1 < 2)"} // §`, []string{"CEL_UNREACHED"}},
+		"a branch that is never taken":     {admit + `{` + match + `, validations: x: expression: "false ? object.spec.tier == 'dev' : object.spec.size > 1"} // §`, []string{"CEL_UNREACHED"}},
+		"a variable that nothing reads":    {admit + `{` + match + `, variables: {` + "\n" + `a: "object.spec.size"` + "\n" + `b: "object.spec.size" // §` + "\n" + `c: "variables.a"` + "\n" + `}, validations: x: expression: "variables.c > 1"}`, []string{"CEL_UNREACHED"}},
+		"an optional field without has":    {admit + `{` + match + `, validations: x: expression: "object.spec.standby != ''"} // §`, []string{"OPTIONAL_UNTESTED"}},
+		"an optional field with has":       {admit + `{` + match + `, validations: x: expression: "!has(object.spec.standby) || object.spec.standby != ''"}`, nil},
+
+		"a default beside !":            {`#Widget: spec: a!: *1 | int // §`, []string{"DEFAULT_NEVER_APPLIES"}},
+		"a default beside ?":            {`#Widget: spec: a?: *1 | int // §`, []string{"DEFAULT_NEVER_APPLIES"}},
+		"a default":                     {`#Widget: spec: a: *1 | int`, nil},
+		"two defaults":                  {`#Widget: spec: a: *1 | *2 | int // §`, []string{"DEFAULTS_CONFLICT"}},
+		"a default out of bounds":       {`#Widget: spec: a: *1 | int & >5 // §`, []string{"DEFAULT_OUTSIDE"}},
+		"an alternative without values": {`#Widget: spec: a: *1 | int & >5 & <2 // §`, []string{"ALTERNATIVE_EMPTY"}},
+		"a default that a rule rejects": {rules + `{path: "spec.size", rule: "self > 7"} // §`, []string{"DEFAULT_VIOLATES"}},
+		"defaults that do not fit":      {rules + `{rule: "self.spec.tier != 'dev' || self.spec.size > 5"} // §`, []string{"DEFAULT_VIOLATES"}},
+		"defaults that fit":             {rules + `{rule: "self.spec.tier != 'dev' || self.spec.size <= 5"}`, nil},
+		"a rule about what is given":    {rules + `{rule: "self.spec.owner == 'me' && self.spec.size > 7"}`, nil},
+		"a part for CUE":                {"#Widget: spec: {\nlong!: string\ncount: len(long) // §\n}", []string{"CUE_FALLBACK"}},
+
+		"a message with a secret":         {admit + `{` + match + `, validations: x: {expression: "!has(object.spec.token)", messageExpression: "'no ' + object.spec.token"}} // §`, []string{"SECRET_IN_MESSAGE"}},
+		"a message with a secret's name":  {admit + `{` + match + `, validations: x: {expression: "!has(object.spec.token)", messageExpression: "'no token, ' + object.spec.owner"}}`, nil},
+		"a secret by way of a variable":   {admit + `{` + match + `, variables: t: "object.spec.?token.orValue('')", validations: x: {expression: "variables.t == ''", messageExpression: "'no ' + variables.t"}} // §`, []string{"SECRET_IN_MESSAGE"}},
+		"a secret in a rule of the kind":  {rules + `{rule: "!has(self.spec.token)", messageExpression: "'no ' + self.spec.token"} // §`, []string{"SECRET_IN_MESSAGE"}},
+		"a window for what holds secrets": {`bundle: history: windows: "widgets.a.example.com": "all" // §`, []string{"SECRET_HISTORY"}},
+
+		"allowed on the line":       {bound + rbac + `clusterRoles: r: rules: x: {` + widgets + `, verbs: ["*"]} // stele:allow GRANT_WILDCARD they run it`, nil},
+		"allowed on the line above": {bound + "// stele:allow GRANT_WILDCARD they run it\n// for all of us\n" + rbac + `clusterRoles: r: rules: x: {` + widgets + `, verbs: ["*"]}`, nil},
+		"two allowed":               {rbac + `bindings: b: {clusterRole: "cluster-admin", ` + somebody + `, namespaces: ["*"]} // stele:allow GRANT_WILDCARD,GRANT_ESCALATES operators`, nil},
+		"one of two allowed":        {rbac + `bindings: b: {clusterRole: "cluster-admin", ` + somebody + `, namespaces: ["*"]} // stele:allow GRANT_WILDCARD operators §`, []string{"GRANT_ESCALATES"}},
+		"nothing to allow":          {`// stele:allow GRANT_WILDCARD §`, []string{"ALLOW_UNUSED"}},
+		"an unknown lint":           {`// stele:allow GRANT_WILDCRAD §`, []string{"ALLOW_UNKNOWN"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			text := prelude + tc.add + "\n"
+			var want []string
+			marked := 0
+			for i, line := range strings.Split(text, "\n") {
+				for range strings.Count(line, "§") {
+					if marked < len(tc.want) {
+						want = append(want, fmt.Sprintf("bundle.cue:%d %s", i+1, tc.want[marked]))
+					}
+					marked++
+				}
+				for ; marked > 0 && marked < len(tc.want) && strings.Contains(line, "cluster-admin"); marked++ {
+					want = append(want, fmt.Sprintf("bundle.cue:%d %s", i+1, tc.want[marked]))
+				}
+			}
+			var got []string
+			for _, f := range check(t, module(map[string]string{"bundle.cue": strings.ReplaceAll(text, "§", "")}), ".") {
+				got = append(got, f.Pos.String()+" "+f.Lint)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// gauges is a definition with the names, and with what is given beside its versions.
+func gauges(names, rest string) string {
+	return `apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: gauges.a.example.com}
+spec:
+  group: a.example.com
+  scope: Namespaced
+  names: {kind: Gauge, plural: gauges` + names + `}
+  versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}` + rest + "]\n"
+}
+
+func TestLintsOfFiles(t *testing.T) {
+	const embed = "@extern(embed)\n\npackage test\n\nbundle: teams: a: crds: \"gauges.a.example.com\": {...} @embed(file=gauges.yaml)\n"
+	for name, tc := range map[string]struct {
+		files map[string]string
+		want  []string
+	}{
+		"a name that CUE does not read": {map[string]string{"access.cu": "package test\n"}, []string{"access.cu:1 FILE_NAME"}},
+		"a file of something else":      {map[string]string{"README.md": "test\n"}, nil},
+		"a definition in the module":    {map[string]string{"gauges.yaml": gauges("", "")}, []string{"gauges.yaml:1 DEFINITION_UNUSED"}},
+		"an embedded definition":        {map[string]string{"gauges.yaml": gauges("", ""), "more.cue": embed}, nil},
+		"a short name of another kind":  {map[string]string{"gauges.yaml": gauges(", shortNames: [cm]", ""), "more.cue": embed}, []string{"gauges.yaml:7 SHORT_NAME_TAKEN"}},
+		"a version that is left out": {map[string]string{"gauges.yaml": gauges("", ", {name: v2, served: false, storage: false, schema: {openAPIV3Schema: {type: object, properties: {a: {type: string, format: x, enum: [{}]}}}}}"), "more.cue": embed},
+			[]string{"gauges.yaml:8 DEFINITION_PART_UNUSED", "gauges.yaml:8 DEFINITION_PART_UNUSED"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tc.files["bundle.cue"] = prelude
+			var got []string
+			for _, f := range check(t, module(tc.files), ".") {
+				got = append(got, f.Pos.String()+" "+f.Lint)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A comment in a package of two bundles may allow what only one of them has.
+func TestCommentsOfSharedPackages(t *testing.T) {
+	team := func(rest string) string {
+		return "package team\n\nteam: {contact: \"#x\", groups: [\"a.example.com\"], namespaces: [\"a\"]\nrbac: clusterRoles: r: rules: x: {apiGroups: [\"\"], resources: [\"secrets\"], verbs: [\"*\"]} // stele:allow " + rest + "\n}\n"
+	}
+	bundle := func(name, rest string) string {
+		return "package " + name + "\n\nimport (\n\"stele.dev/policy\"\n\"example.com/test/team\"\n)\n\nbundle: policy.#Bundle & {cluster: \"" + name + "\", teams: a: team.team" + rest + "}\n"
+	}
+	files := map[string]string{
+		"team/team.cue":   team("GRANT_WILDCARD,ROLE_UNUSED they hold them"),
+		"one/bundle.cue":  bundle("one", " & {rbac: bindings: b: {clusterRole: \"r\", subjects: [{group: \"g\"}], namespaces: [\"a\"]}}"),
+		"two/bundle.cue":  bundle("two", ""),
+		"only/bundle.cue": bundle("only", "\n// stele:allow LOCKOUT nothing of the kind\n"),
+	}
+	for pkg, want := range map[string][]string{"one": nil, "two": nil, "only": {"only/bundle.cue:9 ALLOW_UNUSED"}} {
+		var got []string
+		for _, f := range check(t, module(files), pkg) {
+			got = append(got, f.Pos.String()+" "+f.Lint)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: (-want +got):\n%s", pkg, diff)
+		}
+	}
+}
+
+// The examples have only findings that are allowed, and notes.
+func TestExamples(t *testing.T) {
+	for _, dir := range []string{"quickstart", "controller/policy", "platform/clusters/dev", "platform/clusters/prod-eu"} {
+		t.Run(dir, func(t *testing.T) {
+			t.Parallel()
+			source, err := bundles.ReadDir("../../examples/" + dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			compiled, diags := compile.Bundle(source)
+			if len(diags) > 0 {
+				t.Fatal(diags)
+			}
+			found, err := lint.Check(t.Context(), &lint.Bundle{Form: compiled.Form, Module: source, Used: compiled.Source, Warnings: compiled.Warnings})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range found {
+				if f.Severity != lint.Note {
+					t.Errorf("%s: %s", f.Lint, f.Diagnostic())
+				}
+			}
+		})
+	}
+}
+
+// Rules that overlap in many ways, and very many findings, end in time with a note.
+func TestLimits(t *testing.T) {
+	form := &policy.Form{Version: policy.FormVersion}
+	for i := range 400 {
+		name := fmt.Sprintf("r%d", i)
+		form.Roles = append(form.Roles, policy.Role{ID: "a/clusterRoles/" + name, Name: name, Source: schemas.Position{File: "a.cue", Line: i + 1}, Rules: []policy.Rule{{
+			ID: "a/clusterRoles/" + name + "/x", Verbs: []string{"*"}, APIGroups: []string{"a"}, Resources: []string{"x"}, Source: schemas.Position{File: "a.cue", Line: i + 1}}}})
+		form.Bindings = append(form.Bindings, policy.Binding{ID: "a/bindings/" + name, Role: name, Subjects: []policy.Subject{{Group: "g"}},
+			Namespaces: []string{fmt.Sprintf("*-%d-*", i)}, Source: schemas.Position{File: "a.cue", Line: i + 1}})
+	}
+	source := &bundles.Source{Package: "."}
+	found, err := lint.Check(t.Context(), &lint.Bundle{Form: form, Module: source, Used: source})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var notes []string
+	count := 0
+	for _, f := range found {
+		switch f.Lint {
+		case "NOT_CHECKED":
+			notes = append(notes, f.Path+": "+f.Message)
+		case "GRANT_WILDCARD":
+			count++
+		}
+	}
+	if diff := cmp.Diff([]string{": bindings and denies were not compared: the rules overlap in too many ways",
+		"GRANT_WILDCARD: there are 200 more findings of this lint, which are not shown"}, notes); diff != "" || count != 200 {
+		t.Errorf("%d findings; (-want +got):\n%s", count, diff)
+	}
+}
+
+// Each lint is documented, and has a text for --explain.
+func TestCatalog(t *testing.T) {
+	text, err := os.ReadFile("../../docs/POLICY.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	var table strings.Builder
+	for _, l := range lint.Lints {
+		if seen[l.ID] || l.ID != strings.ToUpper(l.ID) || l.Title == "" || l.Write == "" || len(l.Long) < 20 || !strings.HasSuffix(l.Long, ".") {
+			t.Errorf("%+v", l)
+		}
+		seen[l.ID] = true
+		fmt.Fprintf(&table, "| `%s` | %s | %s | %s |\n", l.ID, l.Severity, l.Title, l.Write)
+	}
+	if !strings.Contains(string(text), table.String()) {
+		t.Errorf("docs/POLICY.md does not have the table of lints; it is:\n%s", table.String())
+	}
+}
