@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/servercontrollers"
 	"stele.dev/stele/schemas"
 )
 
@@ -73,7 +74,7 @@ func (p *Person) Authenticated() (name string, groups []string) {
 	if !slices.Contains(groups, group) {
 		groups = append(groups, group)
 	}
-	if policy.IsServerController(name) && !slices.Contains(groups, policy.MastersGroup) {
+	if servercontrollers.Is(name) && !slices.Contains(groups, policy.MastersGroup) {
 		groups = append(groups, policy.MastersGroup)
 	}
 	return name, groups
