@@ -122,8 +122,8 @@ func (o *pushOptions) run(cmd *cobra.Command, dir string) error {
 	p.Spec.Replaces, p.Spec.Commit, p.Spec.Rename, p.Spec.DropFields = o.replaces, commit, o.rename, o.dropFields
 	if p.Spec.Replaces == "" {
 		p.Spec.Replaces = before.Name
-		if planned != nil {
-			p.Spec.Replaces = planned.From.Digest
+		if planned != nil && planned.From.Digest != "" {
+			p.Spec.Replaces = planned.From.Digest // what the plan is about
 		}
 	}
 	if !o.Quiet {
