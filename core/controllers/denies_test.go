@@ -4,18 +4,18 @@ import (
 	"slices"
 	"testing"
 
-	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/servercontrollers"
 )
 
 // Vet warns of denies that meet the server's controllers, by a list of its own: policy knows nothing of core.
 func TestVetKnowsTheControllers(t *testing.T) {
 	for _, c := range All {
 		name := c.user().GetName()
-		if !slices.ContainsFunc(policy.ServerControllers, func(s policy.ServerController) bool { return s.User == name }) {
-			t.Errorf("policy.ServerControllers lacks %s", name)
+		if !slices.ContainsFunc(servercontrollers.All, func(s servercontrollers.Controller) bool { return s.User == name }) {
+			t.Errorf("servercontrollers.All lacks %s", name)
 		}
 	}
-	if len(policy.ServerControllers) != len(All) {
-		t.Errorf("policy.ServerControllers has %d users, and there are %d controllers", len(policy.ServerControllers), len(All))
+	if len(servercontrollers.All) != len(All) {
+		t.Errorf("servercontrollers.All has %d users, and there are %d controllers", len(servercontrollers.All), len(All))
 	}
 }

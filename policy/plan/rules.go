@@ -98,6 +98,7 @@ var Rules = []Rule{
 	{"DENY_MEETS_CONTROLLERS", Access, Breaks, "A deny stops a controller of the server.", ""},
 	{"DENY_MEETS_ADMINISTRATORS", Access, Narrows, "A deny stops members of system:masters.", ""},
 	{"ESCALATION", Access, Widens, "Somebody may give rights to others, or act as others.", ""},
+	{"ACCESS_INTRICATE", Access, Changes, "A binding, a role or a deny differs, and what that means could not be computed.", ""},
 	{"AUTHORIZER_ADDED", Access, Changes, "The chain has an authorizer more.", ""},
 	{"AUTHORIZER_REMOVED", Access, Changes, "The chain has an authorizer less.", ""},
 	{"AUTHORIZER_MOVED", Access, Changes, "An authorizer is asked earlier or later.", ""},

@@ -29,6 +29,10 @@ type AccessChange struct {
 	// Before and After are the conditions; "" if there are none.
 	Before string `json:"before,omitempty"`
 	After  string `json:"after,omitempty"`
+	// Wider and Narrower are set for a type Changed if the conditions themselves say that more, or
+	// less, is allowed, whatever they are about. If neither is set, the texts do not decide it.
+	Wider    bool `json:"-"`
+	Narrower bool `json:"-"`
 	// By are the bindings and denies that caused the change.
 	By []Ground `json:"by,omitempty"`
 }
@@ -199,7 +203,7 @@ func (d *comparison) compare(b *box, by *covering) {
 		}) {
 			return
 		}
-		c := AccessChange{Type: Changed, Before: was.text(), After: is.text()}
+		c := AccessChange{Type: Changed, Before: was.text(), After: is.text(), Wider: is.includes(&was), Narrower: was.includes(&is)}
 		switch {
 		case was.never():
 			c.Type = Gained
@@ -257,7 +261,7 @@ func (d *comparison) reasons(by *covering, was, is *verdict) []Ground {
 			return granted
 		}
 	case is.never():
-		if denied := d.only(by, func(c *claim) bool { return c.denies }); len(denied) > 0 && len(grounds(by[1])) > 0 {
+		if denied := d.only(by, func(c *claim) bool { return c.denies }); len(denied) > 0 && (len(grounds(by[1])) > 0 || len(grounds(by[0])) == 0) {
 			return denied
 		}
 		if len(grounds(by[1])) == 0 {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/servercontrollers"
 )
 
 // Requests is the set of requests that an invariant is about. Its lists are read as those of a rule.
@@ -136,7 +137,7 @@ func (r *Rights) Always(ctx context.Context, subjects []policy.Subject, q *Reque
 	answer := &Answer{Outsiders: r.outside(func(name string) bool { return r.mayDeny(name) && slices.Index(r.chain, name) < first })}
 	budget := maxPieces
 	for _, s := range subjects {
-		as, master := s, s.Group == policy.MastersGroup || policy.IsServerController(s.User)
+		as, master := s, s.Group == policy.MastersGroup || servercontrollers.Is(s.User)
 		if master {
 			as = policy.Subject{Group: policy.MastersGroup}
 		}
@@ -161,7 +162,7 @@ func (r *Rights) Always(ctx context.Context, subjects []policy.Subject, q *Reque
 // violation adds the first piece of the requests for which decide returns true.
 func (r *Rights) violation(ctx context.Context, a *Answer, s policy.Subject, q *Requests, budget *int, decide func([]*claim) (bool, string, []Ground)) error {
 	claims := r.all(s)
-	if policy.IsServerController(s.User) {
+	if servercontrollers.Is(s.User) {
 		claims = append(slices.Clip(claims), r.claims[policy.Subject{Group: policy.MastersGroup}]...)
 	}
 	p := newPartition(covering{claims})
@@ -222,7 +223,7 @@ func member(s policy.Subject) (user string, groups []string) {
 	for _, g := range implied(s) {
 		groups = append(groups, g.Group)
 	}
-	if policy.IsServerController(s.User) {
+	if servercontrollers.Is(s.User) {
 		groups = append(groups, policy.MastersGroup)
 	}
 	return user, groups

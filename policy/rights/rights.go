@@ -217,6 +217,21 @@ func (v *verdict) text() string {
 	return strings.Join(parts, ", ")
 }
 
+// includes reports whether the texts of the conditions show that v allows everything that w allows.
+func (v *verdict) includes(w *verdict) bool {
+	if v.always() || w.never() {
+		return true
+	}
+	if v.allowed != w.allowed || len(v.steps) != 1 || len(w.steps) != 1 || v.steps[0].denies != w.steps[0].denies {
+		return false
+	}
+	more, fewer := v.steps[0].texts, w.steps[0].texts
+	if v.steps[0].denies { // each of which may refuse
+		more, fewer = fewer, more
+	}
+	return !slices.ContainsFunc(fewer, func(text string) bool { return !slices.Contains(more, text) })
+}
+
 func (v *verdict) key() string { return fmt.Sprintf("%t%v", v.allowed, v.steps) }
 
 // verdict walks the chain without the outside authorizers.

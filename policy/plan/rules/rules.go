@@ -3,12 +3,405 @@
 package rules
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
 
+	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/expr"
 	"stele.dev/stele/policy/plan"
+	"stele.dev/stele/policy/plan/counterexamples"
+	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/jsonvalue"
 )
 
-// Compare returns what differs between the rules of two policies. The error is the context's.
+// Compare returns what differs between the rules of two policies. If there is no policy in force, it returns only
+// conditions that can never hold. The error is the context's.
 func Compare(ctx context.Context, s plan.Sides) ([]plan.Finding, error) {
-	return nil, ctx.Err()
+	c := &comparison{ctx: ctx, sides: s}
+	if s.From != nil {
+		c.search = counterexamples.New(s)
+		c.from, c.to = byID(s.From.Form()), byID(s.To.Form())
+		if err := c.validations(); err != nil {
+			return nil, err
+		}
+		c.defaults()
+	}
+	c.neverHolds()
+	return c.findings, ctx.Err()
+}
+
+// comparison collects the findings of two policies.
+type comparison struct {
+	ctx      context.Context
+	sides    plan.Sides
+	search   *counterexamples.Search
+	from, to map[string]*policy.Validation
+	findings []plan.Finding
+}
+
+func byID(f *policy.Form) map[string]*policy.Validation {
+	all := map[string]*policy.Validation{}
+	for i := range f.Validations {
+		all[f.Validations[i].ID] = &f.Validations[i]
+	}
+	return all
+}
+
+func (c *comparison) add(f plan.Finding) {
+	if f.Class == "" {
+		f.Class = plan.RuleNamed(f.Rule).Class
+	}
+	if f.Evidence == "" {
+		f.Evidence = plan.Proved
+	}
+	c.findings = append(c.findings, f)
+}
+
+func (c *comparison) validations() error {
+	for _, id := range slices.Sorted(maps.Keys(c.to)) {
+		is := c.to[id]
+		was := c.from[id]
+		if was == nil {
+			f := plan.Finding{Rule: "RULE_ADDED", Path: id, Kind: kind(&is.Match), After: actions(is.Actions), Source: is.Source,
+				Message: fmt.Sprintf("Writes of %s must satisfy %s more.", resources(&is.Match), checks(len(is.Validations)))}
+			if !denies(is) {
+				f.Class, f.Message = plan.Changes, "The rule refuses nothing: it warns or records."
+			}
+			f.Details = texts(is)
+			c.add(f)
+			continue
+		}
+		if err := c.validation(was, is); err != nil {
+			return err
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(c.from)) {
+		if was := c.from[id]; c.to[id] == nil {
+			f := plan.Finding{Rule: "RULE_REMOVED", Path: id, Kind: kind(&was.Match), Before: actions(was.Actions), Was: was.Source,
+				Message: fmt.Sprintf("Writes of %s are not checked by it any more.", resources(&was.Match)), Details: texts(was)}
+			if !denies(was) {
+				f.Class, f.Message = plan.Changes, "The rule refused nothing: it warned or recorded."
+			}
+			c.add(f)
+		}
+	}
+	return nil
+}
+
+// validation compares a rule that both policies have.
+func (c *comparison) validation(was, is *policy.Validation) error {
+	finding := func(rule string) plan.Finding {
+		return plan.Finding{Rule: rule, Path: is.ID, Kind: kind(&is.Match), Source: is.Source, Was: was.Source}
+	}
+	var decided []plan.Finding // what requests decide
+	params, err := changedParams(was, is)
+	if err != nil {
+		return err
+	}
+	for _, p := range params {
+		f := finding("PARAM_CHANGED")
+		f.Path, f.Before, f.After, f.Message = is.ID+"/"+p.path, p.before, p.after, "A parameter of the rule differs."
+		decided = append(decided, f)
+	}
+	before, after := meaning(was), meaning(is)
+	expressions := before.checks != after.checks
+	if expressions {
+		f := finding("RULE_CHANGED")
+		f.Before, f.After, f.Source, f.Was = differing(was, is)
+		if f.Source == (schemas.Position{}) {
+			f.Source, f.Was = is.Source, was.Source
+		}
+		decided = append(decided, f)
+	}
+	conditions := before.conditions != after.conditions
+	if conditions {
+		f := finding("MATCH_CHANGED")
+		f.Before, f.After, f.Message = before.matchTexts, after.matchTexts, "The rule is asked under other conditions."
+		decided = append(decided, f)
+	}
+	if len(decided) > 0 {
+		found, err := c.search.Rule(c.ctx, was, is)
+		if err != nil {
+			return err
+		}
+		for i := range decided {
+			f := &decided[i]
+			found.Set(f)
+			if f.Rule == "RULE_CHANGED" {
+				switch f.Class {
+				case plan.Narrows:
+					f.Rule = "RULE_TIGHTENED"
+				case plan.Widens:
+					f.Rule = "RULE_LOOSENED"
+				}
+				f.Message = map[plan.Class]string{plan.Narrows: "The rule refuses more.", plan.Widens: "The rule refuses less.", plan.Changes: "The expressions of the rule differ."}[f.Class]
+			}
+			if !denies(is) && !denies(was) {
+				f.Class = plan.Changes
+				f.Details = append(f.Details, "The rule refuses nothing: it warns or records.")
+			}
+			c.add(*f)
+		}
+	}
+	c.match(was, is, finding)
+	c.actions(was, is, finding)
+	if a, b := messages(was), messages(is); a != b {
+		f := finding("MESSAGE_CHANGED")
+		f.Before, f.After, f.Message = a, b, "Refused users read another message."
+		c.add(f)
+	}
+	return nil
+}
+
+// match compares the requests that a rule is asked about, as far as its lists and selectors say.
+func (c *comparison) match(was, is *policy.Validation, finding func(string) plan.Finding) {
+	before, after := matchText(&was.Match), matchText(&is.Match)
+	if before == after {
+		return
+	}
+	f := finding("MATCH_CHANGED")
+	f.Before, f.After = before, after
+	more, less := includesMatch(&is.Match, &was.Match), includesMatch(&was.Match, &is.Match)
+	switch {
+	case more && !less:
+		f.Class, f.Message = plan.Narrows, "The rule is asked about more requests."
+	case less && !more:
+		f.Class, f.Message = plan.Widens, "The rule is asked about fewer requests."
+	case more && less:
+		return // the same requests in other words
+	default:
+		f.Message = "The rule is asked about other requests."
+	}
+	if !denies(is) && !denies(was) {
+		f.Class = plan.Changes
+	}
+	c.add(f)
+}
+
+// includesMatch reports whether a match surely has all requests of another one.
+func includesMatch(m, other *policy.Match) bool {
+	all := func(mine, others []string) bool {
+		return slices.Contains(mine, "*") || !slices.ContainsFunc(others, func(w string) bool { return !slices.Contains(mine, w) })
+	}
+	resource := func(named string) bool {
+		name, sub, _ := strings.Cut(named, "/")
+		return slices.ContainsFunc(m.Resources, func(r string) bool {
+			n, s, _ := strings.Cut(r, "/")
+			return (n == "*" || n == name) && (s == "*" || s == sub)
+		})
+	}
+	return all(m.APIGroups, other.APIGroups) && all(m.APIVersions, other.APIVersions) && all(m.Operations, other.Operations) &&
+		!slices.ContainsFunc(other.Resources, func(r string) bool { return !resource(r) }) &&
+		(m.NamespaceSelector == nil || reflect.DeepEqual(m.NamespaceSelector, other.NamespaceSelector)) &&
+		(m.ObjectSelector == nil || reflect.DeepEqual(m.ObjectSelector, other.ObjectSelector))
+}
+
+// matchText describes a match without its conditions.
+func matchText(m *policy.Match) string {
+	lists := *m
+	lists.Conditions = nil
+	sorted := func(list []string) []string { return slices.Sorted(slices.Values(list)) }
+	lists.APIGroups, lists.APIVersions, lists.Resources, lists.Operations = sorted(m.APIGroups), sorted(m.APIVersions), sorted(m.Resources), sorted(m.Operations)
+	data, err := json.Marshal(lists)
+	if err != nil {
+		return ""
+	}
+	return string(data)
+}
+
+// actions compares what becomes of a violation.
+func (c *comparison) actions(was, is *policy.Validation, finding func(string) plan.Finding) {
+	a, b := slices.Sorted(slices.Values(was.Actions)), slices.Sorted(slices.Values(is.Actions))
+	if slices.Equal(a, b) {
+		return
+	}
+	f := finding("RULE_ACTION_WEAKENED")
+	f.Before, f.After = actions(a), actions(b)
+	switch {
+	case denies(was) && !denies(is):
+		f.Message = "Violations are not refused any more."
+	case !denies(was) && denies(is):
+		f.Rule, f.Message = "RULE_ACTION_STRENGTHENED", "Violations are refused now."
+	case len(b) < len(a):
+		f.Class, f.Message = plan.Changes, "What becomes of a violation differs; it is refused as before or not at all."
+	default:
+		f.Rule, f.Class, f.Message = "RULE_ACTION_STRENGTHENED", plan.Changes, "What becomes of a violation differs; it is refused as before or not at all."
+	}
+	c.add(f)
+}
+
+func denies(r *policy.Validation) bool { return slices.Contains(r.Actions, "Deny") }
+
+func actions(list []string) string { return strings.Join(slices.Sorted(slices.Values(list)), ", ") }
+
+// means is a rule in canonical form.
+type means struct{ checks, conditions, matchTexts string }
+
+func meaning(r *policy.Validation) (m means) {
+	variables := map[string]string{}
+	canonical := func(e *policy.Expression) string {
+		text, err := expr.Canonical(e.Checked, variables)
+		if err != nil {
+			return e.Text
+		}
+		return text
+	}
+	for i := range r.Variables { // each after those that it uses
+		variables[expr.VarVariables+r.Variables[i].Name] = canonical(&r.Variables[i].Expression)
+	}
+	var checks, conditions, shown []string
+	for i := range r.Validations {
+		checks = append(checks, canonical(&r.Validations[i].Expression))
+	}
+	for i := range r.Match.Conditions {
+		conditions = append(conditions, canonical(&r.Match.Conditions[i].Expression))
+		shown = append(shown, r.Match.Conditions[i].Text)
+	}
+	slices.Sort(checks)
+	slices.Sort(conditions)
+	return means{strings.Join(slices.Compact(checks), "\n"), strings.Join(slices.Compact(conditions), "\n"), strings.Join(shown, " && ")}
+}
+
+// differing returns the texts of the checks that differ.
+func differing(was, is *policy.Validation) (before, after string, source, old schemas.Position) {
+	of := func(r *policy.Validation, other *policy.Validation) (string, schemas.Position) {
+		var list []string
+		var at schemas.Position
+		for i := range r.Validations {
+			e := &r.Validations[i].Expression
+			if slices.ContainsFunc(other.Validations, func(x policy.ValidationCheck) bool { return x.Expression.Text == e.Text }) {
+				continue
+			}
+			if list = append(list, e.Text); at == (schemas.Position{}) {
+				at = e.Source
+			}
+		}
+		for i := range r.Variables {
+			v := &r.Variables[i]
+			if slices.ContainsFunc(other.Variables, func(x policy.Variable) bool { return x.Name == v.Name && x.Text == v.Text }) {
+				continue
+			}
+			if list = append(list, v.Name+": "+v.Text); at == (schemas.Position{}) {
+				at = v.Source
+			}
+		}
+		return strings.Join(list, "; "), at
+	}
+	before, old = of(was, is)
+	after, source = of(is, was)
+	return before, after, source, old
+}
+
+// messages returns what refused users read, by check.
+func messages(r *policy.Validation) string {
+	var list []string
+	for i := range r.Validations {
+		c := &r.Validations[i]
+		text := strings.TrimSpace(c.Message)
+		if c.MessageExpression != nil {
+			text = c.MessageExpression.Text
+		}
+		if text != "" {
+			list = append(list, strings.TrimPrefix(c.ID, r.ID+"/")+": "+text)
+		}
+	}
+	return strings.Join(list, "; ")
+}
+
+type param struct{ path, before, after string }
+
+// changedParams returns the values that differ, by path.
+func changedParams(was, is *policy.Validation) ([]param, error) {
+	if bytes.Equal(was.Params, is.Params) {
+		return nil, nil
+	}
+	read := func(r *policy.Validation) (any, error) {
+		if len(r.Params) == 0 {
+			return nil, nil
+		}
+		return jsonvalue.Decode(r.Params)
+	}
+	a, err := read(was)
+	if err != nil {
+		return nil, fmt.Errorf("%s: params: %w", was.ID, err)
+	}
+	b, err := read(is)
+	if err != nil {
+		return nil, fmt.Errorf("%s: params: %w", is.ID, err)
+	}
+	var list []param
+	var compare func(path string, a, b any)
+	compare = func(path string, a, b any) {
+		x, structs := a.(map[string]any)
+		y, both := b.(map[string]any)
+		if structs && both || path == "params" && (structs || both) {
+			keys := map[string]bool{}
+			for k := range x {
+				keys[k] = true
+			}
+			for k := range y {
+				keys[k] = true
+			}
+			for _, k := range slices.Sorted(maps.Keys(keys)) {
+				compare(path+"."+k, x[k], y[k])
+			}
+			return
+		}
+		if reflect.DeepEqual(a, b) {
+			return
+		}
+		list = append(list, param{path, text(a), text(b)})
+	}
+	compare("params", a, b)
+	return list, nil
+}
+
+func text(x any) string {
+	if x == nil {
+		return ""
+	}
+	data, err := json.Marshal(x)
+	if err != nil {
+		return ""
+	}
+	return string(data)
+}
+
+// kind returns the resource of a match; "" if it has several.
+func kind(m *policy.Match) string {
+	if len(m.Resources) != 1 || len(m.APIGroups) != 1 || strings.Contains(m.Resources[0], "*") || m.APIGroups[0] == "*" {
+		return ""
+	}
+	resource, _, _ := strings.Cut(m.Resources[0], "/")
+	if m.APIGroups[0] == "" {
+		return resource
+	}
+	return resource + "." + m.APIGroups[0]
+}
+
+func resources(m *policy.Match) string {
+	if slices.Contains(m.Resources, "*") {
+		return "all resources"
+	}
+	return strings.Join(m.Resources, ", ")
+}
+
+func checks(n int) string {
+	if n == 1 {
+		return "1 expression"
+	}
+	return fmt.Sprintf("%d expressions", n)
+}
+
+func texts(r *policy.Validation) (list []string) {
+	for i := range r.Validations {
+		list = append(list, strings.TrimSpace(r.Validations[i].Expression.Text))
+	}
+	return list
 }

@@ -1,0 +1,137 @@
+package access_test
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"stele.dev/stele/policy/plan"
+	"stele.dev/stele/policy/plan/access"
+	"stele.dev/stele/policy/plan/plantest"
+)
+
+func compare(t testing.TB, s plan.Sides) []plan.Finding {
+	t.Helper()
+	findings, err := access.Compare(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return findings
+}
+
+// lines returns the findings in short: class, rule, path and subject.
+func lines(findings []plan.Finding) (list []string) {
+	p := plan.Plan{Findings: slices.Clone(findings)}
+	p.Finish()
+	for _, f := range p.Findings {
+		list = append(list, strings.TrimSpace(strings.Join([]string{string(f.Class), f.Rule, f.Path, f.Subject}, " ")))
+	}
+	return list
+}
+
+const stay = `denies: stay: {
+			subjects: [{group: "system:authenticated"}]
+			rules: all: {apiGroups: ["data.corp.example"], resources: ["databases"], verbs: ["delete", "deletecollection"]}
+			reason: "they stay"
+		}
+		denies: keep: {`
+
+const controllers = "serviceaccount:kube-system/namespace-controller, serviceaccount:kube-system/generic-garbage-collector"
+
+func TestChangesOfAccess(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		edit []string // of the bundle: pairs of old and new
+		want []string
+		has  string // in the JSON of the findings
+	}{
+		{"nothing", nil, nil, ""},
+		{"another order and other words", []string{`object.spec.tier == 'dev' && object.spec.storageGiB <= 50`, `50 >= object.spec.storageGiB && ('dev' == object.spec.tier)`}, nil, ""},
+		{"a viewer that may do anything", []string{`resources: ["databases"], verbs: ["get", "list", "watch"]}`, `resources: ["databases"], verbs: ["*"]}`}, []string{
+			"breaks ESCALATION data/clusterRoles/data:viewer",
+			"widens CONDITION_CHANGED data/bindings/self-service-look group:developers",
+			"widens GRANT_ADDED data/bindings/self-service-look group:developers",
+		}, `is aggregated into \"view\", too: no binding has that role`},
+		{"a deny for everybody", []string{`denies: keep: {`, stay}, []string{
+			"breaks DENY_MEETS_CONTROLLERS data/denies/stay " + controllers,
+			"narrows DENY_ADDED data/denies/stay group:system:authenticated",
+			"narrows DENY_ADDED data/denies/stay group:system:masters",
+			"narrows DENY_MEETS_ADMINISTRATORS data/denies/stay group:system:masters",
+			"narrows DENY_ADDED data/denies/stay group:team-data",
+		}, `a namespace that has any stays in Terminating`},
+		{"a deny that spares them", []string{`denies: keep: {`, strings.Replace(stay, `reason: "they stay"`, `reason: "they stay", unless: "request.userInfo.username.startsWith('system:serviceaccount:kube-system:')"`, 1)}, []string{
+			"narrows DENY_ADDED data/denies/stay group:system:authenticated",
+			"narrows DENY_ADDED data/denies/stay group:system:masters",
+			"narrows DENY_MEETS_ADMINISTRATORS data/denies/stay group:system:masters",
+			"narrows DENY_ADDED data/denies/stay group:team-data",
+		}, ""},
+		{"a narrower condition", []string{`<= 50"`, `<= 40"`}, []string{"narrows CONDITION_CHANGED data/bindings/self-service group:developers"}, `"evidence":"shown"`},
+		{"a wider condition", []string{`<= 50"`, `<= 60"`}, []string{"widens CONDITION_CHANGED data/bindings/self-service group:developers"}, `"before":"the condition does not hold","after":"accepted"`},
+		{"a condition both narrower and wider", []string{`object.spec.tier == 'dev' &&`, `object.spec.tier == 'standard' &&`}, []string{"changes CONDITION_CHANGED data/bindings/self-service group:developers"}, "accepts some that it refused"},
+		{"a condition less", []string{`, when: "object.spec.tier == 'dev' && object.spec.storageGiB <= 50"`, ``}, []string{"widens CONDITION_CHANGED data/bindings/self-service group:developers"}, `"after":"always"`},
+		{"an exception that is wider", []string{`'break-glass' in request.userInfo.groups"`, `'break-glass' in request.userInfo.groups || request.userInfo.username == 'dana'"`},
+			[]string{"widens CONDITION_CHANGED data/denies/keep group:team-data"}, `user:dana`},
+		{"a deny less", []string{`verbs: ["delete"]`, `verbs: ["deletecollection"]`}, []string{"narrows DENY_ADDED data/denies/keep group:team-data", "widens DENY_REMOVED data/denies/keep group:team-data"}, ""},
+		{"a binding more", []string{`bindings: {`, `bindings: {
+			more: {clusterRole: "data:viewer", subjects: [{group: "sre"}, {user: "sam"}, {serviceAccount: "data-system/operator"}], namespaces: ["data-*"]}`},
+			[]string{"widens GRANT_ADDED data/bindings/more group:sre, user:sam, serviceaccount:data-system/operator"}, "Group sre, User sam and ServiceAccount data-system/operator may now"},
+		{"a binding less", []string{`developers: {clusterRole: "data:editor", subjects: [{group: "team-data"}], namespaces: ["data-*"]}`, ``}, []string{"narrows GRANT_REMOVED data/bindings/developers group:team-data"}, ""},
+		{"secrets", []string{`bindings: {`, `clusterRoles: "data:secrets": rules: s: {apiGroups: [""], resources: ["secrets"], verbs: ["get"]}
+			bindings: {
+			secrets: {clusterRole: "data:secrets", subjects: [{group: "support"}], namespaces: ["data-*"]}`},
+			[]string{"widens ESCALATION data/bindings/secrets group:support", "widens GRANT_ADDED data/bindings/secrets group:support"}, "read secrets"},
+		{"who may push", []string{`teams: data: rbac: {`, `teams: platform: rbac: {
+			clusterRoles: "platform:push": rules: p: {apiGroups: ["policy.stele.dev"], resources: ["policies"], verbs: ["create"]}
+			bindings: push: {clusterRole: "platform:push", subjects: [{user: "ci"}], namespaces: ["*"]}
+		}
+		teams: data: rbac: {`}, []string{"widens ESCALATION platform/bindings/push user:ci", "widens GRANT_ADDED platform/bindings/push user:ci", "changes TEAM_ADDED platform"}, "replace the whole policy"},
+		{"impersonation", []string{`teams: data: rbac: {`, `teams: platform: rbac: {
+			clusterRoles: "platform:as": rules: p: {apiGroups: [""], resources: ["users"], verbs: ["impersonate"]}
+			bindings: as: {clusterRole: "platform:as", subjects: [{user: "ci"}], namespaces: ["*"]}
+		}
+		teams: data: rbac: {`}, []string{"widens ESCALATION platform/bindings/as user:ci", "widens GRANT_ADDED platform/bindings/as user:ci", "changes TEAM_ADDED platform"}, "impersonate"},
+		{"another cluster", []string{`cluster: "dev"`, `cluster: "prod"`}, []string{"breaks CLUSTER_RENAMED cluster"}, ""},
+		{"a wider window", []string{`windows: secrets: "10m"`, `windows: secrets: "2h"`}, []string{"widens WINDOW_WIDENED history/windows/secrets"}, "secret fields"},
+		{"a narrower window", []string{`windows: secrets: "10m"`, `windows: {secrets: "10m", "databases.data.corp.example": "1d"}`}, []string{"narrows WINDOW_NARROWED history/windows/databases.data.corp.example"}, `"before":"all"`},
+		{"the past is erased earlier", []string{`{history: "30d"}`, `{history: "7d"}`}, []string{"breaks RETENTION_SHORTENED history/retention/default"}, "It is about 6 kinds"},
+		{"the past is kept longer", []string{`{history: "30d"}`, `{history: "31d"}`}, []string{"changes RETENTION_LENGTHENED history/retention/default"}, ""},
+		{"flow", []string{`nominalConcurrencyShares: 10`, `nominalConcurrencyShares: 20`}, []string{"changes FLOW_CHANGED flow/priorityLevels/batch"}, "not enforced yet"},
+		{"audit", []string{`level: "Metadata"`, `level: "Request"`}, []string{"changes AUDIT_CHANGED audit/rules/all"}, "not enforced yet"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := plantest.Sides(t, plantest.Databases, plantest.Edit(t, plantest.Databases, c.edit...))
+			found := compare(t, s)
+			got := lines(found)
+			slices.Sort(got)
+			slices.Sort(c.want)
+			if !slices.Equal(got, c.want) {
+				t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(c.want, "\n"))
+			}
+			data, err := json.Marshal(found)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if text := strings.NewReplacer(`\u003c`, "<", `\u003e`, ">", `\u0026`, "&").Replace(string(data)); !strings.Contains(text, c.has) {
+				t.Errorf("%q is not in %s", c.has, text)
+			}
+			again, err := json.Marshal(compare(t, s))
+			if err != nil || string(again) != string(data) {
+				t.Errorf("the second comparison differs: %s, %v", again, err)
+			}
+			for _, f := range found {
+				if f.Message == "" || !strings.HasSuffix(f.Message, ".") || f.Rule != "CLUSTER_RENAMED" && f.Rule[:4] != "TEAM" && f.Source.Line+f.Was.Line == 0 {
+					t.Errorf("no sentence, or no line: %+v", f)
+				}
+			}
+		})
+	}
+}
+
+// A first policy has no thousand new grants, but what gives power is said.
+func TestAFirstPolicy(t *testing.T) {
+	found := lines(compare(t, plantest.Sides(t, "", plantest.Edit(t, plantest.Databases, `denies: keep: {`, stay))))
+	if want := []string{"breaks DENY_MEETS_CONTROLLERS data/denies/stay " + controllers}; !slices.Equal(found, want) {
+		t.Errorf("%q", found)
+	}
+}

@@ -1,0 +1,151 @@
+package counterexamples
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/expr"
+)
+
+// Rule searches for writes that an admission rule accepts on one side only. Both sides have the rule, by its id.
+func (s *Search) Rule(ctx context.Context, was, is *policy.Validation) (*Result, error) {
+	r := &Result{}
+	h := newHints()
+	h.validation(was)
+	h.validation(is)
+	who := h.requesters(nil, nil)
+	tried := s.versions(is.ID, was.ID)
+	for _, t := range tried {
+		s.writes(t.was, t.is, t.subresource, t.operations, h, who, min(perRule/len(tried)+1, s.left), func(w *write) bool {
+			s.left--
+			before, asked := verdict(ctx, s.from, w.was, w, was.ID)
+			after, asks := verdict(ctx, s.to, w.is, w, is.ID)
+			if asked || asks {
+				r.record(w, before, after)
+			}
+			return !r.done() && ctx.Err() == nil
+		})
+	}
+	return r, ctx.Err()
+}
+
+// target is a version of both policies for which a rule is asked.
+type target struct {
+	was, is     *policy.Version
+	subresource string
+	operations  []policy.Operation
+}
+
+// versions returns the versions that both policies serve, and whose writes one of the rules is asked about.
+func (s *Search) versions(ids ...string) (list []target) {
+	for _, k := range s.to.Kinds() {
+		for _, v := range k.Versions {
+			was := s.from.Version(v.GroupVersionResource())
+			if !v.Served || was == nil {
+				continue
+			}
+			for _, subresource := range []string{"", "status"} {
+				t := target{was: was, is: v, subresource: subresource}
+				for _, operation := range []policy.Operation{policy.Create, policy.Update, policy.Delete} {
+					by := append(v.AdmittedBy(subresource, operation), was.AdmittedBy(subresource, operation)...)
+					if subresource != "" && operation != policy.Update {
+						continue
+					}
+					if slices.ContainsFunc(ids, func(id string) bool { return slices.Contains(by, id) }) {
+						t.operations = append(t.operations, operation)
+					}
+				}
+				if len(t.operations) > 0 {
+					list = append(list, t)
+				}
+			}
+		}
+	}
+	// The kinds of the bundle come first: they are what the rules are about.
+	slices.SortStableFunc(list, func(a, b target) int { return cmp.Compare(builtin(a), builtin(b)) })
+	return list[:min(len(list), maxKinds)]
+}
+
+func builtin(t target) int {
+	if t.is.Kind.Builtin {
+		return 1
+	}
+	return 0
+}
+
+// Condition is the condition of a binding, or the exception of a deny, and the requests that it is asked about.
+type Condition struct {
+	Is         *policy.Condition
+	Rules      []policy.Rule
+	Namespaces []string
+	Subjects   []policy.Subject
+}
+
+// Conditions searches for requests for which two conditions differ.
+func (s *Search) Conditions(ctx context.Context, was, is Condition) (*Result, error) {
+	r := &Result{}
+	before, err := policy.LoadCondition(was.Is)
+	if err != nil {
+		return r, err
+	}
+	after, err := policy.LoadCondition(is.Is)
+	if err != nil {
+		return r, err
+	}
+	h := newHints()
+	h.expression(&was.Is.Expression)
+	h.expression(&is.Is.Expression)
+	who := h.requesters(is.Subjects, is.Namespaces)
+	decide := func(c *policy.ConditionProgram, v *policy.Version, w *write) string {
+		ctx, cancel := expr.Limited(ctx)
+		defer cancel()
+		switch holds, err := c.Holds(ctx, v, &w.request, w.object.value(), w.old.value()); {
+		case err != nil:
+			return "it cannot be evaluated: " + err.Error()
+		case !holds:
+			return "the condition does not hold"
+		}
+		return accepted
+	}
+	tried := s.conditional(is.Rules)
+	for _, t := range tried {
+		s.writes(t.was, t.is, t.subresource, t.operations, h, who, min(perRule/len(tried)+1, s.left), func(w *write) bool {
+			s.left--
+			r.record(w, decide(before, w.was, w), decide(after, w.is, w))
+			return !r.done() && ctx.Err() == nil
+		})
+	}
+	return r, ctx.Err()
+}
+
+// conditional returns the versions and operations that rules name.
+func (s *Search) conditional(rules []policy.Rule) (list []target) {
+	for _, k := range s.to.Kinds() {
+		v := k.Storage()
+		was := s.from.Version(v.GroupVersionResource())
+		if !v.Served || was == nil || k.Of != nil {
+			continue
+		}
+		t := target{was: was, is: v}
+		for operation, verbs := range map[policy.Operation][]string{policy.Create: {"create"}, policy.Update: {"update", "patch"}, policy.Delete: {"delete", "deletecollection"}} {
+			if slices.ContainsFunc(rules, func(r policy.Rule) bool { return names(&r, k, verbs) }) {
+				t.operations = append(t.operations, operation)
+			}
+		}
+		if slices.Sort(t.operations); len(t.operations) > 0 {
+			list = append(list, t)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b target) int { return cmp.Compare(builtin(a), builtin(b)) })
+	return list[:min(len(list), maxKinds)]
+}
+
+// names reports whether a rule names a kind and one of the verbs.
+func names(r *policy.Rule, k *policy.Kind, verbs []string) bool {
+	has := func(list []string, word string) bool {
+		return slices.Contains(list, word) || slices.Contains(list, "*")
+	}
+	return has(r.APIGroups, k.Group) && has(r.Resources, k.Plural) && slices.ContainsFunc(verbs, func(v string) bool { return has(r.Verbs, v) })
+}

@@ -1,0 +1,200 @@
+package rules_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/plan"
+	"stele.dev/stele/policy/plan/access"
+	"stele.dev/stele/policy/plan/plantest"
+	"stele.dev/stele/policy/plan/rules"
+	"stele.dev/stele/schemas"
+)
+
+func compare(t testing.TB, s plan.Sides) []plan.Finding {
+	t.Helper()
+	findings, err := rules.Compare(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return findings
+}
+
+// lines returns the findings in short: class, rule, path and evidence.
+func lines(findings []plan.Finding) (list []string) {
+	for _, f := range findings {
+		list = append(list, strings.Join([]string{string(f.Class), f.Rule, f.Path, string(f.Evidence)}, " "))
+	}
+	slices.Sort(list)
+	return list
+}
+
+const limit, tenant, owned = "data/validate/storage-limit", "data/validate/own-tenant", "data/validate/owned"
+
+func TestChangesOfRules(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		edit []string // of the bundle: pairs of old and new
+		want []string
+		has  string // in the JSON of the findings
+	}{
+		{"nothing", nil, nil, ""},
+		{"other words", []string{`object.spec.storageGiB <= params.maxGiB`, `( params.maxGiB >= object.spec.storageGiB )`}, nil, ""},
+		{"another order", []string{`object.spec.tier != 'critical' || object.spec.replicas >= params.minReplicas`, `params.minReplicas <= object.spec.replicas || !(object.spec.tier == 'critical')`}, nil, ""},
+		{"a parameter", []string{`maxGiB: 500`, `maxGiB: 300`}, []string{"narrows PARAM_CHANGED " + limit + "/params.maxGiB shown"}, `"before":"500","after":"300"`},
+		{"two parameters", []string{`maxGiB: 500, minReplicas: 1`, `maxGiB: 300, minReplicas: 3`},
+			[]string{"narrows PARAM_CHANGED " + limit + "/params.maxGiB shown", "narrows PARAM_CHANGED " + limit + "/params.minReplicas shown"}, `"after":"too`},
+		{"a parameter that allows more", []string{`maxGiB: 500`, `maxGiB: 5000`}, []string{"widens PARAM_CHANGED " + limit + "/params.maxGiB shown"}, `"after":"accepted"`},
+		{"a parameter beyond the schema", []string{`minReplicas: 1`, `minReplicas: 0`}, []string{"changes PARAM_CHANGED " + limit + "/params.minReplicas possible"}, "generated requests"},
+		{"a rule less", []string{`"own-tenant": {
+			match: {apiGroups: ["data.corp.example"], resources: ["databases"]}
+			validations: same: {expression: "!has(object.spec.tenant) || 'tenant-' + object.spec.tenant in request.userInfo.groups", message: "use your own tenant"}
+		}`, ``}, []string{"widens RULE_REMOVED " + tenant + " proved"}, ""},
+		{"a rule more", []string{`owned: {`, `small: {
+			match: {apiGroups: ["data.corp.example"], resources: ["databases"]}
+			validations: small: {expression: "object.spec.replicas < 5", message: "small"}
+		}
+		owned: {`}, []string{"narrows RULE_ADDED data/validate/small proved"}, ""},
+		{"a rule that refuses more", []string{`object.spec.storageGiB <= params.maxGiB`, `object.spec.storageGiB < params.maxGiB`}, []string{"narrows RULE_TIGHTENED " + limit + " shown"}, `"storageGiB":500`},
+		{"a rule that refuses less", []string{`object.spec.storageGiB <= params.maxGiB`, `object.spec.storageGiB <= params.maxGiB || object.spec.tier == 'critical'`}, []string{"widens RULE_LOOSENED " + limit + " shown"}, `critical`},
+		{"a rule that refuses others", []string{`object.spec.tier != 'critical' ||`, `object.spec.tier != 'standard' ||`, `minReplicas: 1`, `minReplicas: 1`}, []string{"changes RULE_CHANGED " + limit + " possible"}, ""},
+		{"a rule about the user", []string{`'tenant-' + object.spec.tenant in request.userInfo.groups"`, `'tenant-' + object.spec.tenant in request.userInfo.groups || request.userInfo.username == 'root'"`}, []string{"widens RULE_LOOSENED " + tenant + " shown"}, "user:root"},
+		{"a rule that refuses now", []string{`validationActions: ["Warn", "Audit"]`, `validationActions: ["Deny"]`}, []string{"narrows RULE_ACTION_STRENGTHENED " + owned + " proved"}, ""},
+		{"a rule that only warns", []string{`"own-tenant": {`, `"own-tenant": {
+			validationActions: ["Warn"]`}, []string{"widens RULE_ACTION_WEAKENED " + tenant + " proved"}, ""},
+		{"a message", []string{`message: "too large"`, `message: "much too large"`}, []string{"looks MESSAGE_CHANGED " + limit + " proved"}, ""},
+		{"fewer operations", []string{`"own-tenant": {
+			match: {`, `"own-tenant": {
+			match: {operations: ["CREATE"], `}, []string{"widens MATCH_CHANGED " + tenant + " proved"}, ""},
+		{"a match condition", []string{`"own-tenant": {
+			match: {`, `"own-tenant": {
+			match: {conditions: "not-admins": "!('sre' in request.userInfo.groups)", `}, []string{"widens MATCH_CHANGED " + tenant + " shown"}, "sre"},
+		{"the default of a field that a condition reads", []string{`tier:       *"dev" | "standard" | "critical"`, `tier:       "dev" | *"standard" | "critical"`},
+			[]string{"breaks CONDITION_MEETS_DEFAULT data/bindings/self-service shown", "changes CONDITION_MEETS_DEFAULT " + limit + "/critical possible"}, `because the default changed`},
+		{"a value that a condition compares with", []string{`tier:       *"dev" | "standard" | "critical"`, `tier:       *"small" | "standard" | "critical"`},
+			[]string{"breaks CONDITION_MEETS_DEFAULT data/bindings/self-service shown", "changes CONDITION_MEETS_DEFAULT " + limit + "/critical possible", "changes CONDITION_NEVER_HOLDS data/bindings/self-service proved"}, `object.spec.tier == \"dev\"`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := plantest.Sides(t, plantest.Databases, plantest.Edit(t, plantest.Databases, c.edit...))
+			found := compare(t, s)
+			slices.Sort(c.want)
+			if got := lines(found); !slices.Equal(got, c.want) {
+				t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(c.want, "\n"))
+			}
+			data, err := json.Marshal(found)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(string(data), c.has) {
+				t.Errorf("%q is not in %s", c.has, data)
+			}
+			again, err := json.Marshal(compare(t, s))
+			if err != nil || string(again) != string(data) {
+				t.Errorf("the second comparison differs: %s, %v", again, err)
+			}
+			for _, f := range found {
+				if x := f.Counterexample; (x != nil) != (f.Evidence == plan.Shown) || x != nil && (x.Before == "accepted") == (x.After == "accepted") {
+					t.Errorf("not a counterexample: %+v", f)
+				}
+				if f.Message == "" || f.Source.Line+f.Was.Line == 0 {
+					t.Errorf("no sentence, or no line: %+v", f)
+				}
+			}
+		})
+	}
+}
+
+func TestConditionsThatAreDecidedBeforehand(t *testing.T) {
+	never := func(p *policy.Policy) (list []string) {
+		for _, d := range rules.NeverHolds(p) {
+			list = append(list, d.Path)
+		}
+		return list
+	}
+	always := func(p *policy.Policy) (list []string) {
+		for _, d := range rules.AlwaysTrue(p) {
+			list = append(list, d.Path)
+		}
+		return list
+	}
+	const max = limit + "/max"
+	for _, c := range []struct {
+		expression    string
+		never, always bool
+	}{
+		{"object.spec.storageGiB <= 500", false, false},
+		{"object.spec.storageGiB < 1", true, false},
+		{"object.spec.storageGiB <= 0 || object.spec.replicas > 7", true, false},
+		{"object.spec.storageGiB <= 0 || object.spec.replicas > 6", false, false},
+		{"object.spec.storageGiB <= 8192", false, true},
+		{"object.spec.storageGiB >= 1 && object.spec.replicas != 9", false, true},
+		{"object.spec.tier in ['gold', 'silver']", true, false},
+		{"object.spec.tier in ['dev', 'standard', 'critical']", false, true},
+		{"!(object.spec.tier == 'gold')", false, true},
+		{"object.spec.tier == 'gold' && request.userInfo.username == 'dana'", true, false},
+		{"object.spec.tenant == 'x'", false, false},
+	} {
+		p := plantest.Compile(t, plantest.Edit(t, plantest.Databases, `object.spec.storageGiB <= params.maxGiB`, c.expression+` && params.maxGiB >= 0`))
+		if got := slices.Contains(never(p), max); got != c.never {
+			t.Errorf("%s: never holds: %v", c.expression, got)
+		}
+		p = plantest.Compile(t, plantest.Edit(t, plantest.Databases, `expression: "object.spec.storageGiB <= params.maxGiB"`, `expression: "`+c.expression+`"`, `{maxGiB: 500, `, `{`))
+		if got := slices.Contains(always(p), max); got != c.always {
+			t.Errorf("%s: always holds: %v", c.expression, got)
+		}
+	}
+}
+
+// big returns a form with many rules.
+func big(t testing.TB, roles, validations int) *policy.Form {
+	t.Helper()
+	f := *plantest.Compile(t, plantest.Databases).Form()
+	limits := f.Validations[slices.IndexFunc(f.Validations, func(v policy.Validation) bool { return v.ID == limit })]
+	f.Validations = nil
+	for i := range validations {
+		v := limits
+		v.ID = fmt.Sprintf("data/validate/rule-%03d", i)
+		v.Params = json.RawMessage(fmt.Sprintf(`{"maxGiB":%d,"minReplicas":1}`, 100+i))
+		v.Validations = slices.Clone(limits.Validations)
+		for j := range v.Validations {
+			v.Validations[j].ID = v.ID + strings.TrimPrefix(v.Validations[j].ID, limit)
+		}
+		f.Validations = append(f.Validations, v)
+	}
+	f.Roles, f.Bindings = slices.Clone(f.Roles), slices.Clone(f.Bindings)
+	for i := range roles {
+		name := fmt.Sprintf("data:role-%04d", i)
+		at := schemas.Position{File: "many.cue", Line: i + 1}
+		f.Roles = append(f.Roles, policy.Role{ID: "data/clusterRoles/" + name, Name: name, Source: at, Rules: []policy.Rule{{
+			ID: "data/clusterRoles/" + name + "/r", Verbs: []string{"get", "list"}, APIGroups: []string{"data.corp.example"}, Resources: []string{fmt.Sprintf("kind%ds", i%40)}, Source: at}}})
+		f.Bindings = append(f.Bindings, policy.Binding{ID: fmt.Sprintf("data/bindings/b-%04d", i), Role: name, Subjects: []policy.Subject{{Group: fmt.Sprintf("team-%d", i%50)}}, Namespaces: []string{fmt.Sprintf("data-%d-*", i%20)}, Source: at})
+	}
+	return &f
+}
+
+// BenchmarkCompare compares policies of 2,000 rules of roles and 500 of admission, of which a tenth differ.
+func BenchmarkCompare(b *testing.B) {
+	was, is := big(b, 2000, 500), big(b, 2000, 500)
+	for i := range is.Validations {
+		if i%10 == 0 {
+			is.Validations[i].Params = json.RawMessage(fmt.Sprintf(`{"maxGiB":%d,"minReplicas":2}`, 90+i))
+		}
+	}
+	for i := range is.Roles {
+		if i%10 == 0 && strings.HasPrefix(is.Roles[i].Name, "data:role") {
+			is.Roles[i].Rules[0].Verbs = []string{"get", "list", "delete"}
+		}
+	}
+	s := plan.Sides{From: plantest.Load(b, was), To: plantest.Load(b, is)}
+	for b.Loop() {
+		found := len(compare(b, s))
+		more, err := access.Compare(b.Context(), s)
+		if err != nil || found < 50 || len(more) < 100 {
+			b.Fatal(found, len(more), err)
+		}
+	}
+}
