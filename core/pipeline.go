@@ -21,6 +21,7 @@ import (
 	"stele.dev/stele/core/changes"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/definitions"
+	"stele.dev/stele/core/delivery"
 	"stele.dev/stele/core/explain"
 	"stele.dev/stele/core/parts"
 	"stele.dev/stele/core/past"
@@ -213,6 +214,8 @@ type Options struct {
 	Routes []Route
 	// Replicas are the replicas of the log; nil if they are not served.
 	Replicas *replicas.Registry
+	// Delivery takes the policy from a source; nil if clients push it.
+	Delivery *delivery.Follower
 }
 
 // New returns a pipeline.
@@ -258,6 +261,9 @@ func (p *Pipeline) newTable(o Options) *virtual.Table {
 	}
 	if o.Replicas != nil {
 		rows = append(rows, replicas.Resource(p.reader, o.Replicas))
+	}
+	if o.Delivery != nil {
+		rows = append(rows, delivery.Resource(p.reader, o.Delivery))
 	}
 	return virtual.NewTable(rows...)
 }

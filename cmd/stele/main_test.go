@@ -175,6 +175,7 @@ func TestScripts(t *testing.T) {
 			"shows":  scriptShows,
 			"plugin": scriptPlugin,
 			"end":    func(ts *testscript.TestScript, neg bool, args []string) { scriptEnd(ts, syscall.SIGTERM) },
+			"exits":  scriptExits,
 			"issuer": scriptIssuer, "certificate": scriptCertificate, "webhook": scriptWebhook, "proxy": scriptProxy, // see there
 			"crash": func(ts *testscript.TestScript, neg bool, args []string) { scriptEnd(ts, syscall.SIGKILL) },
 		},
@@ -193,6 +194,23 @@ func scriptServe(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv("PID", strconv.Itoa(p.Process.Pid))
 	ts.Setenv("ADDRESS", regexp.MustCompile(`127\.0\.0\.1:\d+`).FindString(p.stdout.String()))
 	ts.Check(os.WriteFile(ts.MkAbs("serve.out"), []byte(p.stdout.String()), 0o600))
+}
+
+// scriptExits runs a program that must end with an exit code.
+func scriptExits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits CODE COMMAND...")
+	}
+	code := 0
+	var ended *exec.ExitError
+	if err := ts.Exec(args[1], args[2:]...); errors.As(err, &ended) {
+		code = ended.ExitCode()
+	} else {
+		ts.Check(err)
+	}
+	if strconv.Itoa(code) != args[0] {
+		ts.Fatalf("exit code %d, want %s", code, args[0])
+	}
 }
 
 func scriptHear(ts *testscript.TestScript, neg bool, args []string) {

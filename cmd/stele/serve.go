@@ -21,6 +21,7 @@ import (
 	"k8s.io/klog/v2"
 	"stele.dev/stele/cmd/stele/internal/build"
 	"stele.dev/stele/cmd/stele/internal/compiling"
+	"stele.dev/stele/cmd/stele/internal/delivery"
 	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/core/controllers"
@@ -52,6 +53,7 @@ type serveOptions struct {
 	authentication authenticationOptions
 	authorization  authorizationOptions
 	compile        compiling.Options
+	delivery       delivery.Flags
 	storage        storageOptions
 }
 
@@ -101,6 +103,7 @@ SIGTERM and SIGINT end it in order, after --shutdown-delay; a second signal ends
 	o.storage.addFlags(groups.Group("Flags for the log and its storage"))
 	o.authentication.addFlags(groups.Group("Flags for authentication"))
 	o.authorization.addFlags(groups.Group("Flags for authorization"))
+	o.delivery.AddFlags(groups.Group("Flags for a policy in a git repository"))
 	o.compile.AddFlags(groups.Group("Flags for compiling policies"))
 	groups.Use(cmd)
 	for _, name := range []string{"data-dir", "policy", "plugin-dir", "plugin-secrets-dir"} {
@@ -178,6 +181,12 @@ func (o *serveOptions) config(cmd *cobra.Command, logger *slog.Logger) (c plane.
 	if o.watch && o.policyDir == "" {
 		return c, errors.New("--policy-watch needs --policy, the folder to watch")
 	}
+	if o.delivery.Given() && o.policyDir != "" {
+		return c, errors.New("--policy and --policy-git cannot be given together: the policy of the repository is in force from the first start on")
+	}
+	if c.Delivery, err = o.delivery.Options(filepath.Join(o.dataDir, "policy-source")); err != nil {
+		return c, err
+	}
 	if c.Origins, err = server.ParseOrigins(o.origins); err != nil {
 		return c, fmt.Errorf("--cors-allowed-origins: %w", err)
 	}
@@ -199,8 +208,10 @@ func (o *serveOptions) config(cmd *cobra.Command, logger *slog.Logger) (c plane.
 	if err := errors.Join(o.authentication.check(), o.authorization.check(), o.storage.check()); err != nil {
 		return c, err
 	}
-	if c.Policy, err = o.source(); err != nil {
-		return c, err
+	if !o.delivery.Given() {
+		if c.Policy, err = o.source(); err != nil {
+			return c, err
+		}
 	}
 	c.Authentication, c.Authorization, c.Plugins = o.authentication.Authentication, o.authorization.Options, o.authorization.plugins
 	c.Authorization.CheckConfigs, c.Worker, c.Compile = checkConfigsApart, evaluateApart, o.compile.Compile
@@ -216,11 +227,11 @@ func (o *serveOptions) config(cmd *cobra.Command, logger *slog.Logger) (c plane.
 		}
 		return c, nil
 	}
-	watch, err := watchPolicy(o.policyDir, c.Policy, &o.compile, cmd.OutOrStdout(), cmd.ErrOrStderr())
+	watch, err := delivery.WatchFolder(o.policyDir, c.Policy, &o.compile, cmd.OutOrStdout(), cmd.ErrOrStderr())
 	if err != nil {
 		return c, err
 	}
-	c.Prepare, c.Beside, c.BesideName = watch.begin, watch.run, "policy watch"
+	c.Prepare, c.Beside, c.BesideName = watch.Begin, watch.Run, "policy watch"
 	return c, nil
 }
 

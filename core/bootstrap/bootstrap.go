@@ -17,7 +17,9 @@ import (
 	"stele.dev/stele/core/metadata"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/logpb"
+	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/compile"
+	"stele.dev/stele/projections/policies"
 	"stele.dev/stele/schemas/builtin"
 )
 
@@ -32,8 +34,12 @@ func Activate(ctx context.Context, c *commit.Committer, compiled *compile.Result
 	if err != nil {
 		return 0, err
 	}
-	proposal := activation.Proposal(compiled, "")
-	after, err := activation.Activate(ctx, c, tip, proposal, compiled.Form, false, func(m *logpb.Metadata) {
+	return ActivateProposal(ctx, c, tip, activation.Proposal(compiled, ""), compiled.Form, actor)
+}
+
+// ActivateProposal is Activate for a proposal, and in place of the policy at a tip.
+func ActivateProposal(ctx context.Context, c *commit.Committer, tip *commit.Tip, proposal *policies.Proposal, form *policy.Form, actor string) (uint64, error) {
+	after, err := activation.Activate(ctx, c, tip, proposal, form, false, func(m *logpb.Metadata) {
 		verb := map[logpb.Type]string{logpb.Type_TYPE_POLICY_PROPOSED: "propose", logpb.Type_TYPE_POLICY_ACTIVATED: "activate"}[m.GetType()]
 		sign(tip, m, actor, verb)
 	})

@@ -16,6 +16,7 @@ import (
 	"stele.dev/stele/core/authz"
 	"stele.dev/stele/core/checkpoints"
 	"stele.dev/stele/core/controllers"
+	"stele.dev/stele/core/delivery"
 	"stele.dev/stele/core/server"
 	"stele.dev/stele/core/tokens"
 	"stele.dev/stele/eventlog"
@@ -42,6 +43,9 @@ type Config struct {
 	// Policy is put in force by Run if the log has no policy yet. If it is nil, Run neither puts
 	// a policy in force nor creates the namespaces that every control plane has.
 	Policy *bundles.Source
+	// Delivery takes policies from its Source, also the first one if Policy is nil; no Source for none. The plane sets
+	// Committer, Compile, Follows, Enforceable and Logger.
+	Delivery delivery.Options
 	// Compile compiles bundles, for Policy and for clients that push policies. The default
 	// compiles in this process, which a malicious bundle can crash.
 	Compile core.Compile

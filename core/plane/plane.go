@@ -34,6 +34,7 @@ import (
 	"stele.dev/stele/core/bucketsync"
 	"stele.dev/stele/core/checkpoints"
 	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/delivery"
 	"stele.dev/stele/core/inside"
 	"stele.dev/stele/core/logfiles"
 	"stele.dev/stele/core/logproof"
@@ -100,9 +101,10 @@ type Plane struct {
 	server      *http.Server       // nil without a listener
 	front       *front             // its handler
 	certificate *pki.ServerCertificate
-	handover    *server.Handover // has the listener
-	served      chan error       // gets the error with which the server ends
-	publisher   *trust.Publisher // nil without a listener
+	handover    *server.Handover   // has the listener
+	served      chan error         // gets the error with which the server ends
+	publisher   *trust.Publisher   // nil without a listener
+	delivery    *delivery.Follower // nil without a source of policies
 
 	// Replicas knows the other planes on the same log, and whether this one leads.
 	Replicas *replicas.Registry
@@ -297,11 +299,15 @@ func (p *Plane) openAPI(context.Context) error {
 		return err
 	}
 	p.openReplicas()
+	if err := p.openDelivery(); err != nil {
+		return err
+	}
 	if err := p.Replicas.CheckKeys(); err != nil {
 		return err
 	}
 	p.Pipeline = core.New(core.Options{
 		Replicas:  p.Replicas,
+		Delivery:  p.delivery,
 		Committer: p.Committer, Log: p.Log, History: p.History, Authenticator: p.Authenticator, Tokens: p.Accounts, Logger: c.Logger, Version: c.Version,
 		Compile: c.Compile, Parts: uploads, Enforceable: c.Enforceable, Evaluators: p.evaluators, Metrics: c.Metrics, Memory: c.Memory, Checks: p.checks(), Routes: p.routes(),
 	})
@@ -309,6 +315,17 @@ func (p *Plane) openAPI(context.Context) error {
 		return err
 	}
 	return p.openPublisher()
+}
+
+// openDelivery makes what takes the policy from a source, if there is one.
+func (p *Plane) openDelivery() error {
+	o := p.config.Delivery
+	if o.Source == nil {
+		return nil
+	}
+	o.Committer, o.Compile, o.Follows, o.Enforceable, o.Logger = p.Committer, p.config.Compile, p.Replicas.Follows, p.Enforceable, p.config.Logger
+	p.delivery = delivery.New(o)
+	return p.register(p.delivery.Metrics())
 }
 
 // checks returns the health checks of the parts that this plane has.
@@ -321,8 +338,11 @@ func (p *Plane) checks() []core.Check {
 		checks = append(checks, core.Check{Name: "segments", Warns: true, Check: func() error { return errors.Join(p.sealer.Health(), p.checkStore()) }}) // the log's store fills up
 	}
 	checks = append(checks, p.bucketChecks()...)
-	if p.config.Policy != nil {
+	if p.config.Policy != nil || p.delivery != nil {
 		checks = append(checks, core.Check{Name: "bootstrap", Check: p.bootstrapped})
+	}
+	if p.delivery != nil {
+		checks = append(checks, core.Check{Name: "policy-source", Warns: true, Check: p.delivery.Health}) // the policy in force decides as before
 	}
 	if p.audit != nil {
 		checks = append(checks, core.Check{Name: "audit", Check: p.audit.Health})

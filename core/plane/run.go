@@ -40,6 +40,9 @@ func (p *Plane) Run(ctx context.Context) error {
 	if every := c.VerifyEvery; every > 0 {
 		g.oncePrepared("verification", func(ctx context.Context) error { return p.verifier.Run(ctx, every) })
 	}
+	if p.delivery != nil {
+		g.oncePrepared("source of policies", p.delivery.Run)
+	}
 	if p.server != nil {
 		g.oncePrepared("published authorities", p.publisher.Run)
 	}
@@ -162,7 +165,7 @@ func (e *PolicyError) Error() string {
 // that every control plane has.
 func (p *Plane) prepare(ctx context.Context) error {
 	c := &p.config
-	if c.Policy == nil {
+	if c.Policy == nil && p.delivery == nil {
 		return nil
 	}
 	activated, err := p.activate(ctx)
@@ -192,6 +195,9 @@ func (p *Plane) activate(ctx context.Context) (*compile.Result, error) {
 	source := p.config.Policy
 	if p.Committer.Tip().Policies.Active != nil {
 		return nil, nil
+	}
+	if source == nil {
+		return nil, p.delivery.First(ctx)
 	}
 	compiled, diags, err := p.config.Compile(ctx, source)
 	if err == nil && len(diags) == 0 {

@@ -132,11 +132,13 @@ func (s server) send(t testing.TB, user, verb, path, body string) ([]byte, error
 		r = c.Delete()
 	case "PATCH":
 		r = c.Patch(types.MergePatchType)
+	case "APPLY":
+		r = c.Patch(types.ApplyYAMLPatchType).Param("fieldManager", "test")
 	}
 	r = r.RequestURI(path).MaxRetries(0)
 	if body != "" {
 		r = r.Body([]byte(body))
-		if verb != "PATCH" {
+		if verb != "PATCH" && verb != "APPLY" {
 			r = r.SetHeader("Content-Type", "application/json")
 		}
 	}

@@ -387,7 +387,7 @@ func (t *kindTrial) explains(f *plan.Finding, k key, x *tally) int {
 		return 0
 	}
 	if k.rule != "" {
-		mine := section == plan.Policy && x.failure.admission || section == plan.Kinds && f.Kind == t.is.Resource() && strings.HasPrefix(f.Rule, "VALIDATION_")
+		mine := section == plan.Policy && x.failure.admission || section == plan.Kinds && f.Kind == t.is.Resource() && (strings.HasPrefix(f.Rule, "VALIDATION_") || strings.HasPrefix(f.Rule, "OBJECTS_"))
 		switch {
 		case !mine || f.Path == "":
 			return 0

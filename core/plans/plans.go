@@ -27,15 +27,46 @@ type Options struct {
 	Samples int
 	// Records are the recorded writes that are decided again; nil for none.
 	Records Records
+	// MayName reports whether the plan may say what is in objects of a resource in a namespace, "" for all; nil if it may.
+	MayName func(r schema.GroupResource, namespace string) bool
 	// LastWrite returns the last write of a resource; nil if it is not known.
 	LastWrite func(context.Context, schema.GroupResource) (*LastWrite, error)
-	// Progress, if not nil, is told how many objects and writes are done, of how many. It may be called by several
+	// Progress, if not nil, is told how many objects or writes are done, of how many; of is 0 if that is not known. It may be called by several
 	// goroutines at a time.
 	Progress func(done, of int)
+
+	secrets map[schema.GroupResource]bool
+}
+
+// mayName reports whether the plan may say what is in objects of a resource.
+func (o *Options) mayName(r schema.GroupResource) bool {
+	return o.MayName == nil || o.MayName(r, "")
+}
+
+// secret reports whether objects of a resource have secret fields under one of the policies.
+func (o *Options) secret(r schema.GroupResource) bool { return o.secrets[r] }
+
+// secretsOf returns the resources with secret fields.
+func secretsOf(policies ...*policy.Policy) map[schema.GroupResource]bool {
+	secret := map[schema.GroupResource]bool{}
+	for _, p := range policies {
+		if p == nil {
+			continue
+		}
+		for _, k := range p.Kinds() {
+			for _, v := range k.Versions {
+				if v.Program.Sensitive() {
+					secret[k.GroupResource()] = true
+				}
+			}
+		}
+	}
+	return secret
 }
 
 // Make compares two policies, and returns what the change means. An error means that it cannot be told.
 func Make(ctx context.Context, s plan.Sides, o Options) (*plan.Plan, error) {
+	o.secrets = secretsOf(s.From, s.To)
 	p := &plan.Plan{Cluster: s.To.Form().Cluster, From: side(s.From, o.From), To: side(s.To, o.To)}
 	for _, compare := range []func(context.Context, plan.Sides) ([]plan.Finding, error){kinds.Compare, access.Compare, rules.Compare} {
 		found, err := compare(ctx, s)
@@ -51,7 +82,18 @@ func Make(ctx context.Context, s plan.Sides, o Options) (*plan.Plan, error) {
 	} else {
 		p.Notes = append(p.Notes, "No stored objects were tried.")
 	}
+	var again *flips
+	if o.Records != nil && s.From != nil {
+		var err error
+		if again, err = replay(ctx, s, &o, p); err != nil {
+			return nil, err
+		}
+		p.Notes = append(p.Notes, "Refused requests are not recorded: what the new policy would allow of them is not known.")
+	}
 	p.Finish()
+	if again != nil {
+		again.link(s, p)
+	}
 	accept(p, o.Accept)
 	return p, nil
 }

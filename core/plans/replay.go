@@ -1,31 +1,226 @@
 package plans
 
 import (
-	"errors"
-	"strconv"
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"runtime"
+	"slices"
 	"strings"
-	"time"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"stele.dev/stele/policy/plan"
 )
 
-// Records are recorded writes.
-type Records interface{}
+// A flipKey groups writes that would be decided otherwise for the same reason.
+type flipKey struct{ user, verb, resource, stage, rule, path string }
 
-// parseSpan parses a span: a number of days such as 7d, or a duration such as 12h. Empty and 0 are none.
-func parseSpan(text string) (time.Duration, error) {
-	if text == "" || text == "0" {
-		return 0, nil
-	}
-	wrong := errors.New("must be a span such as 7d or 12h, or 0")
-	if days, is := strings.CutSuffix(text, "d"); is {
-		n, err := strconv.ParseUint(days, 10, 16)
-		if err != nil {
-			return 0, wrong
+// flips are the results of a replay.
+type flips struct {
+	groups    map[flipKey]*plan.Flip
+	writes    int
+	undecided map[string]int
+	faults    map[flipKey]failure
+}
+
+func newFlips() *flips {
+	return &flips{groups: map[flipKey]*plan.Flip{}, undecided: map[string]int{}, faults: map[flipKey]failure{}}
+}
+
+// auditIDs is the number of requests that a group names.
+const auditIDs = 3
+
+// replay decides the recorded writes again under the new policy, and those that it refuses under the older one. What
+// both refuse is not an effect of the change.
+func replay(ctx context.Context, s plan.Sides, o *Options, p *plan.Plan) (*flips, error) {
+	from, to := newJudge(s.From, o.Records), newJudge(s.To, o.Records)
+	work := make(chan []*Record)
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		defer close(work)
+		var batch []*Record
+		send := func() error {
+			select {
+			case work <- batch:
+				batch = nil
+				return nil
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
 		}
-		return time.Duration(n) * 24 * time.Hour, nil
+		for r, err := range o.Records.Writes(ctx) {
+			if err != nil {
+				return err
+			}
+			if batch = append(batch, r); len(batch) == atOnce {
+				if err := send(); err != nil {
+					return err
+				}
+			}
+		}
+		return send()
+	})
+	done := new(atomic.Int64)
+	parts := make([]*flips, max(1, runtime.GOMAXPROCS(0)))
+	for i := range parts {
+		parts[i] = newFlips()
+		group.Go(func() error {
+			for batch := range work {
+				for _, r := range batch {
+					if err := decideAgain(ctx, from, to, r, parts[i], o); err != nil {
+						return fmt.Errorf("revision %d: %w", r.Revision, err)
+					}
+				}
+				if n := done.Add(int64(len(batch))); o.Progress != nil {
+					o.Progress(int(n), 0)
+				}
+			}
+			return nil
+		})
 	}
-	span, err := time.ParseDuration(text)
-	if err != nil || span < 0 {
-		return 0, wrong
+	if err := group.Wait(); err != nil {
+		return nil, fmt.Errorf("recorded writes cannot be decided again: %w", err)
 	}
-	return span, nil
+	all := parts[0]
+	for _, part := range parts[1:] {
+		all.add(part)
+	}
+	p.Replay = all.replay(o.Records)
+	p.Checked.Replayed = all.writes
+	return all, nil
+}
+
+// decideAgain decides one write again.
+func decideAgain(ctx context.Context, from, to *judge, r *Record, f *flips, o *Options) error {
+	v, err := to.decide(ctx, r)
+	if err != nil {
+		return err
+	}
+	if v.unknown == "" && v.stage != "" {
+		before, err := from.decide(ctx, r)
+		if err != nil {
+			return err
+		}
+		made := from.policy.Digest()
+		switch {
+		case before.unknown != "":
+			v.unknown = before.unknown
+		case before.stage != "" && bytes.Equal(r.Meta.GetPolicyDigest(), made[:]):
+			v.unknown = isUnlike
+		case before.stage != "":
+			v.stage = "" // the change does not introduce it
+		}
+	}
+	if v.unknown != "" {
+		f.undecided[v.unknown]++
+		return nil
+	}
+	f.writes++
+	if v.stage != "" {
+		f.count(r, v, o)
+	}
+	return nil
+}
+
+// count adds a write that would be refused.
+func (f *flips) count(r *Record, v verdict, o *Options) {
+	at := placeOf(r.Object)
+	request := r.Meta.GetRequest()
+	resource := at.String()
+	if sub := request.GetSubresource(); sub != "" {
+		resource += "/" + sub
+	}
+	k := flipKey{r.Meta.GetActor().GetUser(), request.GetVerb(), resource, v.stage, v.rule, v.path}
+	g := &plan.Flip{
+		Refused: true, User: k.user, Verb: k.verb, Resource: resource, Stage: v.stage, Rule: v.rule, Path: v.path, Source: v.source,
+		Count: 1, First: r.Revision, Last: r.Revision, Message: "the new policy refuses it",
+	}
+	if o.mayName(at.GroupResource) && !o.secret(at.GroupResource) {
+		g.Message = v.message
+	}
+	if id := request.GetAuditId(); id != "" {
+		g.AuditIDs = []string{id}
+	}
+	f.merge(k, g, v.failure)
+}
+
+// merge adds a group. The message is that of the first revision, and the audit IDs are the first few by their text.
+func (f *flips) merge(k flipKey, g *plan.Flip, of failure) {
+	is := f.groups[k]
+	if is == nil {
+		f.groups[k], f.faults[k] = g, of
+		return
+	}
+	is.Count += g.Count
+	if g.First < is.First {
+		is.First, is.Message, is.Source = g.First, g.Message, g.Source
+	}
+	is.Last = max(is.Last, g.Last)
+	is.AuditIDs = append(is.AuditIDs, g.AuditIDs...)
+	slices.Sort(is.AuditIDs)
+	is.AuditIDs = is.AuditIDs[:min(len(is.AuditIDs), auditIDs)]
+}
+
+// add adds the results of another worker.
+func (f *flips) add(other *flips) {
+	f.writes += other.writes
+	for why, n := range other.undecided {
+		f.undecided[why] += n
+	}
+	for k, g := range other.groups {
+		f.merge(k, g, other.faults[k])
+	}
+}
+
+// replay returns the groups, the largest first.
+func (f *flips) replay(records Records) *plan.Replay {
+	r := &plan.Replay{Writes: f.writes, Flips: []plan.Flip{}}
+	r.Since, r.Until = records.Span()
+	for _, why := range slices.Sorted(maps.Keys(f.undecided)) {
+		r.Undecided += f.undecided[why]
+		r.Why = append(r.Why, fmt.Sprintf("%d: %s", f.undecided[why], why))
+	}
+	for _, k := range f.keys() {
+		r.Flips = append(r.Flips, *f.groups[k])
+	}
+	return r
+}
+
+// keys returns the keys of the groups, the largest group first.
+func (f *flips) keys() []flipKey {
+	return slices.SortedFunc(maps.Keys(f.groups), func(a, b flipKey) int {
+		return cmp.Or(cmp.Compare(f.groups[b].Count, f.groups[a].Count), cmp.Compare(a.user, b.user), cmp.Compare(a.verb, b.verb),
+			cmp.Compare(a.resource, b.resource), cmp.Compare(a.stage, b.stage), cmp.Compare(a.rule, b.rule), cmp.Compare(a.path, b.path))
+	})
+}
+
+// link names for each group the finding that explains it. The findings have their IDs.
+func (f *flips) link(s plan.Sides, p *plan.Plan) {
+	for i, k := range f.keys() {
+		resource, _, _ := strings.Cut(k.resource, "/")
+		fault := f.faults[k]
+		kind := s.To.Kind(schema.ParseGroupResource(resource))
+		best := 0
+		for j := range p.Findings {
+			x := &p.Findings[j]
+			n := 0
+			switch {
+			case k.stage == "schema" && kind != nil, k.stage == "validation" && kind != nil:
+				t := &kindTrial{is: kind}
+				n = t.explains(x, key{k.path, k.rule}, &tally{failure: &fault})
+			case kind == nil && x.Rule == "KIND_REMOVED" && x.Kind == resource:
+				n = 1
+			case (k.stage == "authorization" || k.stage == "conditions") && k.rule != "" && (x.Path == k.rule || strings.HasSuffix(k.rule, "/"+x.Path) && x.Path != ""):
+				n = 1
+			}
+			if n > best {
+				best = n
+				p.Replay.Flips[i].Finding = x.ID
+			}
+		}
+	}
 }

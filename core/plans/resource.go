@@ -142,19 +142,32 @@ func (v *service) plan(ctx context.Context, c *call.Call, s *Spec) (*plan.Plan, 
 	}
 	defer done()
 	o := Options{
-		From: was, To: plan.Side{Commit: s.Commit, Changed: s.Changed}, Accept: s.Accept, Samples: defaultSamples, LastWrite: v.lastWrite(c),
+		From: was, To: plan.Side{Commit: s.Commit, Changed: s.Changed}, Accept: s.Accept, Samples: defaultSamples, LastWrite: v.lastWrite(c), MayName: mayName(ctx, c),
 	}
 	if s.Samples != nil {
 		o.Samples = *s.Samples
 	}
 	if s.Objects == nil || *s.Objects {
-		o.Objects = tipSource{c.Tip, mayName(ctx, c)}
+		o.Objects = tipSource{c.Tip, o.MayName}
+	}
+	span, err := parseSpan(s.Replay)
+	if err != nil {
+		return nil, err
+	}
+	complete := true
+	if span > 0 {
+		if o.Records, complete, err = newRecords(ctx, v.History, c.Tip, span); err != nil {
+			return nil, err
+		}
 	}
 	p, err := Make(ctx, plan.Sides{From: from, To: to}, o)
 	if err != nil {
 		return nil, err
 	}
 	p.Revision = c.Tip.Revision()
+	if !complete && p.Replay != nil {
+		p.Notes = append(p.Notes, fmt.Sprintf("Writes before revision %d are not kept any more.", p.Replay.Since))
+	}
 	return p, nil
 }
 

@@ -25,7 +25,9 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"stele.dev/stele/core/access"
+	"stele.dev/stele/core/activation"
 	"stele.dev/stele/core/changes"
+	"stele.dev/stele/core/delivery"
 	"stele.dev/stele/core/plane/datadir"
 	"stele.dev/stele/core/replicas"
 )
@@ -38,6 +40,7 @@ type Status struct {
 	Version      string            `json:"version"`
 	Revision     uint64            `json:"revision,omitempty"`
 	Policy       *policyStatus     `json:"policy,omitempty"`
+	Source       *PolicySource     `json:"policySource,omitempty"`
 	Kinds        []kindCount       `json:"kinds,omitempty"`
 	Ready        bool              `json:"ready"`
 	Checks       []ReadyCheck      `json:"checks,omitempty"`
@@ -55,6 +58,28 @@ type policyStatus struct {
 	Revision uint64     `json:"revision"`
 	Since    *time.Time `json:"since,omitempty"`
 	Actor    string     `json:"actor,omitempty"`
+}
+
+// PolicySource is the source from which the server takes its policy.
+type PolicySource = delivery.PolicySourceStatus
+
+// source reads the source of the policy, if the server has one.
+func (s *Status) source(ctx context.Context, m *moments) error {
+	_, text, err := m.get(ctx, "", "apis/"+activation.Group+"/"+activation.Version+"/"+delivery.Plural)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var list struct{ Items []delivery.PolicySource }
+	if err := json.Unmarshal(text, &list); err != nil {
+		return err
+	}
+	if len(list.Items) > 0 {
+		s.Source = &list.Items[0].Status
+	}
+	return nil
 }
 
 // kindCount is the number of objects of a kind.
@@ -139,6 +164,7 @@ func ReadStatus(ctx context.Context, o *Flags, config *rest.Config) (*Status, er
 	}{
 		{"revision", func() (err error) { s.Revision, err = m.newest(ctx); return err }},
 		{"policy", func() error { return s.policy(ctx, o, config) }},
+		{"source", func() error { return s.source(ctx, m) }},
 		{"kinds", func() error { return s.count(ctx, config) }},
 		{"checks", func() error { return s.readiness(ctx, config) }},
 		{"certificates", func() error { return s.certificates(config) }},

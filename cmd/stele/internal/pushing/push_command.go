@@ -8,6 +8,7 @@ import (
 	"stele.dev/stele/cmd/stele/internal/checkout"
 	"stele.dev/stele/cmd/stele/internal/client"
 	"stele.dev/stele/cmd/stele/internal/compiling"
+	"stele.dev/stele/cmd/stele/internal/planning"
 	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/core/activation"
@@ -38,6 +39,7 @@ type pushOptions struct {
 	replaces, commit                  string
 	dryRun, rename, clean, dropFields bool
 	compile                           compiling.Options
+	plan                              planFlags
 }
 
 // PushCommand returns the command `stele policy push`.
@@ -52,6 +54,15 @@ force when push began, or the one that --replaces names. If another policy is in
 by then, nothing changes. You need permission to create and list
 policies.policy.stele.dev.
 
+Push first makes the plan of the change, as stele policy plan does, without replaying recorded
+writes. With --dry-run, and if the change breaks something, it prints the plan. It refuses a change
+that breaks something, with exit code 3, unless the finding is accepted: by --accept, or
+by an entry of the field accept beside the bundle. You need permission to create
+plans.policy.stele.dev as well, or --skip-plan.
+
+With --plan it pushes what was reviewed, and nothing else: the bundle and the policy in force
+must be those of the plan, and there must be no findings that the plan does not have.
+
 The server refuses a bundle with errors, and one that lacks a kind of which objects
 exist. Without --rename it refuses a bundle for another cluster than that of the policy
 in force. Stored objects do not change: new rules apply from their next write on.
@@ -60,13 +71,15 @@ Without --drop-fields the server also refuses a bundle whose schemas lack fields
 stored objects have, and counts those objects. A dropped field is no longer shown. It
 stays stored until the part of the object that has it, such as its spec, is written.`,
 		Example: `  stele policy push examples/quickstart
-  stele policy push clusters/prod --dry-run`,
+  stele policy push clusters/prod --dry-run
+  stele policy push clusters/prod --plan plan.json`,
 		Args: usage.Exactly("DIR, the folder of the bundle"),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0]) },
 	}
 	o.Flags.AddFlags(cmd)
 	o.FormatFlags.AddFlags(cmd, "json", "yaml", "name")
 	o.compile.AddFlags(cmd.Flags())
+	o.plan.addFlags(cmd)
 	_ = cmd.Flags().MarkHidden("namespace")
 	cmd.Flags().StringVar(&o.replaces, "replaces", "", "digest of the policy that it must replace (default: the one in force now)")
 	cmd.Flags().BoolVar(&o.rename, "rename", false, renameUsage)
@@ -100,19 +113,33 @@ func (o *pushOptions) run(cmd *cobra.Command, dir string) error {
 	if err != nil {
 		return err
 	}
+	planned, err := o.planOf(ctx, cmd, policies, dir, compiled, commit, before)
+	if err != nil {
+		return err
+	}
 	p := &activation.Policy{TypeMeta: metav1.TypeMeta{APIVersion: activation.Group + "/" + activation.Version, Kind: activation.Kind}}
 	p.Spec = activation.SpecOf(compiled.Source)
 	p.Spec.Replaces, p.Spec.Commit, p.Spec.Rename, p.Spec.DropFields = o.replaces, commit, o.rename, o.dropFields
 	if p.Spec.Replaces == "" {
 		p.Spec.Replaces = before.Name
+		if planned != nil {
+			p.Spec.Replaces = planned.From.Digest
+		}
 	}
 	if !o.Quiet {
 		policies.Progress = show.OnTerminal(cmd.ErrOrStderr())
 	}
-	after, err := policies.Create(ctx, p, o.dryRun)
+	refused := 0
+	if planned != nil {
+		refused = len(planned.Refused(refusing...))
+	}
+	after, err := policies.Create(ctx, p, o.dryRun || refused > 0) // the server may have more reasons to refuse it
 	policies.Show("")
 	if err != nil {
 		return err
+	}
+	if refused > 0 {
+		return planning.Refusal(refused, refusing)
 	}
 	return o.Report(cmd, before, after, o.dryRun)
 }

@@ -27,6 +27,9 @@ func Status(out *Output, s *client.Status, wide bool) error {
 		line("Policy", "%.12s%s, since revision %d%s, by %s", p.Digest, client.CommitText(p.Commit), p.Revision, since, p.Actor)
 		line("Cluster", "%s", p.Cluster)
 	}
+	if x := s.Source; x != nil {
+		line("Source", "%s", sourceText(x))
+	}
 	showHealth(s, line)
 	for _, x := range s.Certificates {
 		line("Certificate", "%s ends %s", x.Name, out.time(x.Ends))
@@ -50,7 +53,7 @@ func Status(out *Output, s *client.Status, wide bool) error {
 	if empty > 0 {
 		line("", "none of %s", usage.Count(empty, "other kind"))
 	}
-	for _, name := range []string{"revision", "policy", "kinds", "checks", "certificates", "disk", "replicas"} {
+	for _, name := range []string{"revision", "policy", "source", "kinds", "checks", "certificates", "disk", "replicas"} {
 		if why := s.Unknown[name]; why != "" {
 			line("Unknown", "%s: %s", name, strings.ReplaceAll(why, "\n", "; "))
 		}
@@ -61,6 +64,24 @@ func Status(out *Output, s *client.Status, wide bool) error {
 		}
 	}
 	return c.Flush()
+}
+
+// sourceText says what is in the source of the policy, beside what is in force.
+func sourceText(x *client.PolicySource) string {
+	text := x.Source
+	if x.Version != "" {
+		text += fmt.Sprintf(" at %.12s", x.Version)
+	}
+	if x.Signer != "" {
+		text += " by " + x.Signer
+	}
+	switch {
+	case x.Message != "":
+		text += ": " + strings.ReplaceAll(x.Message, "\n", "; ")
+	case x.InSync:
+		text += " is in force"
+	}
+	return text
 }
 
 // replicaText says what a replica is, and what is unusual about it.

@@ -1,4 +1,6 @@
-package main
+// Package delivery has the places from which `stele serve` takes policies: a folder that is watched, and a git
+// repository.
+package delivery
 
 import (
 	"context"
@@ -25,19 +27,19 @@ import (
 )
 
 const (
-	// policyWatchActor is the user in the log who activates saved policies.
-	policyWatchActor = bootstrap.Actor + ":policy-watch"
-	// policyWatchQuiet is how long the watch waits after the last change of a file. Editors write a file several times,
+	// watchActor is the user in the log who activates saved policies.
+	watchActor = bootstrap.Actor + ":policy-watch"
+	// watchQuiet is how long the watch waits after the last change of a file. Editors write a file several times,
 	// and a checkout writes many files.
-	policyWatchQuiet = 300 * time.Millisecond
+	watchQuiet = 300 * time.Millisecond
 )
 
-// policyWatch activates the bundle in a folder whenever a file of its module is saved. It is for development only,
+// Watch activates the bundle in a folder whenever a file of its module is saved. It is for development only,
 // because every user who can write to the folder can change the policy. It is not safe for concurrent use.
-type policyWatch struct {
+type Watch struct {
 	dir, root string
 	compile   *compiling.Options
-	plane     *plane.Plane // set by begin
+	plane     *plane.Plane // set by Begin
 	out, err  io.Writer
 	watcher   *fsnotify.Watcher
 	folders   map[string]bool   // folders that are or were watched
@@ -45,9 +47,9 @@ type policyWatch struct {
 	tried     [sha256.Size]byte // digest of the newest source that was read, whatever its outcome
 }
 
-// watchPolicy watches all folders of the module that dir belongs to, and the folder that contains the module, because
+// WatchFolder watches all folders of the module that dir belongs to, and the folder that contains the module, because
 // a checkout may replace the whole module. source has been read from dir.
-func watchPolicy(dir string, source *bundles.Source, compile *compiling.Options, out, err io.Writer) (*policyWatch, error) {
+func WatchFolder(dir string, source *bundles.Source, compile *compiling.Options, out, err io.Writer) (*Watch, error) {
 	abs, absErr := filepath.Abs(dir)
 	if absErr != nil {
 		return nil, absErr
@@ -56,7 +58,7 @@ func watchPolicy(dir string, source *bundles.Source, compile *compiling.Options,
 	if newErr != nil {
 		return nil, newErr
 	}
-	w := &policyWatch{dir: dir, root: abs, compile: compile, out: out, err: err, watcher: watcher, folders: map[string]bool{}}
+	w := &Watch{dir: dir, root: abs, compile: compile, out: out, err: err, watcher: watcher, folders: map[string]bool{}}
 	if source.Package != "." {
 		w.root = strings.TrimSuffix(abs, filepath.FromSlash("/"+source.Package))
 	}
@@ -71,8 +73,8 @@ func watchPolicy(dir string, source *bundles.Source, compile *compiling.Options,
 	return w, nil
 }
 
-// begin activates the bundle, unless the start of the server has just done so.
-func (w *policyWatch) begin(ctx context.Context, p *plane.Plane, source *bundles.Source, activated *compile.Result) error {
+// Begin activates the bundle, unless the start of the server has just done so.
+func (w *Watch) Begin(ctx context.Context, p *plane.Plane, source *bundles.Source, activated *compile.Result) error {
 	w.plane = p
 	if activated != nil {
 		show.Warn(w.err, activated)
@@ -85,7 +87,7 @@ func (w *policyWatch) begin(ctx context.Context, p *plane.Plane, source *bundles
 
 // add watches a folder and the folders below it, except those that cannot be part of a module. It
 // ignores files, and folders that no longer exist.
-func (w *policyWatch) add(folder string) error {
+func (w *Watch) add(folder string) error {
 	return filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
@@ -106,10 +108,10 @@ func (w *policyWatch) add(folder string) error {
 	})
 }
 
-// run activates the bundle whenever a file is saved, until the context ends.
-func (w *policyWatch) run(ctx context.Context, _ *plane.Plane) error {
+// Run activates the bundle whenever a file is saved, until the context ends.
+func (w *Watch) Run(ctx context.Context, _ *plane.Plane) error {
 	defer w.watcher.Close()
-	quiet := time.NewTimer(policyWatchQuiet)
+	quiet := time.NewTimer(watchQuiet)
 	defer quiet.Stop()
 	for {
 		select {
@@ -124,12 +126,12 @@ func (w *policyWatch) run(ctx context.Context, _ *plane.Plane) error {
 			}
 			// Other files are ignored: a data directory in the module changes all the time.
 			if e.Op != fsnotify.Chmod && (bundles.IsSource(e.Name) || w.folders[e.Name]) {
-				quiet.Reset(policyWatchQuiet)
+				quiet.Reset(watchQuiet)
 			}
 		case err := <-w.watcher.Errors:
 			// Events may have been lost, also those of new folders.
 			w.complain(errors.Join(err, w.add(w.root)))
-			quiet.Reset(policyWatchQuiet)
+			quiet.Reset(watchQuiet)
 		case <-quiet.C:
 			w.save(ctx)
 		case <-ctx.Done():
@@ -139,14 +141,14 @@ func (w *policyWatch) run(ctx context.Context, _ *plane.Plane) error {
 }
 
 // within reports whether a path is the module's folder or in it.
-func (w *policyWatch) within(path string) bool {
+func (w *Watch) within(path string) bool {
 	rest, ok := strings.CutPrefix(path, strings.TrimSuffix(w.root, string(filepath.Separator)))
 	return ok && (rest == "" || rest[0] == filepath.Separator)
 }
 
 // save activates the bundle as it is now, unless it has been tried before. If the bundle has errors, the policy in
 // force stays.
-func (w *policyWatch) save(ctx context.Context) {
+func (w *Watch) save(ctx context.Context) {
 	if _, err := os.Stat(w.dir); errors.Is(err, fs.ErrNotExist) {
 		if !w.gone {
 			w.complain(errors.New("the folder is gone; waiting for it to come back"))
@@ -180,7 +182,7 @@ func (w *policyWatch) save(ctx context.Context) {
 	w.warnDropped(ctx, compiled)
 	for {
 		digest := activation.Proposal(compiled, "").Digest
-		revision, err := bootstrap.Activate(ctx, w.plane.Committer, compiled, policyWatchActor)
+		revision, err := bootstrap.Activate(ctx, w.plane.Committer, compiled, watchActor)
 		var stale *commit.Stale
 		var renamed *activation.Renamed
 		switch {
@@ -201,7 +203,7 @@ func (w *policyWatch) save(ctx context.Context) {
 
 // warnDropped prints the fields of stored objects that the bundle's schemas do not have. Objects
 // keep these fields.
-func (w *policyWatch) warnDropped(ctx context.Context, compiled *compile.Result) {
+func (w *Watch) warnDropped(ctx context.Context, compiled *compile.Result) {
 	dropped, err := activation.FieldsDropped(ctx, w.plane.Committer.Tip(), compiled.Form, func() (*policy.Policy, error) {
 		return w.plane.Committer.Load(activation.Proposal(compiled, ""))
 	})
@@ -217,7 +219,7 @@ func (w *policyWatch) warnDropped(ctx context.Context, compiled *compile.Result)
 }
 
 // stays prints why the bundle was not activated, and which policy stays in force.
-func (w *policyWatch) stays(ctx context.Context, err error) {
+func (w *Watch) stays(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return // the server stops
 	}
@@ -225,4 +227,4 @@ func (w *policyWatch) stays(ctx context.Context, err error) {
 	w.complain(fmt.Errorf("%w; policy %.12s stays in force, since revision %d", err, active.Digest, w.plane.Committer.Tip().PolicyRevision()))
 }
 
-func (w *policyWatch) complain(err error) { fmt.Fprintf(w.err, "stele: policy watch: %v\n", err) }
+func (w *Watch) complain(err error) { fmt.Fprintf(w.err, "stele: policy watch: %v\n", err) }

@@ -1,0 +1,356 @@
+package plans
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+	"stele.dev/stele/core/call"
+	"stele.dev/stele/core/metadata"
+	"stele.dev/stele/core/negotiate"
+	"stele.dev/stele/core/shown"
+	"stele.dev/stele/core/validity"
+	"stele.dev/stele/eventlog/logpb"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/schemas/program"
+)
+
+// judge decides recorded writes under a policy. It is safe for concurrent use.
+type judge struct {
+	policy  *policy.Policy // without its outside authorizers
+	outside bool           // the policy has some
+	records Records
+	benches map[schema.GroupResource]*bench
+}
+
+func newJudge(p *policy.Policy, records Records) *judge {
+	j := &judge{policy: unasked(p), outside: len(p.Form().Outside()) > 0, records: records, benches: map[schema.GroupResource]*bench{}}
+	for _, k := range j.policy.Kinds() {
+		if k.Of == nil {
+			j.benches[k.GroupResource()] = newBench(j.policy, k, nil)
+		}
+	}
+	return j
+}
+
+// A verdict is how a policy decides a write.
+type verdict struct {
+	// unknown says why it cannot be told; else the rest holds.
+	unknown string
+	// stage is the stage that refuses it; empty if none does.
+	stage string
+	failure
+}
+
+// Reasons why a write cannot be decided again.
+const (
+	isErased     = "its object, or the object that it replaced, has been erased"
+	isOutside    = "an authorizer outside of the policy may decide it"
+	isScale      = "a condition or a rule of admission sees a Scale"
+	isConverted  = "the versions of its kind have different schemas"
+	isUnlike     = "the policy that allowed it refuses it when it is decided again"
+	isUnreadable = "its path or its body cannot be read"
+)
+
+// write is a recorded write, prepared for one policy.
+type write struct {
+	*Record
+	request  *logpb.Request
+	access   policy.Request
+	bench    *bench
+	version  *policy.Version // of the path
+	next     *policy.Object  // nil for a delete
+	old      *policy.Object  // nil for a create
+	deletes  bool
+	pendings []*policy.Pending
+}
+
+// decide decides a write again. An error means that it could not be tried.
+func (j *judge) decide(ctx context.Context, r *Record) (verdict, error) {
+	w := &write{Record: r, request: r.Meta.GetRequest()}
+	if r.Payload == nil || r.Previous != 0 && r.Before == nil {
+		return verdict{unknown: isErased}, nil
+	}
+	if !w.readAccess() {
+		return verdict{unknown: isUnreadable}, nil
+	}
+	if v := j.authorize(ctx, w); v.stage != "" || v.unknown != "" {
+		return v, nil
+	}
+	at := placeOf(r.Object).GroupResource
+	w.bench, w.version = j.benches[at], j.policy.Version(schema.GroupVersionResource{Group: w.access.Group, Version: w.access.Version, Resource: w.access.Resource})
+	if w.bench == nil || w.version == nil || !w.version.Serves(w.access.Subresource) && w.access.Subresource != call.Finalize {
+		return verdict{stage: "authorization", failure: failure{message: "it is not served any more"}}, nil
+	}
+	if w.bench.version.Kind.Converts() {
+		return verdict{unknown: isConverted}, nil
+	}
+	if unknown, err := w.readObjects(); unknown != "" || err != nil {
+		return verdict{unknown: unknown}, err
+	}
+	return j.judge(ctx, w)
+}
+
+// readAccess reads who asked for what.
+func (w *write) readAccess() bool {
+	methods := map[string]string{"create": http.MethodPost, "update": http.MethodPut, "patch": http.MethodPatch, "delete": http.MethodDelete, "deletecollection": http.MethodDelete}
+	target, err := url.ParseRequestURI(w.request.GetUri())
+	if err != nil {
+		return false
+	}
+	info, err := call.RequestInfo(&http.Request{Method: methods[w.request.GetVerb()], URL: target})
+	if err != nil || !info.IsResourceRequest {
+		return false
+	}
+	actor := w.Meta.GetActor()
+	w.access = policy.Request{
+		User: actor.GetUser(), UID: actor.GetUid(), Groups: actor.GetGroups(), Verb: w.request.GetVerb(), IsResource: true,
+		Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource, Subresource: info.Subresource, Namespace: info.Namespace, Name: info.Name, Path: info.Path,
+	}
+	for _, x := range actor.GetExtra() {
+		if w.access.Extra == nil {
+			w.access.Extra = map[string][]string{}
+		}
+		w.access.Extra[x.GetKey()] = x.GetValues()
+	}
+	if info.Verb == "deletecollection" {
+		w.access.Selectors = policy.ParseSelectors(info.FieldSelector, info.LabelSelector)
+	}
+	w.deletes = w.access.Verb == "delete" || w.access.Verb == "deletecollection"
+	return true
+}
+
+// requests returns what has to be authorized: the request, the delete of an object of a collection, and the create by an
+// update.
+func (w *write) requests() []policy.Request {
+	all := []policy.Request{w.access}
+	if w.access.Verb == "deletecollection" {
+		named := w.access
+		named.Name = w.Object.GetName()
+		return append(all, named)
+	}
+	if w.Previous == 0 && w.access.Verb != "create" {
+		create := w.access
+		create.Verb = "create"
+		return append(all, create)
+	}
+	return all
+}
+
+// authorize decides as the stage authorization does. What depends on the object is left pending.
+func (j *judge) authorize(ctx context.Context, w *write) verdict {
+	for _, r := range w.requests() {
+		d := j.policy.Authorize(ctx, &r)
+		switch {
+		case d.Allowed:
+		case d.Pending != nil:
+			w.pendings = append(w.pendings, d.Pending)
+		case !d.Denied && j.outside:
+			return verdict{unknown: isOutside}
+		default:
+			return verdict{stage: "authorization", failure: refusal(d)}
+		}
+	}
+	return verdict{}
+}
+
+func refusal(d *policy.Decision) failure {
+	f := failure{rule: d.Rule, source: d.Source, message: d.Reason}
+	if f.message == "" {
+		f.message = "nothing grants it"
+	}
+	return f
+}
+
+// readObjects decodes the object that was asked for, and the one that it replaced. unknown says why they cannot be
+// told.
+func (w *write) readObjects() (unknown string, err error) {
+	if w.Before != nil {
+		text, err := w.bench.stored(w.Before)
+		if err != nil {
+			return "", err
+		}
+		if w.old, err = decode(text); err != nil {
+			return isUnreadable, nil
+		}
+	}
+	if w.deletes {
+		if w.old == nil {
+			return isErased, nil
+		}
+		return "", nil
+	}
+	payload, err := decode(shownIn(w.bench.version, w.Payload))
+	if err != nil {
+		return isUnreadable, nil
+	}
+	w.next = payload
+	switch verb := w.access.Verb; {
+	case w.access.Subresource == "status" && w.old != nil:
+		w.next = &policy.Object{Meta: payload.Meta, Content: part(w.old.Content, payload.Content)}
+	case w.Request != nil && w.access.Subresource == "" && (verb == "create" || verb == "update") && w.version.Kind == w.bench.version.Kind:
+		content, ok := w.body()
+		if !ok {
+			return isUnreadable, nil
+		}
+		w.next.Content = content
+	}
+	if w.bench.version.Status && w.access.Subresource == "" {
+		var before map[string]any
+		if w.old != nil {
+			before = w.old.Content
+		}
+		w.next.Content = part(w.next.Content, before)
+	}
+	return "", nil
+}
+
+// part returns content with the status of another object.
+func part(content, from map[string]any) map[string]any {
+	content = maps.Clone(content)
+	delete(content, "status")
+	if status, has := from["status"]; has {
+		content["status"] = status
+	}
+	return content
+}
+
+// shownIn returns a payload in the version in which objects are stored.
+func shownIn(v *policy.Version, payload []byte) []byte {
+	return shown.VersionOf(v.GroupVersionKind().GroupVersion()).Of(payload)
+}
+
+// body returns the content of the recorded body.
+func (w *write) body() (content map[string]any, ok bool) {
+	text := w.Request
+	if w.request.GetMediaType() == negotiate.YAML {
+		var err error
+		if text, err = yaml.YAMLToJSON(text); err != nil {
+			return nil, false
+		}
+	}
+	if kjson.UnmarshalCaseSensitivePreserveInts(text, &content) != nil || content == nil {
+		return nil, false
+	}
+	_, _, err := metadata.Decode(content) // leaves the rest
+	return content, err == nil
+}
+
+// judge decides as the stages schema, conditions and validation do.
+func (j *judge) judge(ctx context.Context, w *write) (verdict, error) {
+	sub := w.access.Subresource
+	operation := policy.Update
+	switch {
+	case w.deletes:
+		operation = policy.Delete
+	case w.old == nil:
+		operation = policy.Create
+	}
+	if w.next != nil {
+		f, err := w.check(ctx)
+		if err != nil || f != nil {
+			if f == nil {
+				f = &failure{}
+			}
+			return verdict{stage: "schema", failure: *f}, err
+		}
+	}
+	if sub == "scale" && (len(w.pendings) > 0 || w.version.Admits(sub, operation)) {
+		return verdict{unknown: isScale}, nil
+	}
+	next, old := w.seen(w.next), w.seen(w.old)
+	for _, p := range w.pendings {
+		if d := p.Decide(ctx, w.version, next, old); !d.Allowed {
+			if !d.Denied && j.outside {
+				return verdict{unknown: isOutside}, nil
+			}
+			return verdict{stage: "conditions", failure: refusal(d)}, nil
+		}
+	}
+	if !w.version.Admits(sub, operation) {
+		return verdict{}, nil
+	}
+	var failed error
+	a := &policy.Admission{Request: &w.access, Operation: operation, Object: next, Old: old, Namespace: func() *policy.Object {
+		o, err := j.namespace(ctx, w)
+		failed = err
+		return o
+	}}
+	refused := refusals(j.policy.Admit(ctx, w.version, a))
+	if failed != nil || len(refused) == 0 {
+		return verdict{}, failed
+	}
+	slices.SortFunc(refused, func(a, b failure) int { return strings.Compare(a.rule, b.rule) })
+	return verdict{stage: "validation", failure: refused[0]}, context.Cause(ctx)
+}
+
+// seen returns an object as the version of the path shows it.
+func (w *write) seen(o *policy.Object) *policy.Object {
+	if o == nil || w.version.Kind == w.bench.version.Kind {
+		return o
+	}
+	return &policy.Object{Meta: o.Meta, Content: w.bench.version.Kind.Convert(o.Content, w.version.Kind)}
+}
+
+// check returns the first error of the stage schema, by its path.
+func (w *write) check(ctx context.Context) (*failure, error) {
+	v := w.bench.version
+	var before map[string]any
+	if w.old != nil {
+		before = w.old.Content
+	}
+	w.next.Content = copyOf(w.next.Content)
+	if _, _, err := validity.Prepare(v, w.next.Content, before, false); err != nil {
+		return nil, err
+	}
+	meta := w.next.Meta
+	if w.old != nil {
+		meta = meta.DeepCopy()
+		meta.DeletionTimestamp, meta.DeletionGracePeriodSeconds = w.old.Meta.DeletionTimestamp, w.old.Meta.DeletionGracePeriodSeconds
+	}
+	checked := validity.Write{Version: v, Subresource: w.access.Subresource, Object: &policy.Object{Meta: meta, Content: w.next.Content}, Old: w.old}
+	errs, err := checked.Check(ctx)
+	if err != nil {
+		return &failure{message: err.Error(), fault: field.ErrorTypeTypeInvalid}, nil
+	}
+	if program.Retryable(errs) {
+		return nil, errs.ToAggregate()
+	}
+	var first *failure
+	for _, e := range errs {
+		f := w.bench.failure(e)
+		f.message = e.Detail // without the value
+		if f.message == "" {
+			f.message = string(e.Type)
+		}
+		if e.Detail != validity.Unchecked && (first == nil || strings.Compare(f.path+" "+f.rule, first.path+" "+first.rule) < 0) {
+			first = &f
+		}
+	}
+	return first, nil
+}
+
+// namespace returns the namespace of a write, as it was then.
+func (j *judge) namespace(ctx context.Context, w *write) (*policy.Object, error) {
+	name := w.Object.GetNamespace()
+	if name == "" {
+		return nil, nil
+	}
+	text, err := j.records.Namespace(ctx, name, w.Revision)
+	if err != nil || text == nil {
+		return nil, err
+	}
+	o, err := decode(text)
+	if err != nil {
+		return nil, fmt.Errorf("namespace %s: %w", name, err)
+	}
+	return o, nil
+}
