@@ -67,7 +67,9 @@ func matches(s *rights.Scope, r *policy.Request) bool {
 		subs = []string{""}
 	}
 	where := func(patterns []string) bool {
-		return slices.ContainsFunc(patterns, func(p string) bool { return p == "*" || (p == "") == (r.Namespace == "") && policy.GlobMatches(p, r.Namespace) })
+		return slices.ContainsFunc(patterns, func(p string) bool {
+			return p == "*" || (p == "") == (r.Namespace == "") && policy.GlobMatches(p, r.Namespace)
+		})
 	}
 	return in(s.Verbs, s.ExceptVerbs, r.Verb) && in(s.APIGroups, s.ExceptAPIGroups, r.Group) && in(s.Resources, s.ExceptResources, r.Resource) && in(subs, s.ExceptSubresources, r.Subresource) &&
 		(len(s.Names) == 0 || in(s.Names, s.ExceptNames, r.Name)) && where(s.Namespaces) && !where(s.ExceptNamespaces)
