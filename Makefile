@@ -4,7 +4,7 @@ ROUNDS ?= 500
 STREAMS ?= 500
 TIMES ?= 10
 
-.PHONY: test fuzz fuzz-schemas conformance sim sim-bugs soak history-large chaos upgrade
+.PHONY: test fuzz fuzz-schemas plan-schemas conformance sim sim-bugs soak history-large chaos upgrade
 
 test:
 	go test ./...
@@ -26,6 +26,10 @@ fuzz-schemas:
 	    || grep -q 'stack overflow' /tmp/stele-schemas.log || { cat /tmp/stele-schemas.log; exit 1; }; \
 	  seed=$$((seed + 40)); \
 	done
+
+# Compares ROUNDS sets of random pairs of schemas, and tries whether what is found holds for generated objects.
+plan-schemas:
+	go test ./policy/plan/kinds -run TestFindingsHoldForObjects -kinds.rounds=$(ROUNDS) -timeout 0
 
 # Sends STREAMS new random streams of requests to stele and to upstream's server: docs/CONFORMANCE.md.
 conformance:

@@ -78,6 +78,7 @@ var large = map[string]string{
 	"cmd/stele/internal/restore": "undo, undelete and revert share the plan and the writes",
 	"cmd/stele/internal/client":  "a file for each kind of answer, on one connection",
 	"cmd/stele":                  "a file for each command",
+	"core/plans":                 "stored objects and recorded writes are tried by the same code, and explained by the same findings",
 	"policy":                     "deciding is one program over one form: access, the chain, conditions and admission share it",
 	"policy/compile":             "a file for each section of a bundle",
 	"policy/plan/kinds":          "comparing two forms is one recursion; a file for each part of a form",

@@ -309,7 +309,7 @@ func TestCommentsOfSharedPackages(t *testing.T) {
 
 // The examples have only findings that are allowed, and notes.
 func TestExamples(t *testing.T) {
-	for _, dir := range []string{"quickstart", "controller/policy", "platform/clusters/dev", "platform/clusters/prod-eu"} {
+	for _, dir := range []string{"quickstart", "controller/policy", "platform/clusters/dev", "platform/clusters/prod-eu", "gitops/clusters/dev", "gitops/clusters/prod"} {
 		t.Run(dir, func(t *testing.T) {
 			t.Parallel()
 			source, err := bundles.ReadDir("../../examples/" + dir)

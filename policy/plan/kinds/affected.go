@@ -279,6 +279,12 @@ func own(n *schemas.Node) *schemas.Node {
 		o.Struct = &s
 	}
 	o.Union = nil
+	o.Scalars = slices.Clone(n.Scalars)
+	for i := range o.Scalars { // the order of values does not matter
+		s := &o.Scalars[i]
+		s.Enum = slices.Clone(s.Enum)
+		slices.SortFunc(s.Enum, func(a, b json.RawMessage) int { return bytes.Compare(a, b) })
+	}
 	return &o
 }
 

@@ -2,9 +2,7 @@ package kinds_test
 
 import (
 	"fmt"
-	"os"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -163,17 +161,10 @@ var rows = []row{
 }
 
 func TestFindingsOfSchemas(t *testing.T) {
-	var was, is strings.Builder
-	for i, r := range rows {
-		was.WriteString(kind(fmt.Sprintf("r%03ds", i), r.before, r.was))
-		is.WriteString(kind(fmt.Sprintf("r%03ds", i), r.after, r.is))
-	}
-	from, to := compiled(t, was.String(), nil), compiled(t, is.String(), nil)
+	from, to := ofRows(t)
 	by := map[string][]string{}
-	covered := map[string]bool{}
 	for _, f := range compare(t, from, to) {
 		by[f.Kind] = append(by[f.Kind], inLine(&f))
-		covered[f.Rule] = true
 		if rule := plan.RuleNamed(f.Rule); rule == nil || rule.Section != plan.Kinds {
 			t.Errorf("%s is no rule of kinds", f.Rule)
 		}
@@ -189,8 +180,5 @@ func TestFindingsOfSchemas(t *testing.T) {
 		if diff := cmp.Diff(r.want, got); diff != "" {
 			t.Errorf("%s: %s  to  %s:\n%s", r.name, r.before, r.after, diff)
 		}
-	}
-	if os.Getenv("COVERED") != "" {
-		t.Log(covered)
 	}
 }

@@ -58,12 +58,16 @@ func (c *comparison) search(a, b *schemas.Node) (found examples) {
 	if err1 != nil || err2 != nil {
 		return found
 	}
-	g := samples.Maker{Rand: rand.New(rand.NewPCG(7, 11)), Full: 50}
+	g := builder{samples.Maker{Rand: rand.New(rand.NewPCG(7, 11)), Full: 50}}
+	values := append(tested(a), tested(b)...)
 	for i := range 2 * searchTries {
 		n := []*schemas.Node{a, b}[i%2]
 		value := g.Witness(n)
 		if i%4 > 1 {
 			value = g.Near(n)
+		}
+		if i%8 > 3 && len(values) > 0 {
+			value = g.sprinkled(value, values)
 		}
 		value, ok := plain(value)
 		c.tried++
@@ -83,6 +87,34 @@ func (c *comparison) search(a, b *schemas.Node) (found examples) {
 	return found
 }
 
+// tested returns the values that the guards of a node test for, and the integers next to them.
+func tested(n *schemas.Node) (values []any) {
+	var collect func(g *schemas.Guard)
+	collect = func(g *schemas.Guard) {
+		if g == nil {
+			return
+		}
+		for _, of := range g.Of {
+			collect(of)
+		}
+		x, err := jsonvalue.Decode(g.Value)
+		if g.Value == nil || err != nil {
+			return
+		}
+		if values = append(values, x); schemas.KindOf(x) == schemas.IntegerKind {
+			if i, ok := x.(int64); ok {
+				values = append(values, i-1, i+1)
+			}
+		}
+	}
+	for _, s := range n.Structs() {
+		for i := range s.Conditions {
+			collect(s.Conditions[i].When)
+		}
+	}
+	return values
+}
+
 // plain returns a value as JSON would transport it.
 func plain(x any) (any, bool) {
 	text, err := json.Marshal(x)
@@ -93,10 +125,10 @@ func plain(x any) (any, bool) {
 	return x, err == nil
 }
 
-// accepts reports whether a server that knows just this node would accept a value.
+// accepts reports whether a server that knows just this node would accept a value, if unknown fields are refused.
 func accepts(c *program.Checker, value any) bool {
-	prepared, _ := c.Prepare(jsonvalue.Clone(value))
-	return len(c.Validate(prepared)) == 0
+	prepared, unknown := c.Prepare(jsonvalue.Clone(value))
+	return len(unknown) == 0 && len(c.Validate(prepared)) == 0
 }
 
 // decide adds a finding whose direction generated values tell.
@@ -190,11 +222,15 @@ func (c *comparison) whole(at place, value any, accepting, refusing *policy.Vers
 	return nil
 }
 
-// verdict returns why an object would be refused as a new one.
-func verdict(p *program.Program, object map[string]any) field.ErrorList {
+// verdict returns why an object would be refused as a new one, if unknown fields are refused.
+func verdict(p *program.Program, object map[string]any) (errs field.ErrorList) {
 	object, _ = jsonvalue.Clone(object).(map[string]any)
-	p.Prepare(object)
-	return p.Validate(object)
+	unknown, _ := p.Prepare(object)
+	errs = p.Validate(object)
+	for _, path := range unknown {
+		errs = append(errs, field.Invalid(field.NewPath(path), field.OmitValueType{}, "unknown field"))
+	}
+	return errs
 }
 
 // asksCUE reports whether a part of a form is left to CUE.

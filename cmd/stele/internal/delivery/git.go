@@ -62,6 +62,11 @@ func (g *Git) Parse(text string) error {
 	}
 	ref, dir, _ := strings.Cut(text[at+1:], ":")
 	g.url, g.ref, g.dir = text[:at], ref, cmp.Or(strings.Trim(dir, "/"), ".")
+	if strings.Contains(g.url, "://") {
+		if _, err := url.Parse(g.url); err != nil { // its error could show a password
+			return errors.New("the URL of the repository cannot be parsed; special characters of a password are written as %XX")
+		}
+	}
 	switch {
 	case strings.HasPrefix(g.url, "-"), strings.Contains(g.url, "::"):
 		return fmt.Errorf("%q is not a URL of a repository", g.url)

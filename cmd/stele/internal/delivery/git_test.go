@@ -291,7 +291,7 @@ func TestSourcesAreParsed(t *testing.T) {
 	}
 	for _, text := range []string{
 		"", "#main", "https://git.example.com/p.git", "https://git.example.com/p.git#", "http://git.example.com/p.git#main", "ext::sh -c x#main",
-		"--upload-pack=x#main", "https://git.example.com/p.git#-x", "https://git.example.com/p.git#a..b", "https://git.example.com/p.git#+a", "git.example.com#main",
+		"--upload-pack=x#main", "https://me:50%secret@git.example.com/p.git#main", "https://git.example.com/p.git#-x", "https://git.example.com/p.git#a..b", "https://git.example.com/p.git#+a", "git.example.com#main",
 	} {
 		if err := new(delivery.Git).Parse(text); err == nil {
 			t.Errorf("%q is accepted", text)

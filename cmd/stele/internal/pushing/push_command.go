@@ -2,6 +2,8 @@ package pushing
 
 import (
 	"context"
+	"io"
+	"time"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -12,6 +14,7 @@ import (
 	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/core/activation"
+	"stele.dev/stele/core/replicas"
 	"stele.dev/stele/policy/bundles"
 )
 
@@ -38,6 +41,7 @@ type pushOptions struct {
 	show.FormatFlags
 	replaces, commit                  string
 	dryRun, rename, clean, dropFields bool
+	wait                              time.Duration
 	compile                           compiling.Options
 	plan                              planFlags
 }
@@ -69,7 +73,12 @@ in force. Stored objects do not change: new rules apply from their next write on
 
 Without --drop-fields the server also refuses a bundle whose schemas lack fields that
 stored objects have, and counts those objects. A dropped field is no longer shown. It
-stays stored until the part of the object that has it, such as its spec, is written.`,
+stays stored until the part of the object that has it, such as its spec, is written.
+
+--wait=60s returns when every replica has applied the policy, and the server is ready. If
+that takes longer, the exit code is 4, and the error names the replicas that lack it; the
+policy is in force all the same. It needs permission to list replicas.log.stele.dev.
+Replicas say every 10 seconds what they have applied.`,
 		Example: `  stele policy push examples/quickstart
   stele policy push clusters/prod --dry-run
   stele policy push clusters/prod --plan plan.json`,
@@ -86,6 +95,8 @@ stays stored until the part of the object that has it, such as its spec, is writ
 	cmd.Flags().BoolVar(&o.dropFields, "drop-fields", false, dropFieldsUsage)
 	cmd.Flags().StringVar(&o.commit, "commit", "", "commit that the bundle is from; in a git repository it must be the one that is checked out (default: HEAD, with +changes if the module differs from it)")
 	cmd.Flags().BoolVar(&o.clean, "require-clean", false, "refuse to push a module that differs from its commit in git")
+	usage.DurationVar(cmd.Flags(), &o.wait, "wait", 0, "wait at most this long until every replica has applied the policy and the server is ready (without a value 60s)")
+	cmd.Flags().Lookup("wait").NoOptDefVal = "60s"
 	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "have the server check it, and change nothing")
 	return cmd
 }
@@ -122,8 +133,8 @@ func (o *pushOptions) run(cmd *cobra.Command, dir string) error {
 	p.Spec.Replaces, p.Spec.Commit, p.Spec.Rename, p.Spec.DropFields = o.replaces, commit, o.rename, o.dropFields
 	if p.Spec.Replaces == "" {
 		p.Spec.Replaces = before.Name
-		if planned != nil {
-			p.Spec.Replaces = planned.From.Digest
+		if planned != nil && planned.From.Digest != "" {
+			p.Spec.Replaces = planned.From.Digest // what the plan is about
 		}
 	}
 	if !o.Quiet {
@@ -141,5 +152,31 @@ func (o *pushOptions) run(cmd *cobra.Command, dir string) error {
 	if refused > 0 {
 		return planning.Refusal(refused, refusing)
 	}
-	return o.Report(cmd, before, after, o.dryRun)
+	if err := o.Report(cmd, before, after, o.dryRun); err != nil || o.wait == 0 || o.dryRun {
+		return err
+	}
+	return o.waitFor(ctx, cmd, after.Status.Revision)
+}
+
+// waitFor waits until all replicas have applied a revision.
+func (o *pushOptions) waitFor(ctx context.Context, cmd *cobra.Command, revision uint64) error {
+	config, _, err := o.Config()
+	if err != nil {
+		return err
+	}
+	w := &waiting{
+		replicas: func(ctx context.Context) ([]replicas.ReplicaObject, error) { return client.Replicas(ctx, config) },
+		ready:    func(ctx context.Context) error { return client.Ready(ctx, config) },
+		progress: cmd.ErrOrStderr(),
+	}
+	if o.Quiet {
+		w.progress = io.Discard
+	}
+	if err := w.until(ctx, revision, o.wait); err != nil {
+		return err
+	}
+	if o.Format == "" {
+		o.Say(cmd, "All replicas have applied revision %d.", revision)
+	}
+	return nil
 }
