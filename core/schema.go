@@ -30,6 +30,9 @@ func (p *Pipeline) schema(ctx context.Context, r *Request) error {
 	if r.OldMeta != nil {
 		w.Old = &policy.Object{Meta: r.OldMeta, Content: r.OldContent}
 	}
+	if consider := r.trace.OfKinds(); consider != nil {
+		ctx = policy.Considering(ctx, consider)
+	}
 	errs, err := w.Check(ctx)
 	var mistyped *validity.TypeError
 	if errors.As(err, &mistyped) {

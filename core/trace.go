@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"stele.dev/stele/core/call"
+	"stele.dev/stele/core/discovery"
 	"stele.dev/stele/core/explain"
 )
 
@@ -21,7 +22,23 @@ func (r *Request) ends() bool { return r.trace != nil && r.trace.Ends(r.Stage) }
 
 // Explain implements [explain.Runner]: it runs a request as a dry run, and returns the verdict of each stage.
 func (p *Pipeline) Explain(ctx context.Context, asker *call.Call, q *http.Request, authorizeOnly *request.RequestInfo, t *explain.Trace) explain.Status {
-	r := newRequest(call.Call{HTTP: q, W: call.NewDiscard(), AuditID: asker.AuditID, Received: asker.Received, Explained: true, Requester: asker.User, Tip: asker.Tip, Confirmed: asker.Confirmed})
+	s, _, _ := p.try(ctx, asker, q, call.NewDiscard(), authorizeOnly, t)
+	return s
+}
+
+// Try runs a request as a dry run on the tip of as, as its user, and writes the answer to w. If authorizeOnly is not nil, only
+// the stages up to authorization run, for the request that it describes, and there is no answer. It returns what
+// [Pipeline.Explain] returns, and the warnings of the answer also if it is an error.
+func (p *Pipeline) Try(ctx context.Context, as *call.Call, q *http.Request, w http.ResponseWriter, authorizeOnly *request.RequestInfo, t *explain.Trace) (explain.Status, []string) {
+	s, r, err := p.try(ctx, as, q, &call.Response{ResponseWriter: w}, authorizeOnly, t)
+	if err != nil {
+		p.fail(r, err)
+	}
+	return s, r.Warnings()
+}
+
+func (p *Pipeline) try(ctx context.Context, asker *call.Call, q *http.Request, w *call.Response, authorizeOnly *request.RequestInfo, t *explain.Trace) (explain.Status, *Request, error) {
+	r := newRequest(call.Call{HTTP: q, W: w, AuditID: asker.AuditID, Received: asker.Received, Explained: true, Requester: asker.User, Tip: asker.Tip, Confirmed: asker.Confirmed})
 	r.trace = t
 	var err error
 	if authorizeOnly != nil {
@@ -39,7 +56,15 @@ func (p *Pipeline) Explain(ctx context.Context, asker *call.Call, q *http.Reques
 			s.Code = 0
 		}
 	}
-	return s
+	return s, r, err
+}
+
+// Virtual returns the resources that are answered and not stored.
+func (p *Pipeline) Virtual() (list []discovery.Resource) {
+	for _, row := range p.table.Rows() {
+		list = append(list, row.Resource)
+	}
+	return list
 }
 
 // onlyAuthorize runs the stages up to authorization, for a verb that rules can name but no request has.

@@ -37,6 +37,7 @@ var mayImport = map[string][]string{
 	"core/bucketsync": {"eventlog", "eventlog/archive", "eventlog/backup/stores", "eventlog/bucket", "eventlog/segment", "projections/checkpoint"},
 	// The log's backends: the data directory has an etcd, and planes of tests keep their log in memory.
 	"core/plane/datadir":   {"core/pki", "eventlog", "eventlog/etcdlog"},
+	"core/suiterun":        {"core/...", "eventlog", "eventlog/logpb", "eventlog/memlog", "policy/...", "projections/...", "schemas/..."}, // tests of bundles, in memory
 	"core/plane/planetest": {"core/...", "eventlog", "eventlog/memlog", "policy/...", "projections/policies"},
 	"examples":             {"examples/...", "plugins/..."},
 	"cmd":                  {"..."}, // it wires
@@ -53,7 +54,7 @@ var home = []struct {
 }{
 	{"go.etcd.io/etcd", []string{"eventlog/etcdlog"}, "the log must not depend on where it is kept"},
 	{"github.com/cockroachdb/pebble", []string{"projections/history"}, "the index of the past hides where its keys are"},
-	{"cuelang.org/go", []string{"policy/bundles", "policy/compile", "policy/evaluation", "policy/formatting", "policy/pluginconfig", "schemas/fromcue", "schemas/interpreter", "schemas/textforms", "schemas/builtin"}, "CUE never runs on the request path"},
+	{"cuelang.org/go", []string{"policy/bundles", "policy/compile", "policy/evaluation", "policy/formatting", "policy/pluginconfig", "policy/suites", "schemas/fromcue", "schemas/interpreter", "schemas/textforms", "schemas/builtin"}, "CUE never runs on the request path"},
 	{"net/http", []string{"core", "cmd", "examples/ha/balance", "eventlog/etcdlog/members"}, "projections and the log know nothing of HTTP; members of etcd tell their time by it"},
 	{"google.golang.org/grpc", []string{"eventlog/etcdlog", "plugins", "examples/authorizer-plugin"}, "it is etcd's transport, and that of plugins"},
 	{"github.com/hashicorp/go-plugin", []string{"plugins"}, "the host and the SDK hide it"},
@@ -158,7 +159,7 @@ func TestImportsPointOneWay(t *testing.T) {
 
 func TestNothingBelowCoreImportsCore(t *testing.T) {
 	// The assembly of a control plane, and what tests of it need.
-	assembly := []string{"core/plane", "core/plane/planetest"}
+	assembly := []string{"core/plane", "core/plane/planetest", "core/suiterun"}
 	sources(t, func(folder, file string) {
 		if !strings.HasPrefix(folder, "core/") || strings.HasSuffix(file, "_test.go") || slices.Contains(assembly, folder) {
 			return

@@ -252,10 +252,10 @@ func (r *admissionRule) evaluate(vars *admissionVars, findings []Finding) []Find
 		c := &r.checks[i]
 		holds, err := c.program.Bool(ctx, vars, &vars.budget)
 		if holds && err == nil {
-			a.consider(c.ID, c.Source.String(), "holds")
+			a.consider(c.ID, c.Source.String(), VerdictHolds)
 			continue
 		}
-		a.consider(c.ID, c.Source.String(), "does not hold")
+		a.consider(c.ID, c.Source.String(), VerdictFails)
 		f := Finding{Rule: c.ID, Source: c.Source.String(), Actions: r.Actions, Reason: metav1.StatusReason(c.Reason)}
 		switch {
 		case err != nil:

@@ -152,7 +152,7 @@ func unmet(text string, err error) string {
 	if err != nil {
 		return "its condition cannot be evaluated: " + err.Error()
 	}
-	return verdictUnmet + ": " + text
+	return VerdictUnmet + ": " + text
 }
 
 // value returns an object as a CEL value; null if there is none.

@@ -14,6 +14,25 @@ type Considered struct {
 	Reason, Detail string
 }
 
+// Verdicts on the rules of admission and of kinds.
+const (
+	VerdictHolds = "holds"
+	VerdictFails = "does not hold"
+)
+
+// Verdicts on grants with conditions.
+const (
+	VerdictDepends = "depends on the object"
+	VerdictUnmet   = "its condition does not hold"
+)
+
+type consideringKey struct{}
+
+// Considering returns a context with which [Version.ValidateRules] calls consider with each rule that it evaluates.
+func Considering(ctx context.Context, consider func(Considered)) context.Context {
+	return context.WithValue(ctx, consideringKey{}, consider)
+}
+
 // Consider explains a decision of [Policy.Authorize]. It lists, in the order of the chain, the
 // denies and grants that name the user, verb and resource, each with its verdict, and the answers of
 // the outside authorizers, or why they were not asked. It takes time in proportion to the policy.
@@ -103,9 +122,7 @@ const (
 	applies         = "applies"
 	verdictDenies   = "denies"
 	verdictGrants   = "allows"
-	verdictDepends  = "depends on the object"
 	verdictExcepted = "exempt"
-	verdictUnmet    = "its condition does not hold"
 	verdictNothing  = "no opinion"
 	verdictUnasked  = "is not asked: the chain ended before it"
 )
@@ -137,7 +154,7 @@ func (d *Deny) verdict(r *Request) string {
 	case d.Unless == nil:
 		return verdictDenies
 	case d.Unless.Object:
-		return verdictDepends
+		return VerdictDepends
 	}
 	holds, err := d.Unless.holds(r)
 	switch {
@@ -168,7 +185,7 @@ func (b *Binding) verdict(role *Role, r *Request) (verdict string) {
 			case b.When == nil:
 				return verdictGrants
 			case b.When.Object:
-				return verdictDepends
+				return VerdictDepends
 			}
 			holds, err := b.When.holds(r)
 			switch {
@@ -177,7 +194,7 @@ func (b *Binding) verdict(role *Role, r *Request) (verdict string) {
 			case holds:
 				return verdictGrants
 			}
-			return verdictUnmet
+			return VerdictUnmet
 		}
 		if v != "" {
 			verdict = v

@@ -252,6 +252,7 @@ func (v *Version) ValidateRules(ctx context.Context, object, old *Object) (errs 
 
 func (v *Version) validateRules(ctx context.Context, object, old *Object) (errs field.ErrorList, warnings []string) {
 	e := &ruleEvaluation{ctx: ctx, v: v, object: object, old: old, budget: expr.NewBudget()}
+	e.consider, _ = ctx.Value(consideringKey{}).(func(Considered))
 	for _, r := range v.rules {
 		var before any
 		if old != nil {
@@ -284,7 +285,8 @@ type ruleEvaluation struct {
 	budget      expr.Budget
 	errs        field.ErrorList
 	warnings    []string
-	done        bool // no more errors are needed or possible
+	done        bool             // no more errors are needed or possible
+	consider    func(Considered) // may be nil
 }
 
 // maxRuleErrors limits the number of errors for one object.
@@ -369,6 +371,7 @@ func (e *ruleEvaluation) check(r *schemaRule, at *field.Path, value, before any,
 	}
 	vars := &selfVars{e: e, r: r, value: value, before: before, known: known}
 	holds, err := r.program.Bool(e.ctx, vars, &e.budget)
+	e.considered(r, holds && err == nil)
 	switch {
 	case holds && err == nil:
 		return
@@ -417,6 +420,18 @@ func (e *ruleEvaluation) check(r *schemaRule, at *field.Path, value, before any,
 		return
 	}
 	e.errs = append(e.errs, fault)
+}
+
+// considered records a rule and whether it holds for a value.
+func (e *ruleEvaluation) considered(r *schemaRule, holds bool) {
+	if e.consider == nil {
+		return
+	}
+	verdict := VerdictHolds
+	if !holds {
+		verdict = VerdictFails
+	}
+	e.consider(Considered{Rule: RuleID(e.v.Kind.Kind, r.Rule), Source: r.Source.String(), Verdict: verdict})
 }
 
 func (r *schemaRule) text() string {

@@ -20,6 +20,18 @@ type Trace struct {
 	considered []policy.Considered // the rules that the current stage evaluated
 	until      string              // the last stage that runs; "" for all
 	brief      bool                // leave out the rules that authorization evaluated
+	ofKinds    bool                // record the rules of kinds as well
+}
+
+// NewComplete returns a trace that also records the CEL rules of kinds that were evaluated, with the rule that refused.
+func NewComplete() *Trace { return &Trace{ofKinds: true} }
+
+// OfKinds returns [Trace.Consider] if the trace records the rules of kinds, else nil.
+func (t *Trace) OfKinds() func(policy.Considered) {
+	if t == nil || !t.ofKinds {
+		return nil
+	}
+	return t.Consider
 }
 
 // NewRefusal returns the trace of a refused request. It leaves out the rules that authorization evaluated.
@@ -74,6 +86,9 @@ func (t *Trace) Note(c *call.Call, authorized *policy.Decision, err error) {
 		s.Verdict, s.Message = Refused, st.Message
 		if c.Stage == "validation" && st.Details != nil && len(st.Details.Causes) > 0 {
 			s.Rule, s.Source = string(st.Details.Causes[0].Type), st.Details.Causes[0].Field
+		}
+		if i := slices.IndexFunc(t.considered, func(c policy.Considered) bool { return c.Verdict == policy.VerdictFails }); c.Stage == "schema" && i >= 0 {
+			s.Rule, s.Source = t.considered[i].Rule, t.considered[i].Source
 		}
 		if beyond := new(read.BeyondError); errors.As(err, &beyond) {
 			s.Rule, s.Source = beyond.Decision.Rule, beyond.Decision.Source

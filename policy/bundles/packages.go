@@ -49,6 +49,14 @@ func (s *Source) Folders() []Folder {
 	return all
 }
 
+// HasSuite reports whether the folder's package has tests.
+func (f *Folder) HasSuite() bool {
+	return slices.ContainsFunc(f.Files, func(file *File) bool {
+		syntax, _ := parser.ParseFile(file.Path, file.Data)
+		return syntax.PackageName() == f.name && slices.ContainsFunc(syntax.Decls, isSuite)
+	})
+}
+
 // cueFiles returns the files in a folder that CUE reads.
 func (s *Source) cueFiles(dir string) (files []*File) {
 	for i := range s.Files {

@@ -64,7 +64,7 @@ func Bundle(source *bundles.Source) (*Result, schemas.Diagnostics) {
 	}
 	if len(c.Diags) == 0 {
 		c.FieldDefaults()
-		c.Tests()
+		c.TestFiles()
 		accept = c.Acceptances()
 	}
 	if len(c.Diags) > 0 {

@@ -36,7 +36,11 @@ func (c *Evaluation) AddAll(diags schemas.Diagnostics) {
 // topLevel rejects exported fields beside the bundle, which probably belong inside of it.
 func (c *Evaluation) topLevel(v cue.Value) {
 	for label, x := range FieldsOf(v) {
-		if name := label.String(); name != "bundle" && name != "tests" && name != "accept" {
+		switch name := label.String(); name {
+		case "bundle", "accept":
+		case suiteField:
+			c.Add(Position(x), name, "tests stand in a package of their own, so that they do not become part of the bundle", "move the suite into a folder below this one, such as tests")
+		default:
 			c.Add(Position(x), name, "a field beside `bundle` has no effect", "move it into the bundle, or make it a definition: #"+name)
 		}
 	}

@@ -128,8 +128,8 @@ func (c *Evaluation) grammarAt(at []string) (grammar, int) {
 		of = c.definition("#Bundle")
 	case len(at) > 1 && at[0] == "accept":
 		of, from = c.definition("#Acceptance"), 2
-	case len(at) > 0 && at[0] == "tests":
-		of = c.definition("#Tests")
+	case len(at) > 0 && at[0] == suiteField:
+		of = c.definition("#Suite")
 	}
 	if !of.Exists() {
 		return grammar{open: true}, len(at)

@@ -2,94 +2,80 @@ package evaluation
 
 import (
 	"path"
-	"slices"
 	"strings"
 
 	"cuelang.org/go/cue"
-	"cuelang.org/go/cue/ast"
-	"cuelang.org/go/cue/parser"
+	"cuelang.org/go/cue/build"
 	"stele.dev/stele/policy/bundles"
-	"stele.dev/stele/policy/wording"
+	"stele.dev/stele/schemas"
 )
 
-// Tests checks the test files in the bundle's folders against the format of tests. They are not part
-// of the compiled bundle.
-func (c *Evaluation) Tests() {
+// suiteField is the field of a package that has a suite of tests.
+const suiteField = "suite"
+
+// TestFiles rejects tests that are in the wrong place: files *_test.cue in the bundle's folders, which CUE leaves out, so that
+// nothing would run them, and packages of tests that the bundle imports.
+func (c *Evaluation) TestFiles() {
+	c.importsSuites()
 	for _, f := range c.Source.Folders() {
-		if slices.ContainsFunc(c.Source.Files, func(file bundles.File) bool {
-			return path.Dir(file.Path) == f.Dir && strings.HasSuffix(file.Path, "_test.cue")
-		}) {
-			c.testsIn(f)
+		for _, file := range c.Source.Files {
+			if path.Dir(file.Path) == f.Dir && strings.HasSuffix(file.Path, "_test.cue") && !strings.HasPrefix(f.Dir, "cue.mod") {
+				c.Diags = append(c.Diags, schemas.Diagnostic{
+					Pos: schemas.Position{File: file.Path, Line: 1, Column: 1}, Message: "nothing runs this file: CUE leaves out files *_test.cue",
+					Hint: "write the tests into a package of their own, such as " + path.Join(f.Dir, "tests") + ", as its field `suite: policy.#Suite & {…}`",
+				})
+			}
 		}
 	}
 }
 
-func (c *Evaluation) testsIn(f bundles.Folder) {
-	t := New(c.Source)
-	t.folder = f.Dir
-	defer func() { c.AddAll(t.Diags) }()
-	instance := c.Source.Instance(f.Dir, true)
-	if instance.Err != nil {
-		t.Raw(instance.Err)
-		return
-	}
-	t.Build(instance)
+// Suite evaluates a package of tests and returns its field `suite`. It reports the errors; the value is the zero Value if
+// there are any.
+func (c *Evaluation) Suite(instance *build.Instance) (suite cue.Value) {
+	c.Build(instance)
 	if err := instance.Err; err != nil {
-		t.CUE(err)
-		return
+		c.CUE(err)
 	}
-	t.besideTests(f)
-	tests := t.Root.LookupPath(cue.ParsePath("tests"))
-	if !tests.Exists() {
-		return
+	c.regexps()
+	suite = c.Root.LookupPath(cue.ParsePath(suiteField))
+	err := c.Root.Validate(cue.Concrete(true))
+	if c.broken = err != nil; c.broken {
+		if d := c.definition("#Suite"); d.Exists() {
+			c.names(suite, grammarOf(d), []string{suiteField})
+		}
+		c.CUE(err)
 	}
-	if d := c.Instances[DefinitionsPath]; !t.definitions.Exists() && d != nil { // test files need not import the definitions
-		t.definitions = t.context.BuildInstance(d)
+	c.besideSuite()
+	if !suite.LookupPath(cue.MakePath(cue.Hid("_suite", DefinitionsPath))).Exists() && !c.broken {
+		if suite.Exists() {
+			c.Add(Position(suite), suiteField, "it is not a policy.#Suite, so that nothing would check it", "write `suite: policy.#Suite & {…}`, with import \""+DefinitionsPath+"\"")
+		} else {
+			c.Add(schemas.Position{File: bundles.FirstFile(c.Source), Line: 1, Column: 1}, "", "the package has no field `suite`", "write `suite: policy.#Suite & {…}`, with import \""+DefinitionsPath+"\"")
+		}
 	}
-	definition := t.definition("#Tests")
-	t.Root = t.Root.FillPath(cue.ParsePath("tests"), definition)
-	if err := t.Root.LookupPath(cue.ParsePath("tests")).Validate(cue.Concrete(true)); err != nil {
-		t.broken = true
-		t.names(t.Root.LookupPath(cue.ParsePath("tests")), grammarOf(definition), []string{"tests"})
-		t.CUE(err)
+	if c.broken && len(c.Diags) == 0 {
+		c.Raw(err)
 	}
+	if len(c.Diags) > 0 {
+		return cue.Value{}
+	}
+	return suite
 }
 
-// besideTests rejects fields of test files that are neither tests nor fields of the package.
-func (c *Evaluation) besideTests(f bundles.Folder) {
-	known := []string{"tests", "bundle"}
-	for _, file := range f.Files {
-		syntax, _ := parser.ParseFile(file.Path, file.Data)
-		for label := range fieldLabels(syntax) {
-			known = append(known, label)
-		}
-	}
-	for _, file := range c.Source.Files {
-		if path.Dir(file.Path) != f.Dir || !strings.HasSuffix(file.Path, "_test.cue") {
-			continue
-		}
-		syntax, _ := file.Parse()
-		for label, field := range fieldLabels(syntax) {
-			if !slices.Contains(known, label) {
-				pos, _ := bundles.Locate(field.Pos())
-				c.Add(pos, label, "a field beside `tests` has no effect", wording.DidYouMean(label, []string{"tests"}, "move it into tests, or make it a definition: #"+label))
-			}
+// besideSuite rejects exported fields beside the suite, which probably belong inside of it.
+func (c *Evaluation) besideSuite() {
+	for label, x := range FieldsOf(c.Root) {
+		if name := label.String(); name != suiteField {
+			c.Add(Position(x), name, "a field beside `suite` has no effect", "move it into the suite, or make it a definition or a hidden field: #"+name+", _"+name)
 		}
 	}
 }
 
-// fieldLabels yields the regular top-level fields of a file.
-func fieldLabels(f *ast.File) func(func(string, *ast.Field) bool) {
-	return func(yield func(string, *ast.Field) bool) {
-		for _, d := range f.Decls {
-			field, ok := d.(*ast.Field)
-			if !ok {
-				continue
-			}
-			label, _, err := ast.LabelName(field.Label)
-			if err == nil && !strings.HasPrefix(label, "#") && !strings.HasPrefix(label, "_") && !yield(label, field) {
-				return
-			}
+// importsSuites rejects imports of packages of tests: they would become part of the bundle.
+func (c *Evaluation) importsSuites() {
+	for _, f := range c.Source.Folders() {
+		if !f.Importer.IsZero() && f.HasSuite() {
+			c.Add(f.Importer, "", "a package of tests is imported, so that it would become part of the bundle", "let the tests import the bundle's packages, and not the reverse")
 		}
 	}
 }

@@ -1,0 +1,143 @@
+package suiterun
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/suites"
+	"stele.dev/stele/policy/wording"
+	"stele.dev/stele/schemas"
+)
+
+// Check returns what is wrong with a suite under the policy: kinds and resources that the bundle does not have, rules that do
+// not exist, tests that expect nothing. Such a suite cannot be run. If incomplete is set, tests may expect nothing.
+func (r *Runner) Check(s *suites.Suite, incomplete bool) schemas.Diagnostics {
+	c := &checker{Runner: r, rules: r.ruleIDs()}
+	c.objects(s.Given)
+	c.authorizers(s.Authorizers, func(string) schemas.Position {
+		if len(s.Tests) > 0 {
+			return s.Tests[0].Source
+		}
+		return schemas.Position{File: s.Package}
+	})
+	for i := range s.Tests {
+		t := &s.Tests[i]
+		c.objects(t.Given)
+		c.authorizers(t.Authorizers, func(string) schemas.Position { return t.Source })
+		var w *wrong
+		if _, err := r.target(&t.Request); errors.As(err, &w) {
+			c.add(t.Position(w.field), t.Name+": "+w.message, w.hint)
+		}
+		if e := &t.Expect; e.Rule != nil && *e.Rule != "" && !c.rules[*e.Rule] {
+			c.add(t.Position("expect.rule"), fmt.Sprintf("%s: the bundle has no rule %q", t.Name, *e.Rule), wording.DidYouMean(*e.Rule, slices.Sorted(maps.Keys(c.rules)), ""))
+		}
+		if t.Skip == "" && t.Expect.Empty() && !incomplete {
+			c.add(t.Source, t.Name+": the test expects nothing", "write expect: {code: …}, or run `stele policy test --update`")
+		}
+	}
+	for i := range s.Invariants {
+		c.invariant(&s.Invariants[i])
+	}
+	return c.found.Sorted()
+}
+
+type checker struct {
+	*Runner
+	rules map[string]bool
+	found schemas.Diagnostics
+}
+
+func (c *checker) add(pos schemas.Position, message, hint string) {
+	c.found = append(c.found, schemas.Diagnostic{Pos: pos, Message: message, Hint: hint})
+}
+
+func (c *checker) objects(given []suites.Object) {
+	for i := range given {
+		_, err := c.stored(given[i].JSON)
+		var u *unknown
+		switch {
+		case errors.As(err, &u):
+			c.add(given[i].Source, "a given object cannot exist: "+u.message, u.hint)
+		case err != nil:
+			c.add(given[i].Source, "a given object cannot exist: "+err.Error(), "")
+		}
+	}
+}
+
+func (c *checker) authorizers(opinions map[string]suites.Opinion, at func(string) schemas.Position) {
+	outside := c.Form().Outside()
+	for _, name := range slices.Sorted(maps.Keys(opinions)) {
+		if !slices.Contains(outside, name) {
+			c.add(at(name), fmt.Sprintf("the bundle's chain has no authorizer %q", name), wording.DidYouMean(name, outside, "those outside of the policy are"))
+		}
+	}
+}
+
+// ruleIDs returns the ids of all rules that can decide a request.
+func (r *Runner) ruleIDs() map[string]bool {
+	f := r.Form()
+	ids := map[string]bool{policy.MastersGroup: true}
+	for i := range f.Bindings {
+		ids[f.Bindings[i].ID] = true
+	}
+	for i := range f.Denies {
+		ids[f.Denies[i].ID] = true
+	}
+	for i := range f.Validations {
+		ids[f.Validations[i].ID] = true // one of its match conditions
+		for _, check := range f.Validations[i].Validations {
+			ids[check.ID] = true
+		}
+	}
+	for i := range f.Kinds {
+		k := &f.Kinds[i]
+		for _, v := range k.Versions {
+			for j := range v.Rules {
+				ids[policy.RuleID(k, &v.Rules[j])] = true
+			}
+		}
+	}
+	for _, name := range f.Outside() {
+		ids[name] = true
+	}
+	return ids
+}
+
+// invariant checks that the resources of an invariant are served. Rules may also name resources of other servers, so only
+// groups of the bundle's kinds are checked.
+func (c *checker) invariant(i *suites.Invariant) {
+	can := i.Never
+	if i.Only != nil {
+		can = &i.Only.May
+	} else if i.Always != nil {
+		can = &i.Always.May
+	}
+	groups, resources := map[string]bool{}, map[string]bool{}
+	for _, k := range c.policy.Kinds() {
+		groups[k.Group] = true
+		resources[k.Plural] = true
+		for _, v := range k.Versions {
+			for _, sub := range []string{"status", "scale"} {
+				if v.Serves(sub) {
+					resources[k.Plural+"/"+sub] = true
+				}
+			}
+		}
+	}
+	for _, group := range can.APIGroups {
+		if !groups[group] || group == "" {
+			return
+		}
+	}
+	for _, resource := range can.Resources {
+		if resource != "*" && !resources[resource] {
+			c.add(i.Source, fmt.Sprintf("invariant %q: the bundle serves no resource %q", i.Name, resource), wording.DidYouMean(resource, slices.Sorted(maps.Keys(resources)), ""))
+		}
+	}
+	if len(can.Verbs) == 0 || len(can.APIGroups) == 0 || len(can.Resources) == 0 {
+		c.add(i.Source, fmt.Sprintf("invariant %q is about no request: verbs, apiGroups and resources have to name some", i.Name), "")
+	}
+}
