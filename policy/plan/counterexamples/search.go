@@ -224,8 +224,11 @@ func (h *hints) requesters(subjects []policy.Subject, namespaces []string) []req
 
 // writes generates requests of one version, until each returns false.
 func (s *Search) writes(was, is *policy.Version, subresource string, operations []policy.Operation, h *hints, who []requester, n int, each func(*write) bool) {
+	if n <= 0 || len(operations) == 0 {
+		return
+	}
 	objects := s.objects(was, is, h)
-	if len(objects) == 0 || len(operations) == 0 {
+	if len(objects) == 0 {
 		return
 	}
 	rng := rand.New(rand.NewPCG(7, uint64(len(objects))))
