@@ -396,6 +396,9 @@ func (t *kindTrial) explains(f *plan.Finding, k key, x *tally) int {
 		case strings.HasPrefix(k.rule, f.Path+"/"), strings.HasPrefix(f.Path, k.rule+"/"):
 			return 200 + weight(f)
 		}
+		if rule, _, of := strings.Cut(f.Path, "/params."); of && strings.HasPrefix(k.rule, rule+"/") {
+			return 100 + weight(f)
+		}
 		return 0
 	}
 	if section != plan.Kinds || f.Kind != t.is.Resource() || silent[f.Rule] || f.Path == "" {
