@@ -1,7 +1,6 @@
 package kinds
 
 import (
-	"context"
 	"encoding/json"
 	"math/big"
 	"slices"
@@ -361,11 +360,11 @@ func (c *comparison) languages(a, b regexps.Language) (regexps.Relation, bool) {
 	if a.Min == b.Min && a.Max == b.Max {
 		x, y := a, b
 		x.Min, x.Max, y.Min, y.Max = 0, -1, 0, -1
-		if r, err := regexps.Compare(context.Background(), x, y); err == nil && r.Equal() {
+		if r, err := regexps.Compare(c.ctx, x, y); err == nil && r.Equal() {
 			return r, true
 		}
 	}
-	r, err := regexps.Compare(context.Background(), a, b)
+	r, err := regexps.Compare(c.ctx, a, b)
 	return r, err == nil
 }
 
