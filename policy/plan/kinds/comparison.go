@@ -16,6 +16,7 @@ type comparison struct {
 	found   []plan.Finding
 	// lost and gained are the fields that only one side has, for renames.
 	lost, gained []lone
+	undecided    int // comparisons of regular expressions that gave up
 	tried        int // values that were generated, see search
 }
 
