@@ -3,6 +3,9 @@ package main
 import (
 	"github.com/spf13/cobra"
 	"stele.dev/stele/cmd/stele/internal/compiling"
+	"stele.dev/stele/cmd/stele/internal/documenting"
+	"stele.dev/stele/cmd/stele/internal/exporting"
+	"stele.dev/stele/cmd/stele/internal/importing"
 	"stele.dev/stele/cmd/stele/internal/planning"
 	"stele.dev/stele/cmd/stele/internal/policytest"
 	"stele.dev/stele/cmd/stele/internal/publishing"
@@ -18,7 +21,8 @@ func policyCommand() *cobra.Command {
 		Short: "Write, check, activate and inspect policies",
 		Args:  usage.NoArguments,
 	}
-	cmd.AddCommand(vetting.Command(), planning.Command(), pushing.PushCommand(), publishing.Command(), showCommand(), explainCommand(), pushing.RollbackCommand(), policyLogCommand(), compiling.Command(), configsCommand(), evaluateCommand())
+	cmd.AddCommand(publishing.Command(), importing.Command(), exporting.Command(), documenting.Command())
+	cmd.AddCommand(vetting.Command(), planning.Command(), pushing.PushCommand(), showCommand(), explainCommand(), pushing.RollbackCommand(), policyLogCommand(), compiling.Command(), configsCommand(), evaluateCommand())
 	cmd.AddCommand(policytest.Command(), policytest.SuiteCommand(), scaffold.InitCommand(), scaffold.VendorCommand(), scaffold.FormatCommand())
 	return cmd
 }
