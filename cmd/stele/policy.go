@@ -7,6 +7,7 @@ import (
 	"stele.dev/stele/cmd/stele/internal/policytest"
 	"stele.dev/stele/cmd/stele/internal/pushing"
 	"stele.dev/stele/cmd/stele/internal/scaffold"
+	"stele.dev/stele/cmd/stele/internal/shadowing"
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/cmd/stele/internal/vetting"
 )
@@ -18,6 +19,6 @@ func policyCommand() *cobra.Command {
 		Args:  usage.NoArguments,
 	}
 	cmd.AddCommand(vetting.Command(), planning.Command(), pushing.PushCommand(), showCommand(), explainCommand(), pushing.RollbackCommand(), policyLogCommand(), compiling.Command(), configsCommand(), evaluateCommand())
-	cmd.AddCommand(policytest.Command(), policytest.SuiteCommand(), scaffold.InitCommand(), scaffold.VendorCommand(), scaffold.FormatCommand())
+	cmd.AddCommand(policytest.Command(), policytest.SuiteCommand(), scaffold.InitCommand(), scaffold.VendorCommand(), scaffold.FormatCommand(), shadowing.Command())
 	return cmd
 }
