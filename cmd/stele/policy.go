@@ -3,8 +3,12 @@ package main
 import (
 	"github.com/spf13/cobra"
 	"stele.dev/stele/cmd/stele/internal/compiling"
+	"stele.dev/stele/cmd/stele/internal/documenting"
+	"stele.dev/stele/cmd/stele/internal/exporting"
+	"stele.dev/stele/cmd/stele/internal/importing"
 	"stele.dev/stele/cmd/stele/internal/planning"
 	"stele.dev/stele/cmd/stele/internal/policytest"
+	"stele.dev/stele/cmd/stele/internal/publishing"
 	"stele.dev/stele/cmd/stele/internal/pushing"
 	"stele.dev/stele/cmd/stele/internal/scaffold"
 	"stele.dev/stele/cmd/stele/internal/shadowing"
@@ -18,6 +22,7 @@ func policyCommand() *cobra.Command {
 		Short: "Write, check, activate and inspect policies",
 		Args:  usage.NoArguments,
 	}
+	cmd.AddCommand(publishing.Command(), importing.Command(), exporting.Command(), documenting.Command())
 	cmd.AddCommand(vetting.Command(), planning.Command(), pushing.PushCommand(), showCommand(), explainCommand(), pushing.RollbackCommand(), policyLogCommand(), compiling.Command(), configsCommand(), evaluateCommand())
 	cmd.AddCommand(policytest.Command(), policytest.SuiteCommand(), scaffold.InitCommand(), scaffold.VendorCommand(), scaffold.FormatCommand(), shadowing.Command())
 	return cmd

@@ -223,10 +223,12 @@ func (t *kindTrial) object(ctx context.Context, o *Object, to *results) error {
 		if err != nil {
 			return err
 		}
-		if is, err = decode(text); err != nil {
-			return err
+		if !bytes.Equal(text, wasText) {
+			if is, err = decode(text); err != nil {
+				return err
+			}
+			t.differ(o, was, is, to)
 		}
-		t.differ(o, was, is, to)
 	}
 	failed := map[key]*outcome{}
 	for w := recreated; w < ways; w++ {
@@ -396,6 +398,9 @@ func (t *kindTrial) explains(f *plan.Finding, k key, x *tally) int {
 		case strings.HasPrefix(k.rule, f.Path+"/"), strings.HasPrefix(f.Path, k.rule+"/"):
 			return 200 + weight(f)
 		}
+		if rule, _, of := strings.Cut(f.Path, "/params."); of && strings.HasPrefix(k.rule, rule+"/") {
+			return 100 + weight(f)
+		}
 		return 0
 	}
 	if section != plan.Kinds || f.Kind != t.is.Resource() || silent[f.Rule] || f.Path == "" {
@@ -494,13 +499,13 @@ func (x *tally) details(t *kindTrial) (lines []string) {
 		lines = append(lines, fmt.Sprintf("The status of %d cannot be written.", x.statusStuck))
 	}
 	if x.violating > 0 {
-		lines = append(lines, "They cannot be created again: stele undelete, stele revert, and restores from Git will be refused.")
+		lines = append(lines, "Restores of those from Git, stele undelete and stele revert will be refused.")
 	}
 	switch {
 	case x.fixRefused > 0 && x.fixRefused == x.fixTried:
-		lines = append(lines, fmt.Sprintf("They cannot be brought into line: %s%s forbids to set %s to the bound.", x.fixBy, wordingAt(x.fixSource), x.failure.path))
+		lines = append(lines, fmt.Sprintf("They cannot be brought into line by setting %[3]s to the bound: %[1]s%[2]s forbids it.", x.fixBy, wordingAt(x.fixSource), x.failure.path))
 	case x.fixRefused > 0:
-		lines = append(lines, fmt.Sprintf("%d of %d cannot be brought into line: %s%s forbids to set %s to the bound.", x.fixRefused, x.fixTried, x.fixBy, wordingAt(x.fixSource), x.failure.path))
+		lines = append(lines, fmt.Sprintf("%d of %d cannot be brought into line by setting %[5]s to the bound: %[3]s%[4]s forbids it.", x.fixRefused, x.fixTried, x.fixBy, wordingAt(x.fixSource), x.failure.path))
 	}
 	return lines
 }

@@ -63,7 +63,7 @@ func TestABoundIsTightened(t *testing.T) {
 		t.Errorf("%s", show(p))
 	}
 	details := strings.Join(f.Details, "\n")
-	for _, want := range []string{"can be changed elsewhere", "cannot be created again", "cannot be brought into line: databases.data.corp.example/validations/grow (bundle.cue:"} {
+	for _, want := range []string{"can be changed elsewhere", "Restores of those", "to the bound: databases.data.corp.example/validations/grow (bundle.cue:"} {
 		if !strings.Contains(details, want) {
 			t.Errorf("%q is not in\n%s", want, details)
 		}

@@ -74,16 +74,13 @@ func TestCUEAcceptsEveryPackage(t *testing.T) {
 		if i.Err != nil {
 			t.Fatal(i.Err)
 		}
-		if path.Base(i.Dir) == "tests" {
-			continue
-		}
 		packages++
-		concrete := strings.Contains(i.Dir, "clusters")
+		concrete := strings.Contains(i.Dir, "clusters") && path.Base(i.Dir) != "tests"
 		if err := cuecontext.New().BuildInstance(i).Validate(cue.Concrete(concrete)); err != nil {
 			t.Errorf("%s: %v", i.ImportPath, err)
 		}
 	}
-	if packages != 4 {
+	if packages != 7 {
 		t.Errorf("%d packages", packages)
 	}
 }

@@ -39,7 +39,7 @@ func (p *Part) item(f *plan.Finding, refusing []plan.Class) report.Item {
 	}
 	i.Title = strings.Join(slices.DeleteFunc([]string{f.Kind, f.Path, versionText(f), f.Subject}, func(s string) bool { return s == "" }), " ")
 	lines := []string{sidesText(f), f.Message}
-	lines = append(append(lines, f.Details...), objectTexts(f)...)
+	lines = slices.Concat(lines, objectTexts(f), f.Details)
 	if f.Source.File == "" && f.Was.File != "" {
 		lines = append(lines, whereText(f))
 	}

@@ -289,13 +289,10 @@ func (t *Text) finding(f *plan.Finding) {
 
 // about adds what is said about a finding, below its line.
 func (t *Text) about(f *plan.Finding) {
-	for _, text := range append([]string{f.Message}, f.Details...) {
+	for _, text := range slices.Concat([]string{f.Message}, objectTexts(f), f.Details) {
 		if text != "" {
 			t.wrapped(indent, indent, text)
 		}
-	}
-	for _, text := range objectTexts(f) {
-		t.wrapped(indent, indent, text)
 	}
 	if c := f.Counterexample; c != nil {
 		t.counterexample(c)
@@ -389,25 +386,26 @@ func objectTexts(f *plan.Finding) []string {
 			all = append(all, fmt.Sprintf("%d of %s %s", n, usage.Count(o.Of, "stored object"), what))
 		}
 	}
-	add(o.Violating, "could not be created again as they are: by stele undelete, stele revert, or from Git")
-	add(o.Stuck, "could not be updated at all, not even their labels")
+	add(o.Violating, "could not be created again")
+	add(o.Stuck, "could not be updated")
 	add(o.StatusStuck, "could not have their status written")
 	add(o.Differ, "would be shown differently")
 	if len(all) == 0 && o.Of > 0 {
-		return []string{fmt.Sprintf("None of %s is concerned", usage.Count(o.Of, "stored object"))}
+		return []string{fmt.Sprintf("It concerns none of %s.", usage.Count(o.Of, "stored object"))}
 	}
-	if len(o.Samples) > 0 {
-		var samples []string
-		for _, s := range o.Samples {
-			samples = append(samples, sampleText(&s))
-		}
-		text := "For example: " + strings.Join(samples, ", ")
-		if more := max(o.Violating, o.Stuck, o.StatusStuck, o.Differ) - len(samples); more > 0 {
-			text += fmt.Sprintf(", %d more", more)
-		}
-		all = append(all, text)
+	text := strings.Join(all, ", ")
+	if len(o.Samples) == 0 {
+		return []string{text + "."}
 	}
-	return all
+	var samples []string
+	for _, s := range o.Samples {
+		samples = append(samples, sampleText(&s))
+	}
+	text += ": " + strings.Join(samples, ", ")
+	if more := max(o.Violating, o.Stuck, o.StatusStuck, o.Differ) - len(samples); more > 0 {
+		text += fmt.Sprintf(", %d more", more)
+	}
+	return []string{text + "."}
 }
 
 func sampleText(s *plan.Sample) string {

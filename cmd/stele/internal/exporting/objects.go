@@ -1,0 +1,221 @@
+package exporting
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"stele.dev/stele/core/definitions"
+	"stele.dev/stele/core/rbac"
+	"stele.dev/stele/core/rendered"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/schemas"
+)
+
+// exporter collects objects, and notes about what they do not say.
+type exporter struct {
+	objects []any
+	notes   []string
+}
+
+// Objects returns what Kubernetes can express of a policy, in a fixed order, and a line for each part that it cannot.
+func Objects(f *policy.Form) ([]any, []string) {
+	e := &exporter{objects: []any{}}
+	e.rendered(definitions.Kind, f)
+	for _, k := range rbac.Kinds {
+		e.rendered(k, f)
+	}
+	e.access(f)
+	for i := range f.Validations {
+		e.admission(&f.Validations[i])
+	}
+	e.flow(&f.Flow)
+	for _, r := range f.Audit.Rules {
+		e.note(r.Source, "%s is not exported: an audit policy is no object of the API", r.ID)
+	}
+	return e.objects, e.notes
+}
+
+func (e *exporter) note(at schemas.Position, format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	if !at.IsZero() {
+		text = at.String() + ": " + text
+	}
+	e.notes = append(e.notes, text)
+}
+
+// add appends an object without its status and without fields that the server sets.
+func (e *exporter) add(object any) {
+	text, err := json.Marshal(object)
+	if err != nil {
+		panic(fmt.Sprintf("exporting: %v", err)) // API types always encode
+	}
+	var content map[string]any
+	if err := json.Unmarshal(text, &content); err != nil {
+		panic(fmt.Sprintf("exporting: %v", err))
+	}
+	delete(content, "status")
+	if meta, ok := content["metadata"].(map[string]any); ok {
+		delete(meta, "creationTimestamp")
+		delete(meta, "generation")
+	}
+	e.objects = append(e.objects, content)
+}
+
+// rendered adds the objects that the server shows of a policy, without the built-in ones.
+func (e *exporter) rendered(k *rendered.Kind, f *policy.Form) {
+	kind := k.Version.Kind.Kind
+	for _, entry := range k.Entries(f) {
+		if policy.OwningTeam(entry.ID) == policy.BuiltinTeam {
+			continue
+		}
+		t := metav1.TypeMeta{APIVersion: kind.Group + "/" + kind.StorageVersion, Kind: kind.Kind}
+		meta := metav1.ObjectMeta{Name: entry.Name, Labels: entry.Labels, Annotations: entry.Annotations}
+		if !kind.Namespaced {
+			e.add(entry.Render(t, meta))
+			continue
+		}
+		for _, namespace := range literal(f, entry.ID) {
+			meta.Namespace = namespace
+			e.add(entry.Render(t, meta))
+		}
+	}
+}
+
+// literal returns the namespaces of a binding that are names and not patterns.
+func literal(f *policy.Form, id string) (names []string) {
+	for i := range f.Bindings {
+		if f.Bindings[i].ID == id {
+			for _, n := range f.Bindings[i].Namespaces {
+				if !strings.Contains(n, "*") {
+					names = append(names, n)
+				}
+			}
+		}
+	}
+	return names
+}
+
+// access notes what RBAC cannot express.
+func (e *exporter) access(f *policy.Form) {
+	for i := range f.Bindings {
+		b := &f.Bindings[i]
+		if policy.OwningTeam(b.ID) == policy.BuiltinTeam {
+			continue
+		}
+		if b.When != nil {
+			e.note(b.Source, "%s is not exported: RBAC has no conditions", b.ID)
+			continue
+		}
+		for _, n := range b.Namespaces {
+			if n != "*" && strings.Contains(n, "*") {
+				e.note(b.Source, "%s is not exported for %q: RBAC has no patterns of namespaces", b.ID, n)
+			}
+		}
+	}
+	for _, d := range f.Denies {
+		e.note(d.Source, "%s is not exported: RBAC has no denies, so that more is allowed without it", d.ID)
+	}
+}
+
+// admission adds a rule as a policy and its binding.
+func (e *exporter) admission(v *policy.Validation) {
+	if len(v.Params) > 0 && string(v.Params) != "{}" {
+		e.note(v.Source, "%s is not exported: its params are constants, which a ValidatingAdmissionPolicy cannot have", v.ID)
+		return
+	}
+	name := strings.ReplaceAll(strings.Replace(v.ID, "/validate/", ".", 1), ":", "-")
+	fail := admissionv1.Fail
+	spec := admissionv1.ValidatingAdmissionPolicySpec{FailurePolicy: &fail, MatchConstraints: &admissionv1.MatchResources{
+		NamespaceSelector: v.Match.NamespaceSelector, ObjectSelector: v.Match.ObjectSelector,
+		ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
+			Rule: admissionv1.Rule{APIGroups: v.Match.APIGroups, APIVersions: v.Match.APIVersions, Resources: v.Match.Resources}}}},
+	}}
+	for _, o := range v.Match.Operations {
+		rule := &spec.MatchConstraints.ResourceRules[0]
+		rule.Operations = append(rule.Operations, admissionv1.OperationType(o))
+	}
+	for _, c := range v.Match.Conditions {
+		spec.MatchConditions = append(spec.MatchConditions, admissionv1.MatchCondition{Name: c.Name, Expression: c.Text})
+	}
+	for _, x := range v.Variables {
+		spec.Variables = append(spec.Variables, admissionv1.Variable{Name: x.Name, Expression: x.Text})
+	}
+	for _, c := range v.Validations {
+		reason := metav1.StatusReason(c.Reason)
+		check := admissionv1.Validation{Expression: c.Expression.Text, Message: c.Message, Reason: &reason}
+		if c.MessageExpression != nil {
+			check.MessageExpression = c.MessageExpression.Text
+		}
+		spec.Validations = append(spec.Validations, check)
+	}
+	version := admissionv1.SchemeGroupVersion.String()
+	e.add(&admissionv1.ValidatingAdmissionPolicy{TypeMeta: metav1.TypeMeta{APIVersion: version, Kind: "ValidatingAdmissionPolicy"}, ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec})
+	binding := admissionv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: name}
+	for _, a := range v.Actions {
+		binding.ValidationActions = append(binding.ValidationActions, admissionv1.ValidationAction(a))
+	}
+	e.add(&admissionv1.ValidatingAdmissionPolicyBinding{TypeMeta: metav1.TypeMeta{APIVersion: version, Kind: "ValidatingAdmissionPolicyBinding"}, ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: binding})
+}
+
+// flow adds the priority levels and flow schemas of the bundle.
+func (e *exporter) flow(f *policy.Flow) {
+	version := flowcontrolv1.SchemeGroupVersion.String()
+	for i := range f.PriorityLevels {
+		l := &f.PriorityLevels[i]
+		shares, lendable := int32(l.NominalConcurrencyShares), int32(l.LendablePercent)
+		limited := &flowcontrolv1.LimitedPriorityLevelConfiguration{NominalConcurrencyShares: &shares, LendablePercent: &lendable, LimitResponse: flowcontrolv1.LimitResponse{Type: flowcontrolv1.LimitResponseTypeReject}}
+		if l.BorrowingLimitPercent != nil {
+			percent := int32(*l.BorrowingLimitPercent)
+			limited.BorrowingLimitPercent = &percent
+		}
+		if q := l.Queuing; q != nil {
+			limited.LimitResponse = flowcontrolv1.LimitResponse{Type: flowcontrolv1.LimitResponseTypeQueue,
+				Queuing: &flowcontrolv1.QueuingConfiguration{Queues: int32(q.Queues), HandSize: int32(q.HandSize), QueueLengthLimit: int32(q.QueueLengthLimit)}}
+		}
+		e.add(&flowcontrolv1.PriorityLevelConfiguration{TypeMeta: metav1.TypeMeta{APIVersion: version, Kind: "PriorityLevelConfiguration"}, ObjectMeta: metav1.ObjectMeta{Name: l.Name},
+			Spec: flowcontrolv1.PriorityLevelConfigurationSpec{Type: flowcontrolv1.PriorityLevelEnablementLimited, Limited: limited}})
+	}
+	for i := range f.FlowSchemas {
+		e.flowSchema(&f.FlowSchemas[i], version)
+	}
+}
+
+func (e *exporter) flowSchema(s *policy.FlowSchema, version string) {
+	spec := flowcontrolv1.FlowSchemaSpec{MatchingPrecedence: int32(s.MatchingPrecedence), PriorityLevelConfiguration: flowcontrolv1.PriorityLevelConfigurationReference{Name: s.PriorityLevel}}
+	if s.Distinguisher != "" {
+		spec.DistinguisherMethod = &flowcontrolv1.FlowDistinguisherMethod{Type: flowcontrolv1.FlowDistinguisherMethodType(s.Distinguisher)}
+	}
+	var rules flowcontrolv1.PolicyRulesWithSubjects
+	for _, x := range s.Subjects {
+		rules.Subjects = append(rules.Subjects, flowSubject(x))
+	}
+	for _, r := range s.Rules {
+		if len(r.ResourceNames) > 0 {
+			e.note(s.Source, "a rule of %s is not exported: FlowSchemas have no resourceNames", s.ID)
+			continue
+		}
+		if len(r.NonResourceURLs) > 0 {
+			rules.NonResourceRules = append(rules.NonResourceRules, flowcontrolv1.NonResourcePolicyRule{Verbs: r.Verbs, NonResourceURLs: r.NonResourceURLs})
+		}
+		if len(r.Resources) > 0 {
+			rules.ResourceRules = append(rules.ResourceRules, flowcontrolv1.ResourcePolicyRule{Verbs: r.Verbs, APIGroups: r.APIGroups, Resources: r.Resources, ClusterScope: true, Namespaces: []string{"*"}})
+		}
+	}
+	spec.Rules = []flowcontrolv1.PolicyRulesWithSubjects{rules}
+	e.add(&flowcontrolv1.FlowSchema{TypeMeta: metav1.TypeMeta{APIVersion: version, Kind: "FlowSchema"}, ObjectMeta: metav1.ObjectMeta{Name: s.Name}, Spec: spec})
+}
+
+func flowSubject(s policy.Subject) flowcontrolv1.Subject {
+	if s.Group != "" {
+		return flowcontrolv1.Subject{Kind: flowcontrolv1.SubjectKindGroup, Group: &flowcontrolv1.GroupSubject{Name: s.Group}}
+	}
+	if namespace, name, err := serviceaccount.SplitUsername(s.User); err == nil {
+		return flowcontrolv1.Subject{Kind: flowcontrolv1.SubjectKindServiceAccount, ServiceAccount: &flowcontrolv1.ServiceAccountSubject{Namespace: namespace, Name: name}}
+	}
+	return flowcontrolv1.Subject{Kind: flowcontrolv1.SubjectKindUser, User: &flowcontrolv1.UserSubject{Name: s.User}}
+}

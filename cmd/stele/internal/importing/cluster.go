@@ -1,0 +1,72 @@
+package importing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/yaml"
+	"stele.dev/stele/policy/importing"
+)
+
+// resources are what is read from a cluster. Servers have no audit policy to read.
+var resources = []struct {
+	section string
+	of      schema.GroupVersionResource
+}{
+	{"crds", schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}},
+	{"rbac", schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"}},
+	{"rbac", schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterrolebindings"}},
+	{"rbac", schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles"}},
+	{"rbac", schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "rolebindings"}},
+	{"flow", schema.GroupVersionResource{Group: "flowcontrol.apiserver.k8s.io", Version: "v1", Resource: "prioritylevelconfigurations"}},
+	{"flow", schema.GroupVersionResource{Group: "flowcontrol.apiserver.k8s.io", Version: "v1", Resource: "flowschemas"}},
+	{"admission", schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicies"}},
+	{"admission", schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicybindings"}},
+}
+
+// fromCluster reads the objects of a cluster, one document for each resource. A resource that the cluster does not serve has none.
+func fromCluster(ctx context.Context, kubeconfig, contextName string, sections []string) ([]importing.Document, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = kubeconfig
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: contextName}).ClientConfig()
+	if err != nil {
+		return nil, err
+	}
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	var documents []importing.Document
+	for _, r := range resources {
+		if len(sections) > 0 && !slices.Contains(sections, r.section) {
+			continue
+		}
+		list, err := client.Resource(r.of).List(ctx, metav1.ListOptions{})
+		if apierrors.IsNotFound(err) || err == nil && len(list.Items) == 0 {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read %s of the cluster: %w", r.of.GroupResource(), err)
+		}
+		for i := range list.Items {
+			list.Items[i].SetManagedFields(nil)
+			delete(list.Items[i].Object, "status")
+		}
+		data, err := yaml.Marshal(list.UnstructuredContent())
+		if err != nil {
+			return nil, err
+		}
+		documents = append(documents, importing.Document{Name: "cluster/" + r.of.GroupResource().String(), Data: data})
+	}
+	if len(documents) == 0 {
+		return nil, errors.New("the cluster has nothing to import")
+	}
+	return documents, nil
+}

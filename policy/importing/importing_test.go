@@ -1,0 +1,258 @@
+package importing_test
+
+import (
+	"strings"
+	"testing"
+
+	"stele.dev/stele/policy/importing"
+)
+
+const objects = `
+apiVersion: v1
+kind: List
+items:
+- apiVersion: rbac.authorization.k8s.io/v1
+  kind: ClusterRole
+  metadata: {name: Config_Reader, labels: {rbac.authorization.k8s.io/aggregate-to-view: "true", app: x}}
+  rules:
+  - {apiGroups: [""], resources: [configmaps], verbs: [get, list, attest]}
+  - {nonResourceURLs: [/metrics], verbs: [get]}
+- apiVersion: rbac.authorization.k8s.io/v1
+  kind: Role
+  metadata: {name: secrets, namespace: web-a}
+  rules: [{apiGroups: [""], resources: [secrets], verbs: [get]}]
+- apiVersion: rbac.authorization.k8s.io/v1
+  kind: ClusterRole
+  metadata: {name: "system:node", labels: {kubernetes.io/bootstrapping: rbac-defaults}}
+  rules: []
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: readers, namespace: web-a}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: Config_Reader}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: team-web}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: readers, namespace: web-b}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: Config_Reader}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: team-web}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: lost}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: missing}
+subjects: [{kind: ServiceAccount, name: a, namespace: b}]
+---
+apiVersion: flowcontrol.apiserver.k8s.io/v1
+kind: PriorityLevelConfiguration
+metadata: {name: batch}
+spec: {type: Limited, limited: {nominalConcurrencyShares: 5, limitResponse: {type: Queue, queuing: {queues: 16, handSize: 4, queueLengthLimit: 50}}}}
+---
+apiVersion: flowcontrol.apiserver.k8s.io/v1
+kind: FlowSchema
+metadata: {name: jobs}
+spec:
+  matchingPrecedence: 800
+  priorityLevelConfiguration: {name: batch}
+  rules:
+  - subjects: [{kind: Group, group: {name: team-web}}]
+    resourceRules:
+    - {verbs: ["*"], apiGroups: [""], resources: [configmaps], clusterScope: true, namespaces: ["*"]}
+    - {verbs: ["*"], apiGroups: [""], resources: [secrets], namespaces: [web-a]}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: sizes}
+spec:
+  paramKind: {apiVersion: v1, kind: ConfigMap}
+  matchConstraints:
+    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE, UPDATE], resources: [configmaps]}]
+  validations:
+  - {expression: "!has(object.data) || object.data.size() <= int(params.data.max)", message: too many keys, reason: Forbidden}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: sizes}
+spec:
+  policyName: sizes
+  validationActions: [Deny, Audit]
+  paramRef: {name: limits, namespace: web-a, parameterNotFoundAction: Deny}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: limits, namespace: web-a}
+data: {max: "3"}
+---
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- {level: None, users: ["system:kube-proxy"], verbs: [watch], resources: [{group: "", resources: [configmaps]}]}
+- {level: None, nonResourceURLs: [/healthz*]}
+- {level: Metadata}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: s}
+`
+
+func TestEverySectionCompiles(t *testing.T) {
+	o := options()
+	o.Whole, o.Folder = true, true
+	result, err := importing.Convert([]importing.Document{{Name: "all.yaml", Data: []byte(objects)}}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	form := bundleOf(t, result, true)
+	if len(form.Validations) != 1 || len(form.Flow.FlowSchemas) != 1 || len(form.Flow.PriorityLevels) != 1 || len(form.Audit.Rules) != 2 {
+		t.Errorf("rules %v, flow %v, audit %v", form.Validations, form.Flow, form.Audit)
+	}
+	var bindings, roles int
+	for _, b := range form.Bindings {
+		if strings.HasPrefix(b.ID, "web/") {
+			bindings++
+			if b.Role != "config-reader" || strings.Join(b.Namespaces, " ") != "web-a web-b" {
+				t.Errorf("binding %+v", b)
+			}
+		}
+	}
+	for _, r := range form.Roles {
+		if strings.HasPrefix(r.ID, "web/") {
+			roles++
+		}
+	}
+	if bindings != 1 || roles != 2 {
+		t.Errorf("%d bindings, %d roles", bindings, roles)
+	}
+	said := ""
+	for _, n := range result.Notes {
+		said += n.String() + "\n"
+	}
+	for _, want := range []string{
+		`the ClusterRole "Config_Reader" is called "config-reader"`, `all.yaml:9: the verb "attest"`, `the Role "secrets" is called "web-a:secrets"`, "1 roles and bindings that every server has are left out",
+		`the binding "lost" is left out`, `a rule of the flow schema "jobs" is left out`, "the audit rule 2 (level None) is left out", `Secret "s" is not imported`,
+	} {
+		if !strings.Contains(said, want) {
+			t.Errorf("no note %q in\n%s", want, said)
+		}
+	}
+}
+
+const smallDefinition = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: sites.web.example.com}
+spec:
+  group: web.example.com
+  scope: Namespaced
+  names: {kind: Site, plural: sites, shortNames: [st]}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    subresources: {status: {}}
+    additionalPrinterColumns: [{name: Host, type: string, jsonPath: .spec.host}]
+    selectableFields: [{jsonPath: .spec.host}]
+    schema:
+      openAPIV3Schema:
+        description: A site of a customer.
+        type: object
+        required: [spec]
+        properties:
+          spec:
+            type: object
+            required: [host]
+            properties:
+              host: {type: string, pattern: '^[a-z.]+\.example$', maxLength: 40, description: Where it is.}
+              tier: {type: string, enum: [dev, prod], default: dev}
+              replicas: {type: integer, minimum: 1, maximum: 9, nullable: true}
+              port: {x-kubernetes-int-or-string: true, anyOf: [{type: integer}, {type: string}]}
+              labels: {type: object, additionalProperties: {type: string}}
+              users:
+                type: array
+                maxItems: 5
+                x-kubernetes-list-type: map
+                x-kubernetes-list-map-keys: [name]
+                items: {type: object, required: [name], properties: {name: {type: string, maxLength: 20}}}
+            x-kubernetes-validations: [{rule: "self.host == oldSelf.host", message: the host stays}]
+          status: {type: object, x-kubernetes-preserve-unknown-fields: true}
+`
+
+const smallCUE = `package web
+
+import (
+	"list"
+	"strings"
+)
+
+// #Site is the schema of a Site.
+//
+// A site of a customer.
+#Site: {
+	spec!: {
+		// Where it is.
+		host!:     =~#"^[a-z.]+\.example$"# & strings.MaxRunes(40)
+		labels?: {[string]: string}
+		port?:     int | string
+		replicas?: null | int & >=1 & <=9
+		tier:      *"dev" | "prod"
+		users?:    [...#SiteSpecUsers] & list.MaxItems(5) @k8s(listType=map,listMapKeys=name)
+	}
+	status?: {...}
+}
+
+#SiteSpecUsers: {name!: strings.MaxRunes(20)}
+
+team: kinds: "sites.web.example.com": {
+	group: "web.example.com"
+	names: {kind: "Site", plural: "sites", shortNames: ["st"]}
+	storageVersion: "v1"
+	versions: {
+		v1: {
+			#schema: #Site
+			subresources: {status: {}}
+			additionalPrinterColumns: [{name: "Host", type: "string", jsonPath: ".spec.host"}]
+			selectableFields: [".spec.host"]
+			validations: {spec: {path: "spec", rule: "self.host == oldSelf.host", message: "the host stays"}}
+		}
+	}
+}
+`
+
+func TestADefinitionBecomesReadableCUE(t *testing.T) {
+	result, err := importing.Convert([]importing.Document{{Name: "sites.yaml", Data: []byte(smallDefinition)}}, options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(result.Files) != 1 || len(result.Notes) != 0 {
+		t.Fatalf("%d files, notes %v", len(result.Files), result.Notes)
+	}
+	squeeze := func(s string) string { return strings.Join(strings.Fields(s), " ") }
+	if got := string(result.Files[0].Data); squeeze(got) != squeeze(smallCUE) {
+		t.Errorf("got\n%s", got)
+	}
+	bundleOf(t, result, false)
+}
+
+func TestBadInput(t *testing.T) {
+	for name, c := range map[string]struct{ text, want string }{
+		"nothing":       {"", "the input has no objects"},
+		"no YAML":       {"a: [", "in.yaml: line 1"},
+		"no object":     {"- a\n- b\n", "in.yaml:1: it is not an object"},
+		"no kind":       {"apiVersion: v1\n", "in.yaml:1: an object without apiVersion or kind"},
+		"unknown kinds": {"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n", "nothing to import in the input: in.yaml:1: Pod \"a\" is not imported"},
+		"key twice":     {"apiVersion: v1\nkind: Pod\nkind: Pod\n", "already defined"},
+		"old version":   {strings.Replace(smallDefinition, "k8s.io/v1", "k8s.io/v1beta1", 1), "apiextensions.k8s.io/v1beta1"},
+		"wrong type":    {strings.Replace(smallDefinition, "type: integer", "type: whole", 1), "in.yaml:28: spec.versions"},
+		"twice":         {smallDefinition + "\n---" + smallDefinition, "twice"},
+		"unknown field": {"apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: a}\nrule: []\n", `unknown field "rule"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			result, err := importing.Convert([]importing.Document{{Name: "in.yaml", Data: []byte(c.text)}}, options())
+			if err == nil || result != nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, %v, want %q", result, err, c.want)
+			}
+		})
+	}
+}
