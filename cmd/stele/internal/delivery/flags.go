@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -75,6 +76,15 @@ func (o *Flags) Options(folder string) (d delivery.Options, err error) {
 	for flag, file := range map[string]string{"--policy-git-signers": g.Signers, "--policy-git-credentials": g.Credentials, "--policy-git-ssh-key": g.SSHKey, "--policy-git-known-hosts": g.KnownHosts} {
 		if _, err := os.Stat(file); file != "" && err != nil {
 			return d, fmt.Errorf("%s: %w", flag, err)
+		}
+	}
+	// git and ssh run in the folder of the mirror.
+	for _, file := range []*string{&folder, &g.SSHKey, &g.KnownHosts} {
+		if *file == "" {
+			continue
+		}
+		if *file, err = filepath.Abs(*file); err != nil {
+			return d, err
 		}
 	}
 	g.Folder, g.MaxBytes = folder, o.maxSize.Value()
