@@ -60,6 +60,8 @@ var home = []struct {
 	{"github.com/hashicorp/go-plugin", []string{"plugins"}, "the host and the SDK hide it"},
 	{"github.com/spf13/cobra", []string{"cmd"}, "only the program has flags"},
 	{"gocloud.dev", []string{"cmd/stele/internal/buckets"}, "the drivers of buckets are large"},
+	{"github.com/google/go-containerregistry", []string{"cmd/stele/internal/artifact"}, "the client of registries is large, and speaks plain HTTP unless it is wrapped"},
+	{"github.com/docker/cli", []string{"cmd/stele/internal/artifact"}, "only registries have credentials of docker"},
 	{"filippo.io/age", []string{"eventlog/backup", "cmd/stele/internal/backup"}, "only backups are encrypted"},
 	{"github.com/oklog/run", []string{"core/plane"}, "packages have errgroups and contexts; a control plane has one group"},
 }

@@ -8,6 +8,7 @@ import (
 	"stele.dev/stele/cmd/stele/internal/importing"
 	"stele.dev/stele/cmd/stele/internal/planning"
 	"stele.dev/stele/cmd/stele/internal/policytest"
+	"stele.dev/stele/cmd/stele/internal/publishing"
 	"stele.dev/stele/cmd/stele/internal/pushing"
 	"stele.dev/stele/cmd/stele/internal/scaffold"
 	"stele.dev/stele/cmd/stele/internal/usage"
@@ -20,8 +21,7 @@ func policyCommand() *cobra.Command {
 		Short: "Write, check, activate and inspect policies",
 		Args:  usage.NoArguments,
 	}
-	cmd.AddCommand(importing.Command(), exporting.Command(), documenting.Command())
-
+	cmd.AddCommand(publishing.Command(), importing.Command(), exporting.Command(), documenting.Command())
 	cmd.AddCommand(vetting.Command(), planning.Command(), pushing.PushCommand(), showCommand(), explainCommand(), pushing.RollbackCommand(), policyLogCommand(), compiling.Command(), configsCommand(), evaluateCommand())
 	cmd.AddCommand(policytest.Command(), policytest.SuiteCommand(), scaffold.InitCommand(), scaffold.VendorCommand(), scaffold.FormatCommand())
 	return cmd
