@@ -6,6 +6,7 @@ package plans
 import (
 	"context"
 	"encoding/hex"
+	"fmt"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/policy"
@@ -76,6 +77,13 @@ func Make(ctx context.Context, s plan.Sides, o Options) (*plan.Plan, error) {
 		p.Findings = append(p.Findings, found...)
 	}
 	if o.Objects != nil {
+		if file, is := o.Objects.(*exported); is && s.From != nil {
+			notes, err := file.fits(s.From)
+			if err != nil {
+				return nil, fmt.Errorf("the file of objects: %w", err)
+			}
+			p.Notes = append(p.Notes, notes...)
+		}
 		if err := tryObjects(ctx, s, &o, p); err != nil {
 			return nil, err
 		}
