@@ -353,11 +353,11 @@ func TestPathsOfFlagsMayBeRelative(t *testing.T) {
 	}
 	var flags delivery.Flags
 	set := pflag.NewFlagSet("serve", pflag.ContinueOnError)
-	flags.AddFlags(set)
+	flags.AddGitFlags(set)
 	if err := set.Parse([]string{"--policy-git", "file://" + r.dir + "#main", "--policy-git-unsigned", "--policy-git-ssh-key", "key", "--policy-git-known-hosts", "hosts"}); err != nil {
 		t.Fatal(err)
 	}
-	o, err := flags.Options("data/source")
+	o, err := flags.Options("data/source", "")
 	if err != nil {
 		t.Fatal(err)
 	}
