@@ -73,7 +73,7 @@ func newTrials(s plan.Sides, o *Options) (trials []*kindTrial) {
 	for _, r := range kinds.KindsToTry(s) {
 		concerned[r] = true
 	}
-	from, to := unasked(s.From), unasked(s.To)
+	from, to := Unasked(s.From), Unasked(s.To)
 	spaces := &namespaces{source: o.Objects, known: map[string]*policy.Object{}}
 	for _, is := range s.To.Kinds() {
 		r := is.GroupResource()

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -128,6 +129,15 @@ func (g *gitFlags) options(folder string) (d delivery.Options, err error) {
 		"--policy-git-signers": g.Signers, "--policy-git-credentials": g.Credentials, "--policy-git-ssh-key": g.SSHKey, "--policy-git-known-hosts": g.KnownHosts,
 	})); err != nil {
 		return d, err
+	}
+	// git and ssh run in the folder of the mirror.
+	for _, file := range []*string{&folder, &g.SSHKey, &g.KnownHosts} {
+		if *file == "" {
+			continue
+		}
+		if *file, err = filepath.Abs(*file); err != nil {
+			return d, err
+		}
 	}
 	g.Folder, g.MaxBytes = folder, g.maxSize.Value()
 	return delivery.Options{Source: &g.Git, Every: g.every, Heal: g.heal}, nil
