@@ -54,12 +54,14 @@ var home = []struct {
 }{
 	{"go.etcd.io/etcd", []string{"eventlog/etcdlog"}, "the log must not depend on where it is kept"},
 	{"github.com/cockroachdb/pebble", []string{"projections/history"}, "the index of the past hides where its keys are"},
-	{"cuelang.org/go", []string{"policy/bundles", "policy/compile", "policy/evaluation", "policy/formatting", "policy/importing", "policy/pluginconfig", "policy/suites", "schemas/fromcue", "schemas/interpreter", "schemas/textforms", "schemas/builtin"}, "CUE never runs on the request path"},
+	{"cuelang.org/go", []string{"policy/bundles", "policy/compile", "policy/evaluation", "policy/format/internal/bundledoc", "policy/formatting", "policy/importing", "policy/pluginconfig", "policy/suites", "schemas/fromcue", "schemas/interpreter", "schemas/textforms", "schemas/builtin"}, "CUE never runs on the request path"},
 	{"net/http", []string{"core", "cmd", "examples/ha/balance", "eventlog/etcdlog/members"}, "projections and the log know nothing of HTTP; members of etcd tell their time by it"},
 	{"google.golang.org/grpc", []string{"eventlog/etcdlog", "plugins", "examples/authorizer-plugin"}, "it is etcd's transport, and that of plugins"},
 	{"github.com/hashicorp/go-plugin", []string{"plugins"}, "the host and the SDK hide it"},
 	{"github.com/spf13/cobra", []string{"cmd"}, "only the program has flags"},
 	{"gocloud.dev", []string{"cmd/stele/internal/buckets"}, "the drivers of buckets are large"},
+	{"github.com/google/go-containerregistry", []string{"cmd/stele/internal/artifact"}, "the client of registries is large, and speaks plain HTTP unless it is wrapped"},
+	{"github.com/docker/cli", []string{"cmd/stele/internal/artifact"}, "only registries have credentials of docker"},
 	{"filippo.io/age", []string{"eventlog/backup", "cmd/stele/internal/backup"}, "only backups are encrypted"},
 	{"github.com/oklog/run", []string{"core/plane"}, "packages have errgroups and contexts; a control plane has one group"},
 }

@@ -8,8 +8,10 @@ import (
 	"stele.dev/stele/cmd/stele/internal/importing"
 	"stele.dev/stele/cmd/stele/internal/planning"
 	"stele.dev/stele/cmd/stele/internal/policytest"
+	"stele.dev/stele/cmd/stele/internal/publishing"
 	"stele.dev/stele/cmd/stele/internal/pushing"
 	"stele.dev/stele/cmd/stele/internal/scaffold"
+	"stele.dev/stele/cmd/stele/internal/shadowing"
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/cmd/stele/internal/vetting"
 )
@@ -20,9 +22,8 @@ func policyCommand() *cobra.Command {
 		Short: "Write, check, activate and inspect policies",
 		Args:  usage.NoArguments,
 	}
-	cmd.AddCommand(importing.Command(), exporting.Command(), documenting.Command())
-
+	cmd.AddCommand(publishing.Command(), importing.Command(), exporting.Command(), documenting.Command())
 	cmd.AddCommand(vetting.Command(), planning.Command(), pushing.PushCommand(), showCommand(), explainCommand(), pushing.RollbackCommand(), policyLogCommand(), compiling.Command(), configsCommand(), evaluateCommand())
-	cmd.AddCommand(policytest.Command(), policytest.SuiteCommand(), scaffold.InitCommand(), scaffold.VendorCommand(), scaffold.FormatCommand())
+	cmd.AddCommand(policytest.Command(), policytest.SuiteCommand(), scaffold.InitCommand(), scaffold.VendorCommand(), scaffold.FormatCommand(), shadowing.Command())
 	return cmd
 }

@@ -103,7 +103,8 @@ SIGTERM and SIGINT end it in order, after --shutdown-delay; a second signal ends
 	o.storage.addFlags(groups.Group("Flags for the log and its storage"))
 	o.authentication.addFlags(groups.Group("Flags for authentication"))
 	o.authorization.addFlags(groups.Group("Flags for authorization"))
-	o.delivery.AddFlags(groups.Group("Flags for a policy in a git repository"))
+	o.delivery.AddGitFlags(groups.Group("Flags for a policy in a git repository"))
+	o.delivery.AddOCIFlags(groups.Group("Flags for a policy in a registry"))
 	o.compile.AddFlags(groups.Group("Flags for compiling policies"))
 	groups.Use(cmd)
 	for _, name := range []string{"data-dir", "policy", "plugin-dir", "plugin-secrets-dir"} {
@@ -181,10 +182,7 @@ func (o *serveOptions) config(cmd *cobra.Command, logger *slog.Logger) (c plane.
 	if o.watch && o.policyDir == "" {
 		return c, errors.New("--policy-watch needs --policy, the folder to watch")
 	}
-	if o.delivery.Given() && o.policyDir != "" {
-		return c, errors.New("--policy and --policy-git cannot be given together: the policy of the repository is in force from the first start on")
-	}
-	if c.Delivery, err = o.delivery.Options(filepath.Join(o.dataDir, "policy-source")); err != nil {
+	if c.Delivery, err = o.delivery.Options(filepath.Join(o.dataDir, "policy-source"), o.policyDir); err != nil {
 		return c, err
 	}
 	if c.Origins, err = server.ParseOrigins(o.origins); err != nil {

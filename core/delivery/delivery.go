@@ -1,4 +1,4 @@
-// Package delivery puts policies in force that are kept elsewhere, such as in a git repository: it asks a source for
+// Package delivery puts policies in force that are kept elsewhere, such as in a git repository or a registry: it asks a source for
 // its newest version again and again, and activates the version's policy if it is another one. Every replica follows
 // the source, so that each can say how what is in force differs from it; only the leader activates.
 //
@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -54,7 +55,16 @@ type RefusedError struct {
 }
 
 // Error says which version is refused, and why.
-func (e *RefusedError) Error() string { return fmt.Sprintf("%.12s is refused: %s", e.ID, e.Why) }
+func (e *RefusedError) Error() string { return short(e.ID) + " is refused: " + e.Why }
+
+// short returns the beginning of an ID: of the hash of a commit, or of a digest with its algorithm.
+func short(id string) string {
+	algorithm, hex, isDigest := strings.Cut(id, ":")
+	if !isDigest {
+		return fmt.Sprintf("%.12s", id)
+	}
+	return fmt.Sprintf("%s:%.12s", algorithm, hex)
+}
 
 // Options are the options of [New]. Those up to Follows are required.
 type Options struct {
@@ -225,7 +235,7 @@ func (f *Follower) Health() error {
 	case s.Version == "":
 		return fmt.Errorf("%s has not been read yet", f.o.Source)
 	case s.Drifted():
-		return fmt.Errorf("policy %.12s is in force, and %.12s of the source has policy %.12s", s.InForce, s.Version, s.Digest)
+		return fmt.Errorf("policy %.12s is in force, and %s of the source has policy %.12s", s.InForce, short(s.Version), s.Digest)
 	}
 	return nil
 }
@@ -347,7 +357,7 @@ type BrokenError struct {
 
 // Error lists the errors with their files and lines.
 func (e *BrokenError) Error() string {
-	return fmt.Sprintf("the bundle of %.12s has errors: %v", e.ID, e.Diagnostics)
+	return fmt.Sprintf("the bundle of %s has errors: %v", short(e.ID), e.Diagnostics)
 }
 
 // recompile reads and compiles a version.
@@ -359,7 +369,7 @@ func (f *Follower) recompile(ctx context.Context, v *Version) (*compile.Result, 
 	result, diags, err := f.o.Compile(ctx, source)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("the bundle of %.12s could not be compiled: %w", v.ID, err)
+		return nil, fmt.Errorf("the bundle of %s could not be compiled: %w", short(v.ID), err)
 	case len(diags) > 0:
 		return nil, &BrokenError{v.ID, diags}
 	}
@@ -380,7 +390,7 @@ func (f *Follower) activate(ctx context.Context, tip *commit.Tip, v *Version, re
 		return err
 	}
 	if len(dropped) > 0 {
-		return fmt.Errorf("%.12s is not activated: %w\nKeep them in the schema, or activate it once with `stele policy push --drop-fields`", v.ID, dropped)
+		return fmt.Errorf("%s is not activated: %w\nKeep them in the schema, or activate it once with `stele policy push --drop-fields`", short(v.ID), dropped)
 	}
 	_, err = bootstrap.ActivateProposal(ctx, f.o.Committer, tip, proposal, result.Form, f.o.Source.Actor())
 	if renamed := (*activation.Renamed)(nil); errors.As(err, &renamed) {

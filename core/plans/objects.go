@@ -99,7 +99,7 @@ func newTrials(s plan.Sides, o *Options) (trials []*kindTrial) {
 	for _, r := range kinds.KindsToTry(s) {
 		concerned[r] = true
 	}
-	from, to := unasked(s.From), unasked(s.To)
+	from, to := Unasked(s.From), Unasked(s.To)
 	spaces := &namespaces{source: o.Objects, known: map[string]*policy.Object{}}
 	for _, is := range s.To.Kinds() {
 		r := is.GroupResource()
@@ -250,10 +250,12 @@ func (t *kindTrial) object(ctx context.Context, o *Object, to *results) error {
 		if err != nil {
 			return err
 		}
-		if is, err = decode(text); err != nil {
-			return err
+		if !bytes.Equal(text, wasText) {
+			if is, err = decode(text); err != nil {
+				return err
+			}
+			t.differ(o, was, is, to)
 		}
-		t.differ(o, was, is, to)
 	}
 	failed := map[key]*outcome{}
 	for w := recreated; w < ways; w++ {

@@ -106,14 +106,18 @@ func (r *Runner) ruleIDs() map[string]bool {
 	return ids
 }
 
-// invariant checks that the resources of an invariant are served. Rules may also name resources of other servers, so only
-// groups of the bundle's kinds are checked.
+// invariant checks that the resources of an invariant are served. Rules may also name groups and resources of other servers. So
+// resources of the core group, and groups, are mistakes only if they differ by one letter from those of a kind or a rule: an
+// invariant about what nobody has holds always.
 func (c *checker) invariant(i *suites.Invariant) {
 	can := i.Never
 	if i.Only != nil {
 		can = &i.Only.May
 	} else if i.Always != nil {
 		can = &i.Always.May
+	}
+	if len(can.Verbs) == 0 || len(can.APIGroups) == 0 || len(can.Resources) == 0 {
+		c.add(i.Source, fmt.Sprintf("invariant %q is about no request: verbs, apiGroups and resources have to name some", i.Name), "")
 	}
 	groups, resources := map[string]bool{}, map[string]bool{}
 	for _, k := range c.policy.Kinds() {
@@ -127,17 +131,48 @@ func (c *checker) invariant(i *suites.Invariant) {
 			}
 		}
 	}
+	named, all := c.named()
+	others := false
 	for _, group := range can.APIGroups {
-		if !groups[group] || group == "" {
-			return
+		others = others || !groups[group] || group == ""
+		c.misspelt(i, "group", group, slices.Concat(named, slices.Collect(maps.Keys(groups))))
+	}
+	if others {
+		for _, resource := range can.Resources {
+			c.misspelt(i, "resource", resource, slices.Concat(all, slices.Collect(maps.Keys(resources))))
 		}
+		return
 	}
 	for _, resource := range can.Resources {
 		if resource != "*" && !resources[resource] {
 			c.add(i.Source, fmt.Sprintf("invariant %q: the bundle serves no resource %q", i.Name, resource), wording.DidYouMean(resource, slices.Sorted(maps.Keys(resources)), ""))
 		}
 	}
-	if len(can.Verbs) == 0 || len(can.APIGroups) == 0 || len(can.Resources) == 0 {
-		c.add(i.Source, fmt.Sprintf("invariant %q is about no request: verbs, apiGroups and resources have to name some", i.Name), "")
+}
+
+// misspelt reports a name of an invariant that is nobody's, and differs by one letter from one of others.
+func (c *checker) misspelt(i *suites.Invariant, what, name string, others []string) {
+	if name == "*" || name == "" || slices.Contains(others, name) {
+		return
 	}
+	slices.Sort(others)
+	if at := slices.IndexFunc(others, func(other string) bool { return other != "*" && wording.Distance(name, other) == 1 }); at >= 0 {
+		c.add(i.Source, fmt.Sprintf("invariant %q: no kind and no rule of the bundle has the %s %q", i.Name, what, name), fmt.Sprintf("did you mean %q?", others[at]))
+	}
+}
+
+// named returns the groups and the resources that the rules of roles and denies name.
+func (c *checker) named() (groups, resources []string) {
+	f := c.Form()
+	for i := range f.Roles {
+		for _, r := range f.Roles[i].Rules {
+			groups, resources = append(groups, r.APIGroups...), append(resources, r.Resources...)
+		}
+	}
+	for i := range f.Denies {
+		for _, r := range f.Denies[i].Rules {
+			groups, resources = append(groups, r.APIGroups...), append(resources, r.Resources...)
+		}
+	}
+	return groups, resources
 }

@@ -97,7 +97,7 @@ func (a *Answer) outcome() string {
 }
 
 func compareFields(e *suites.Expect, a *Answer) (failures []string) {
-	if len(e.Fields) == 0 {
+	if e.Fields == nil {
 		return nil
 	}
 	for _, path := range slices.Sorted(maps.Keys(e.Fields)) {

@@ -199,6 +199,13 @@ func (t *target) complete() error {
 			return &wrong{"request", "the request with the verb " + t.Verb + " names no object", "write name: \"…\""}
 		}
 	}
+	if t.Verb != "list" && t.Verb != "deletecollection" {
+		for _, f := range []struct{ name, value string }{{"fieldSelector", t.FieldSelector}, {"labelSelector", t.LabelSelector}} {
+			if f.value != "" {
+				return &wrong{"request." + f.name, "a request with the verb " + t.Verb + " has no " + f.name, "remove it, or write verb: \"list\""}
+			}
+		}
+	}
 	for field, value := range map[string]string{"namespace": t.namespace, "name": t.name, "resource": t.subresource} {
 		if strings.ContainsAny(value, "/%") || value == "." || value == ".." {
 			return &wrong{"request." + field, fmt.Sprintf("%q is not a segment of a path", value), ""}

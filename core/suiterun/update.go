@@ -36,7 +36,7 @@ func (r *Result) Expected() map[string]any {
 	if len(e.Message) > 0 && a.Code >= 400 && !matchesAll(e.Message, a.Message) || all && a.Code >= 400 && len(a.Fields) == 0 {
 		set["message"] = pattern(a.Message)
 	}
-	if len(e.Fields) > 0 && len(compareFields(e, a)) > 0 || all && len(a.Fields) > 0 {
+	if e.Fields != nil && len(compareFields(e, a)) > 0 || all && len(a.Fields) > 0 {
 		fields := map[string]any{}
 		for path, message := range a.Fields {
 			fields[path] = pattern(message)

@@ -13,6 +13,7 @@ import (
 )
 
 //go:generate ./former.sh
+//go:generate go run stele.dev/stele/policy/format/internal/bundledoc policy.cue ../../docs/BUNDLE.md
 
 // former lists the digests of files of earlier versions of the program, one a line.
 //

@@ -125,7 +125,7 @@ func list(v []any) string {
 
 // quote returns a string literal; with # if that needs no escapes.
 func quote(s string) string {
-	if plain := literal.String.Quote(s); !strings.Contains(plain, `\`) || strings.ContainsAny(s, "\n\r\t") || strings.Contains(s, `"#`) || strings.Contains(s, `\#`) || !printable(s) {
+	if plain := literal.String.Quote(s); !strings.Contains(plain, `\`) || strings.ContainsAny(s, "\n\r\t") || strings.Contains(s, `"#`) || strings.Contains(s, `\#`) || strings.HasPrefix(s, `""`) || !printable(s) {
 		return plain
 	}
 	return `#"` + s + `"#`

@@ -256,3 +256,81 @@ func TestBadInput(t *testing.T) {
 		})
 	}
 }
+
+// A role of a namespace keeps to its namespace: it joins no other role, and is not taken for one that every bundle has.
+func TestRolesOfNamespacesGrantNoMore(t *testing.T) {
+	const input = `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: r, namespace: web-a, labels: {rbac.authorization.k8s.io/aggregate-to-view: "true"}}
+rules: [{apiGroups: [""], resources: [secrets], verbs: [get]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: admin, namespace: web-a}
+rules: [{apiGroups: [""], resources: [configmaps], verbs: [get]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: admins, namespace: web-a}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: admin}
+subjects: [{kind: User, name: bob}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: nowhere}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: edit}
+subjects: [{kind: User, name: bob}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: View}
+rules: [{apiGroups: [""], resources: [configmaps], verbs: [delete]}]
+`
+	r, err := importing.Convert([]importing.Document{{Name: "in.yaml", Data: []byte(input)}}, importing.Options{Package: "base", Team: "web", Whole: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(r.Files[0].Data)
+	for _, without := range []string{"labels", "nowhere", "view: "} {
+		if strings.Contains(text, without) {
+			t.Errorf("%q is in the bundle:\n%s", without, text)
+		}
+	}
+	for _, with := range []string{`"web-a:admin":`, `clusterRole: "web-a:admin", subjects: [{user: "bob"}], namespaces: ["web-a"]`, `"view-2":`} {
+		if !strings.Contains(text, with) {
+			t.Errorf("%q is not in the bundle:\n%s", with, text)
+		}
+	}
+	notes := ""
+	for _, n := range r.Notes {
+		notes += n.String() + "\n"
+	}
+	if !strings.Contains(notes, `in.yaml:20: the binding "nowhere" is left out: it names no namespace`) {
+		t.Error(notes)
+	}
+}
+
+// Two quotation marks at the beginning of an expression do not begin a text of several lines.
+func TestExpressionsThatBeginWithQuotes(t *testing.T) {
+	const input = `
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: names}
+spec:
+  matchConstraints: {resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [configmaps]}]}
+  validations: [{expression: '"" == object.metadata.generateName || object.metadata.name.matches("\\d")'}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: names}
+spec: {policyName: names, validationActions: [Deny]}
+`
+	r, err := importing.Convert([]importing.Document{{Name: "in.yaml", Data: []byte(input)}}, importing.Options{Package: "base", Team: "web"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := `"\"\" == object.metadata.generateName || object.metadata.name.matches(\"\\\\d\")"`; !strings.Contains(string(r.Files[0].Data), want) {
+		t.Errorf("want %s in:\n%s", want, r.Files[0].Data)
+	}
+}

@@ -12,6 +12,11 @@ import (
 // builtinRoles are the roles that every bundle has.
 var builtinRoles = []string{"cluster-admin", "admin", "edit", "view", "extension-apiserver-authentication-reader", "system:auth-delegator"}
 
+// builtin reports whether a role is one that every bundle has. A Role of a namespace is another one, whatever its name is.
+func (o *object) builtin() bool {
+	return o.is("ClusterRole") && slices.Contains(builtinRoles, o.name())
+}
+
 // knownVerbs are the verbs that a bundle admits.
 var knownVerbs = []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "*", "bind", "escalate", "impersonate", "use", "approve", "sign", "history"}
 
@@ -26,13 +31,20 @@ type roles map[[3]string]string
 // rbac imports roles and bindings.
 func (m *importer) rbac() error {
 	names, taken, left := roles{}, map[string]bool{}, 0
+	for _, name := range builtinRoles {
+		taken[name] = true
+	}
 	var roleFields fields
 	for _, o := range m.objects {
 		if !o.is("ClusterRole") && !o.is("Role") {
 			continue
 		}
-		if o.bootstrapped() || slices.Contains(builtinRoles, o.name()) {
+		if o.bootstrapped() || o.builtin() {
 			left++
+			continue
+		}
+		if o.is("Role") && o.namespace() == "" {
+			m.note(o, []string{"metadata"}, "the Role %q is left out: it names no namespace", o.name())
 			continue
 		}
 		var role rbacv1.ClusterRole
@@ -71,6 +83,9 @@ func (m *importer) role(o *object, role *rbacv1.ClusterRole) fields {
 	var f fields
 	labels := map[string]string{}
 	for k, v := range role.Labels {
+		if o.is("Role") {
+			break // only ClusterRoles are aggregated
+		}
 		if strings.Contains(k, "aggregate-to-") || m.selected(k, v) {
 			labels[k] = v
 		}
@@ -155,6 +170,10 @@ func (m *importer) bindings(names roles) (list fields, left int, err error) {
 		}
 		if o.bootstrapped() {
 			left++
+			continue
+		}
+		if o.is("RoleBinding") && o.namespace() == "" {
+			m.note(o, []string{"metadata"}, "the binding %q is left out: it names no namespace", o.name())
 			continue
 		}
 		var b rbacv1.RoleBinding

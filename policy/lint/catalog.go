@@ -83,9 +83,13 @@ var Lints = []Lint{
 
 	// Expressions.
 	{"CEL_ALWAYS_TRUE", Warning, "An expression in CEL is always true.", "write what is meant, or leave it out",
-		`The expression is true whatever the request and the object are, so that it has no effect: a validation refuses nothing, and a condition always holds. It is found by evaluating the expression while all variables are unknown. What follows from a schema, for example a comparison with a value that an enumeration lacks, is not seen.`},
+		`The expression is true whatever the request and the object are, so that it has no effect: a validation refuses nothing, and a condition always holds. It is found by evaluating the expression while all variables are unknown.`},
 	{"CEL_NEVER_TRUE", Warning, "An expression in CEL is never true.", "write what is meant; to refuse everything, write `false`",
 		`The expression is false whatever the request and the object are: a validation refuses every request that its rule matches, a grant is never given, an exception is never made. The literal "false" of a validation is not reported. It is found by evaluating the expression while all variables are unknown.`},
+	{"CONDITION_ALWAYS_HOLDS", Warning, "The schema makes a condition or an expression always true.", "leave it out, or compare with another value",
+		`The expression compares a field of the object with a constant, and every value that the schema admits satisfies it: a validation refuses nothing, a condition has no effect. It is found from the enumerations and bounds of the schema, for conditions of bindings and denies, match conditions and admission rules, not for the rules of kinds. Only comparisons of a field with constants are read; every other part of the expression may be true or false. Conditions of a binding or a deny that names no kind by its resource are not judged.`},
+	{"CONDITION_NEVER_HOLDS", Warning, "The schema makes a condition or an expression never true.", "compare with a value that the schema admits, or change the schema",
+		`The expression compares a field of the object with a constant that the schema never admits, for example a misspelt value of an enumeration: a validation refuses every object, a grant is never given, an exception is never made. It is found as CONDITION_ALWAYS_HOLDS is. An object that was stored under an earlier schema may have the value.`},
 	{"CEL_UNREACHED", Warning, "A part of an expression in CEL never matters.", "leave the part out, or correct the other one",
 		`Another operand of &&, || or ?: is always true or always false, so that this part does not decide anything. A variable that nothing reads is reported, too.`},
 	{"OPTIONAL_UNTESTED", Warning, "CEL selects an optional field without `has()`.", "`!has(object.spec.standby) || …`",

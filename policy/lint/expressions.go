@@ -7,6 +7,7 @@ import (
 
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/expr"
+	"stele.dev/stele/policy/plan/rules"
 	"stele.dev/stele/schemas"
 )
 
@@ -39,6 +40,28 @@ func (c *checking) expressions() {
 				}
 				c.expression(&policy.Expression{Text: r.Rule, Checked: r.Checked, Source: at}, at, policy.RuleID(k, r), refusesNothing, refusesAll)
 			}
+		}
+	}
+}
+
+// decided finds conditions and rules that the schemas decide, whatever the request is. Those that are constants have been
+// reported.
+func (c *checking) decided() {
+	encoded, _ := c.Form.Encode()
+	p, err := policy.New(encoded)
+	if err != nil {
+		c.add("NOT_CHECKED", schemas.Position{}, "", "conditions were not compared with the schemas: "+err.Error(), "")
+		return
+	}
+	known := map[schemas.Position]bool{}
+	for _, f := range c.findings {
+		if f.Lint == "CEL_ALWAYS_TRUE" || f.Lint == "CEL_NEVER_TRUE" {
+			known[f.Pos] = true
+		}
+	}
+	for _, d := range append(rules.NeverHolds(p), rules.AlwaysTrue(p)...) {
+		if !known[d.Pos] {
+			c.add(d.Lint, d.Pos, d.Path, d.Message, d.Hint)
 		}
 	}
 }

@@ -72,6 +72,7 @@ func Check(ctx context.Context, b *Bundle) ([]Finding, error) {
 	c.flows()
 	c.auditRules()
 	c.expressions()
+	c.decided()
 	c.defaults()
 	c.secretsInMessages()
 	if err := ctx.Err(); err != nil {

@@ -110,7 +110,7 @@ func TestFilesAreFormattedAndParse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range []string{"CODEOWNERS", "README.md", ".github/workflows/policy.yaml", ".gitlab-ci.yml", "clusters/prod/tests/access.cue", "teams/data-stores/tests/websites.cue"} {
+	for _, p := range []string{"CODEOWNERS", "README.md", ".github/workflows/policy.yaml", ".gitignore", ".gitlab-ci.yml", "clusters/prod/tests/access.cue", "teams/data-stores/tests/websites.cue"} {
 		if all[p] == nil {
 			t.Errorf("%s is missing", p)
 		}

@@ -136,7 +136,7 @@ type Expect struct {
 	Stage    string            `json:"stage,omitempty"`
 	Rule     *string           `json:"rule,omitempty"`
 	Message  Texts             `json:"message,omitempty"`
-	Fields   map[string]string `json:"fields,omitempty"`
+	Fields   map[string]string `json:"fields,omitzero"` // empty but not nil expects that none is wrong
 	Object   json.RawMessage   `json:"object,omitempty"`
 	Warnings *[]string         `json:"warnings,omitempty"`
 	Names    *[]string         `json:"names,omitempty"`
@@ -144,7 +144,7 @@ type Expect struct {
 
 // Empty reports whether nothing is expected.
 func (e *Expect) Empty() bool {
-	return e.Allowed == nil && e.Code == 0 && e.Stage == "" && e.Rule == nil && len(e.Message) == 0 && len(e.Fields) == 0 && e.Object == nil && e.Warnings == nil && e.Names == nil
+	return e.Allowed == nil && e.Code == 0 && e.Stage == "" && e.Rule == nil && len(e.Message) == 0 && e.Fields == nil && e.Object == nil && e.Warnings == nil && e.Names == nil
 }
 
 // Texts is a list of texts. In JSON it may be a single one.

@@ -33,6 +33,9 @@ func CommitText(commit string) string {
 	if commit == "" {
 		return ""
 	}
+	if hex, ok := strings.CutPrefix(commit, "sha256:"); ok {
+		return " of artifact sha256:" + hex[:min(12, len(hex))]
+	}
 	commit, changed := strings.CutSuffix(commit, "+changes")
 	text := " of commit " + commit[:min(12, len(commit))]
 	if changed {

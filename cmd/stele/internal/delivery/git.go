@@ -58,7 +58,7 @@ type Git struct {
 func (g *Git) Parse(text string) error {
 	at := strings.LastIndex(text, "#")
 	if at <= 0 || at == len(text)-1 {
-		return fmt.Errorf("%q: want URL#REF:DIR, for example https://git.example.com/platform/policy.git#main:clusters/prod", text)
+		return fmt.Errorf("%q: want URL#REF:DIR, for example https://git.example.com/platform/policy.git#main:clusters/prod", Redacted(text))
 	}
 	ref, dir, _ := strings.Cut(text[at+1:], ":")
 	g.url, g.ref, g.dir = text[:at], ref, cmp.Or(strings.Trim(dir, "/"), ".")
@@ -69,7 +69,7 @@ func (g *Git) Parse(text string) error {
 	}
 	switch {
 	case strings.HasPrefix(g.url, "-"), strings.Contains(g.url, "::"):
-		return fmt.Errorf("%q is not a URL of a repository", g.url)
+		return fmt.Errorf("%q is not a URL of a repository", Redacted(g.url))
 	case g.protocol() == "":
 		return fmt.Errorf("%q: want a URL of https, ssh or file", Redacted(g.url))
 	case !validRef.MatchString(ref) || strings.Contains(ref, ".."):
@@ -105,12 +105,21 @@ func (g *Git) protocol() string {
 	return ""
 }
 
-// Redacted returns a URL without its password.
+// Redacted returns a URL without its password, or without its user if it has no password: a token may stand there. The
+// user of ssh is no secret.
 func Redacted(text string) string {
-	if u, err := url.Parse(text); err == nil {
-		return u.Redacted()
+	u, err := url.Parse(text)
+	if err != nil {
+		scheme, rest, _ := strings.Cut(text, "://")
+		if at := strings.LastIndex(rest, "@"); at >= 0 {
+			return scheme + "://xxxxx" + rest[at:]
+		}
+		return text
 	}
-	return text
+	if _, ok := u.User.Password(); !ok && u.User != nil && u.Scheme != "ssh" {
+		u.User = url.User("xxxxx")
+	}
+	return u.Redacted()
 }
 
 // String returns the URL without its password, the branch and the folder.
@@ -157,10 +166,13 @@ func (g *Git) Pull(ctx context.Context, delivered string) (*delivery.Version, er
 
 // follows returns an error if a commit may not come after the one that was accepted before.
 func (g *Git) follows(ctx context.Context, commit, before string) error {
-	if before == "" || before == commit || g.git(ctx, "merge-base", "--is-ancestor", before, commit) == nil {
+	follows := func(commit, before string) bool {
+		return g.git(ctx, "merge-base", "--is-ancestor", before, commit) == nil
+	}
+	if before == "" || before == commit || follows(commit, before) {
 		return nil
 	}
-	back := g.git(ctx, "merge-base", "--is-ancestor", commit, before) == nil
+	back := follows(before, commit)
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
@@ -168,6 +180,8 @@ func (g *Git) follows(ctx context.Context, commit, before string) error {
 		return &delivery.RefusedError{ID: commit, Why: fmt.Sprintf("the branch was reset to it, from commit %.12s; revert with a new commit instead", before)}
 	case commit == g.Accept:
 		return nil
+	case g.Accept != "" && follows(commit, g.Accept) && !follows(before, g.Accept):
+		return nil // the commit before is one of those that were replaced
 	}
 	return &delivery.RefusedError{ID: commit, Why: fmt.Sprintf("it does not follow commit %.12s, which was accepted before: the branch was rewritten; if that is meant, start the server with --policy-git-accept %s", before, commit)}
 }
@@ -332,22 +346,41 @@ func (g *Git) git(ctx context.Context, args ...string) error {
 	return err
 }
 
-// redact removes the password of the URL from a text.
+// shortestToken is the length from which on a user without a password may be a token. Shorter ones are names, such as git.
+const shortestToken = 12
+
+// redact removes the password of the URL from a text, and a token that is its user, as they are written and as they are.
 func (g *Git) redact(text string) string {
-	if u, err := url.Parse(g.url); err == nil {
-		if password, ok := u.User.Password(); ok && password != "" {
-			text = strings.ReplaceAll(text, password, "xxxxx")
+	u, err := url.Parse(g.url)
+	if err != nil || u.User == nil || u.Scheme == "ssh" {
+		return text
+	}
+	secret, ok := u.User.Password()
+	written := strings.TrimPrefix(url.UserPassword("", secret).String(), ":")
+	if !ok {
+		if secret, written = u.User.Username(), u.User.String(); len(secret) < shortestToken {
+			return text
+		}
+	}
+	for _, s := range []string{written, secret} {
+		if s != "" {
+			text = strings.ReplaceAll(text, s, "xxxxx")
 		}
 	}
 	return text
 }
 
+// leastMemory is the least that git may take at once.
+const leastMemory = 16 << 20
+
 // environment returns the environment of git: nothing of the machine's or the user's configuration, no prompts, and the
-// allowed protocols only.
+// allowed protocols only. An object may not be larger than the repository: git has objects in memory, and a small
+// repository can have a large one.
 func (g *Git) environment() []string {
 	env := []string{
 		"HOME=" + g.home(), "XDG_CONFIG_HOME=" + g.home(), "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=" + os.DevNull, "GIT_ATTR_NOSYSTEM=1",
 		"GIT_TERMINAL_PROMPT=0", "GIT_ASKPASS=true", "SSH_ASKPASS=true", "GIT_ALLOW_PROTOCOL=https:ssh:file", "GIT_SSH_COMMAND=" + g.ssh(), "GIT_NO_REPLACE_OBJECTS=1", "LC_ALL=C",
+		fmt.Sprintf("GIT_ALLOC_LIMIT=%d", max(g.MaxBytes, leastMemory)),
 	}
 	for _, name := range []string{"PATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_CAINFO", "https_proxy", "HTTPS_PROXY", "no_proxy", "NO_PROXY", "TMPDIR"} {
 		if value, ok := os.LookupEnv(name); ok {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/hiddeco/sshsig"
+	"github.com/spf13/pflag"
 	"golang.org/x/crypto/ssh"
 	"stele.dev/stele/cmd/stele/internal/delivery"
 	core "stele.dev/stele/core/delivery"
@@ -147,6 +148,10 @@ func TestSignedCommitsArePulled(t *testing.T) {
 	refuses(t, g, one, three, ssh.FingerprintSHA256(bob.PublicKey()))
 	allow(t, file, "bob@example.com", bob)
 	pulls(t, g, one, three)
+	allow(t, file, `bob@example.com namespaces="!git,*"`, bob)
+	if v, err := g.Pull(t.Context(), one); err == nil || !strings.Contains(err.Error(), `"!git": patterns are not supported`) {
+		t.Errorf("%v, %v", v, err)
+	}
 	allow(t, file, `bob@example.com namespaces="file"`, bob)
 	refuses(t, g, one, three, "allows for file only, not for git")
 	allow(t, file, `bob@example.com valid-before="20200101Z"`, bob)
@@ -197,6 +202,29 @@ func TestABranchOnlyGoesForward(t *testing.T) {
 	refuses(t, g, three, other, "the branch was reset to it")
 }
 
+// A rewritten branch may begin with the policy that is in force. Nothing is activated then, and the log still has the
+// commit before.
+func TestCommitsFollowAnAcceptedOne(t *testing.T) {
+	r := newRepository(t)
+	old := r.commit("old", nil)
+	g := r.follow("")
+	pulls(t, g, "", old)
+	r.git(nil, "checkout", "--quiet", "--orphan", "new")
+	first := r.commit("first", nil)
+	r.git(nil, "branch", "--force", "main", "HEAD")
+	refuses(t, g, old, first, "the branch was rewritten")
+	g.Accept = first
+	pulls(t, g, old, first)
+	second := r.commit("second", nil)
+	r.git(nil, "branch", "--force", "main", "HEAD")
+	pulls(t, g, old, second)
+	r.git(nil, "reset", "--quiet", "--hard", first)
+	other := r.commit("another second", nil)
+	r.git(nil, "branch", "--force", "main", "HEAD")
+	refuses(t, g, second, other, "the branch was rewritten")
+	refuses(t, g, old, other, "the branch was rewritten")
+}
+
 func TestATagIsFollowed(t *testing.T) {
 	r := newRepository(t)
 	one := r.commit("one", nil)
@@ -225,6 +253,19 @@ func TestALargeRepositoryIsRefused(t *testing.T) {
 	}
 	g.MaxBytes = 64 << 20
 	pulls(t, g, "", commit)
+}
+
+// A commit of zeros is small in a repository, and large in memory.
+func TestALargeCommitIsRefused(t *testing.T) {
+	r := newRepository(t)
+	r.commit("one", nil)
+	text := r.git(nil, "cat-file", "commit", "HEAD") + strings.Repeat("0", 32<<20)
+	r.git(nil, "update-ref", "refs/heads/main", r.git([]byte(text), "hash-object", "-t", "commit", "-w", "--stdin"))
+	g := r.follow("")
+	g.MaxBytes = 1 << 20
+	if _, err := g.Pull(t.Context(), ""); err == nil || !strings.Contains(err.Error(), "over limit") {
+		t.Errorf("%v", err)
+	}
 }
 
 func TestAServerThatDoesNotAnswerIsGivenUp(t *testing.T) {
@@ -281,6 +322,7 @@ func TestSourcesAreParsed(t *testing.T) {
 		"https://git.example.com/p.git#main:clusters/prod": "git https://git.example.com/p.git#main:clusters/prod",
 		"https://me:secret@git.example.com/p.git#main":     "git https://me:xxxxx@git.example.com/p.git#main:.",
 		"git@git.example.com:team/p.git#refs/tags/v1:law":  "git git@git.example.com:team/p.git#refs/tags/v1:law",
+		"https://token@git.example.com/p.git#main":         "git https://xxxxx@git.example.com/p.git#main:.",
 		"ssh://git@git.example.com/p.git#release/2:a/":     "git ssh://git@git.example.com/p.git#release/2:a",
 		"/srv/p.git#main": "git /srv/p.git#main:.",
 	} {
@@ -291,10 +333,39 @@ func TestSourcesAreParsed(t *testing.T) {
 	}
 	for _, text := range []string{
 		"", "#main", "https://git.example.com/p.git", "https://git.example.com/p.git#", "http://git.example.com/p.git#main", "ext::sh -c x#main",
-		"--upload-pack=x#main", "https://me:50%secret@git.example.com/p.git#main", "https://git.example.com/p.git#-x", "https://git.example.com/p.git#a..b", "https://git.example.com/p.git#+a", "git.example.com#main",
+		"--upload-pack=x#main", "https://me:50%secret@git.example.com/p.git#main", "https://git.example.com/p.git#-x", "https://git.example.com/p.git#a..b", "https://me:secret@git.example.com/p.git", "https://me:secret::x@git.example.com/p.git#main", "ftp://secret@git.example.com/p.git#main", "https://secret%x@git.example.com/p.git", "https://git.example.com/p.git#+a", "git.example.com#main",
 	} {
-		if err := new(delivery.Git).Parse(text); err == nil {
-			t.Errorf("%q is accepted", text)
+		if err := new(delivery.Git).Parse(text); err == nil || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%q: %v", text, err)
 		}
 	}
+}
+
+// git runs in the folder of the mirror, and finds the files that flags name all the same.
+func TestPathsOfFlagsMayBeRelative(t *testing.T) {
+	r := newRepository(t)
+	commit := r.commit("one", nil)
+	t.Chdir(t.TempDir())
+	for _, name := range []string{"key", "hosts"} {
+		if err := os.WriteFile(name, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var flags delivery.Flags
+	set := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+	flags.AddGitFlags(set)
+	if err := set.Parse([]string{"--policy-git", "file://" + r.dir + "#main", "--policy-git-unsigned", "--policy-git-ssh-key", "key", "--policy-git-known-hosts", "hosts"}); err != nil {
+		t.Fatal(err)
+	}
+	o, err := flags.Options("data/source", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := o.Source.(*delivery.Git)
+	for _, path := range []string{g.Folder, g.SSHKey, g.KnownHosts} {
+		if !filepath.IsAbs(path) {
+			t.Errorf("%s is relative", path)
+		}
+	}
+	pulls(t, g, "", commit)
 }

@@ -1,5 +1,5 @@
-// Package delivery has the places from which `stele serve` takes policies: a folder that is watched, and a git
-// repository.
+// Package delivery has the places from which `stele serve` takes policies: a folder that is watched, a git
+// repository, and an OCI registry.
 package delivery
 
 import (

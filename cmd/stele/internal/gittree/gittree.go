@@ -27,7 +27,7 @@ type Repository struct {
 
 // Commit returns the full hash of the commit that a revision of git names, such as main, v1.2 or HEAD~3.
 func (r *Repository) Commit(ctx context.Context, revision string) (string, error) {
-	out, err := r.run(ctx, nil, "rev-parse", "--verify", "--quiet", "--end-of-options", revision+"^{commit}")
+	out, err := r.run(ctx, nil, maxCommit, "rev-parse", "--verify", "--quiet", "--end-of-options", revision+"^{commit}")
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && len(exit.Stderr) == 0 {
 		return "", fmt.Errorf("git knows no commit %q in %s", revision, r.Dir)
 	}
@@ -82,7 +82,7 @@ type tree map[string]*entry
 
 // list lists all files of a commit.
 func (r *Repository) list(ctx context.Context, commit string) (tree, error) {
-	out, err := r.run(ctx, nil, "ls-tree", "-r", "-z", "-l", "--full-tree", commit)
+	out, err := r.run(ctx, nil, maxList, "ls-tree", "-r", "-z", "-l", "--full-tree", commit)
 	if err != nil {
 		return nil, err
 	}
@@ -135,6 +135,9 @@ func (t tree) sources(root string) ([]*entry, error) {
 		if e.mode == module || !bundles.IsSource(as) {
 			continue
 		}
+		if strings.Contains(name, `\`) {
+			return nil, fmt.Errorf(`%q has a \ in its path, which is a file of another folder for some programs; rename it`, name)
+		}
 		if size += e.size; size > bundles.MaxBytes {
 			return nil, fmt.Errorf("the module has more than %d MiB of files", bundles.MaxBytes>>20)
 		}
@@ -184,10 +187,12 @@ func (r *Repository) read(ctx context.Context, files []*entry) (*zip.Reader, err
 // blobs returns the contents of files.
 func (r *Repository) blobs(ctx context.Context, files []*entry) ([][]byte, error) {
 	var hashes strings.Builder
+	var size int64
 	for _, e := range files {
 		hashes.WriteString(e.hash + "\n")
+		size += e.size + 128 // with the line before each
 	}
-	out, err := r.run(ctx, strings.NewReader(hashes.String()), "cat-file", "--batch")
+	out, err := r.run(ctx, strings.NewReader(hashes.String()), int(size), "cat-file", "--batch")
 	if err != nil {
 		return nil, err
 	}
@@ -217,19 +222,48 @@ func (r *Repository) blobs(ctx context.Context, files []*entry) ([][]byte, error
 
 // CommitObject returns the text of a commit, which its signature is about.
 func (r *Repository) CommitObject(ctx context.Context, commit string) ([]byte, error) {
-	return r.run(ctx, nil, "cat-file", "commit", commit)
+	return r.run(ctx, nil, maxCommit, "cat-file", "commit", commit)
 }
 
-// run runs git. Its error has what git wrote on standard error.
-func (r *Repository) run(ctx context.Context, in io.Reader, args ...string) ([]byte, error) {
+// The limits of what git writes. A small repository can have a tree of any number of files, and a commit of any length.
+var (
+	maxList   = 64 << 20
+	maxCommit = 1 << 20
+)
+
+// run runs git. Its error has what git wrote on standard error. git is ended if it writes more than limit bytes.
+func (r *Repository) run(ctx context.Context, in io.Reader, limit int, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "git", append([]string{"-C", r.Dir, "--no-optional-locks"}, args...)...)
-	cmd.Env, cmd.Stdin = r.Env, in
-	out, err := cmd.Output()
-	if ctx.Err() != nil {
+	out, errs := &output{limit: limit}, &output{limit: 64 << 10}
+	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = r.Env, in, out, errs
+	err := cmd.Run()
+	exit := (*exec.ExitError)(nil)
+	switch {
+	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
+	case out.full:
+		return nil, fmt.Errorf("git %s wrote more than %d MiB: the repository has too many files, or too large objects", args[0], limit>>20)
+	case errors.As(err, &exit):
+		if exit.Stderr = errs.text; len(exit.Stderr) > 0 {
+			return nil, fmt.Errorf("git %s: %s: %w", args[0], strings.TrimSpace(string(exit.Stderr)), err)
+		}
 	}
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && len(exit.Stderr) > 0 {
-		return nil, fmt.Errorf("git %s: %s: %w", args[0], strings.TrimSpace(string(exit.Stderr)), err)
+	return out.text, err
+}
+
+// output keeps what a program writes, up to a limit.
+type output struct {
+	text  []byte
+	limit int
+	full  bool
+}
+
+// Write implements [io.Writer].
+func (o *output) Write(p []byte) (int, error) {
+	if len(o.text)+len(p) > o.limit {
+		o.full = true
+		return 0, errors.New("it is too much")
 	}
-	return out, err
+	o.text = append(o.text, p...)
+	return len(p), nil
 }

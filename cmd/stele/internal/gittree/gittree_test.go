@@ -1,6 +1,8 @@
 package gittree_test
 
 import (
+	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -123,4 +125,58 @@ func TestWhatIsNotThereIsNamed(t *testing.T) {
 			t.Errorf("%s: %v, want %q", dir, err, want)
 		}
 	}
+}
+
+// The archive in memory takes a backslash for a slash, so the file would be part of another package than in a checkout.
+func TestABackslashIsNoSlash(t *testing.T) {
+	r := newRepository(t)
+	r.write(`policy/clusters\prod\more.cue`, "package prod\nmore: 1\n")
+	if source, err := r.Bundle(t.Context(), r.commit(), "policy/clusters/prod"); err == nil || !strings.Contains(err.Error(), `has a \ in its path`) {
+		t.Errorf("%v, %v", paths(source), err)
+	}
+}
+
+// A tree can name the same tree many times, so that a few objects are billions of files.
+func TestATreeOfBillionsOfFilesIsRefused(t *testing.T) {
+	r := newRepository(t)
+	r.commit()
+	entry := "100644 blob " + r.git("rev-parse", "HEAD:policy/clusters/prod/bundle.cue") + "\tx"
+	for range 8 {
+		var tree strings.Builder
+		for i := range 32 {
+			fmt.Fprintf(&tree, "%s%02d\n", entry, i)
+		}
+		cmd := exec.Command("git", "-C", r.Dir, "mktree")
+		cmd.Stdin = strings.NewReader(tree.String())
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		entry = "040000 tree " + strings.TrimSpace(string(out)) + "\tx"
+	}
+	hash := strings.Fields(entry)[2]
+	defer func(n int) { *gittree.MaxList = n }(*gittree.MaxList)
+	*gittree.MaxList = 1 << 20
+	commit := r.git("commit-tree", "-m", "m", hash)
+	if _, err := r.Bundle(t.Context(), commit, "x00"); err == nil || !strings.Contains(err.Error(), "too many files") {
+		t.Error(err)
+	}
+}
+
+func TestALongCommitIsNotRead(t *testing.T) {
+	r := newRepository(t)
+	r.commit()
+	r.git("commit", "--quiet", "--allow-empty", "--file="+long(t))
+	if text, err := r.CommitObject(t.Context(), r.git("rev-parse", "HEAD")); err == nil || !strings.Contains(err.Error(), "too large objects") {
+		t.Errorf("%d bytes, %v", len(text), err)
+	}
+}
+
+// long returns a file of 2 MiB.
+func long(t *testing.T) string {
+	file := filepath.Join(t.TempDir(), "message")
+	if err := os.WriteFile(file, bytes.Repeat([]byte("0123456\n"), 1<<18), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
 }

@@ -70,8 +70,9 @@ A finding has a class:
 A finding of the classes of --fail-on fails the plan, unless it is accepted: by --accept, or by an
 entry of the field accept beside the bundle, such as in a file accept.cue.
 
---from git:REVISION and --from DIR need no server, and look at no stored objects. Otherwise the server
-makes the plan. You need permission to create plans.policy.stele.dev, which the role policy:planner
+--from git:REVISION and --from DIR need no server. Stored objects are then those of a file that
+--objects names, such as kubectl get -A -o json writes it. Otherwise the server makes the plan, with
+the objects that it stores. You need permission to create plans.policy.stele.dev, which the role policy:planner
 gives; it does not allow pushing.
 
 Exit codes: 0 if nothing fails the plan; 3 if a finding does; 2 if something changes, with
@@ -81,6 +82,7 @@ Exit codes: 0 if nothing fails the plan; 3 if a finding does; 2 if something cha
 		Example: `  stele policy plan clusters/dev
   stele policy plan clusters/dev --from yesterday --replay 30d
   stele policy plan ./clusters/... --from git:origin/main -o markdown
+  kubectl get databases,namespaces -A -o json | stele policy plan clusters/dev --from git:main --objects -
   stele policy plan clusters/dev --out plan.json && stele policy push clusters/dev --plan plan.json
   stele policy plan --explain FIELD_REMOVED`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -103,7 +105,7 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	o.compile.AddFlags(cmd.Flags())
 	f := cmd.Flags()
 	f.StringVar(&o.from, "from", "now", "what the bundle is compared with: now (the policy in force), a `MOMENT`, the digest of a policy, the folder of a bundle, or git:REVISION")
-	f.StringVar(&o.objects, "objects", "", "stored objects to try: live or none (default: live if the bundle is compared with the policy in force)")
+	f.StringVar(&o.objects, "objects", "", "stored objects to try: live, none, or a `FILE` of objects, - for standard input (default: live if the bundle is compared with the policy in force)")
 	f.StringVar(&o.replay, "replay", "7d", "`SPAN` of recorded writes to decide again, such as 12h or 30d; 0 for none")
 	f.StringVar(&o.out, "out", "", "also write the plan as JSON to this `FILE`, for push --plan")
 	f.StringVar(&o.failOn, "fail-on", "breaks", "`CLASSES` of findings that fail the plan: breaks; breaks,widens; or none")
@@ -115,10 +117,13 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	f.StringVar(&o.explain, "explain", "", "say what a `RULE` of findings means, and make no plan")
 	f.BoolVar(&o.listRules, "list-rules", false, "list the rules of findings, and make no plan")
 	for flag, values := range map[string][]string{
-		"objects": {"live", "none"}, "replay": {"0", "1d", "7d", "30d"}, "fail-on": {"breaks", "breaks,widens", "none"}, "explain": ruleNames(),
+		"replay": {"0", "1d", "7d", "30d"}, "fail-on": {"breaks", "breaks,widens", "none"}, "explain": ruleNames(),
 	} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
+	_ = cmd.RegisterFlagCompletionFunc("objects", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return []string{"live", "none"}, cobra.ShellCompDirectiveDefault
+	})
 	for _, flag := range []string{"accept", "only", "samples"} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
 	}
@@ -230,8 +235,8 @@ func (o *options) origin(cmd *cobra.Command) (*origin, error) {
 	switch {
 	case o.objects == "live" && !from.inForce():
 		return nil, errors.New("--objects live needs --from now: stored objects are those of the policy in force")
-	case o.objects != "" && o.objects != "live" && o.objects != "none":
-		return nil, fmt.Errorf("--objects %s: want live or none", o.objects)
+	case o.fromFile() && !from.here():
+		return nil, fmt.Errorf("--objects %s needs --from git:REVISION or --from DIR: otherwise the server makes the plan, with the objects that it stores", o.objects)
 	case from.here() && cmd.Flags().Changed("replay") && o.replay != "0":
 		return nil, fmt.Errorf("--replay needs a server, and --from %s needs none; recorded writes can be decided again with --from now, a moment or a digest", o.from)
 	}
@@ -251,10 +256,14 @@ func (o *options) make(ctx context.Context, cmd *cobra.Command, from *origin, ta
 			return nil, err
 		}
 	}
+	file, err := o.readObjects(cmd.InOrStdin(), targets)
+	if err != nil {
+		return nil, err
+	}
 	var parts []Part
 	for i, t := range targets {
 		done := progress(show.OnTerminal(cmd.ErrOrStderr()), fmt.Sprintf("Making the plan of %s (%d of %d)", t.Name, i+1, len(targets)))
-		p, err := o.part(ctx, cmd, from, wire, policies, t)
+		p, err := o.part(ctx, cmd, from, wire, policies, file, t)
 		done()
 		if err != nil {
 			if len(targets) > 1 && !errors.Is(err, usage.ErrPrinted) {
@@ -268,7 +277,7 @@ func (o *options) make(ctx context.Context, cmd *cobra.Command, from *origin, ta
 }
 
 // part makes the plan of a bundle.
-func (o *options) part(ctx context.Context, cmd *cobra.Command, from *origin, wire *plans.From, policies *client.Policies, t compiling.Target) (*Part, error) {
+func (o *options) part(ctx context.Context, cmd *cobra.Command, from *origin, wire *plans.From, policies *client.Policies, file plans.Source, t compiling.Target) (*Part, error) {
 	compiled, err := compileTarget(ctx, cmd, &o.compile, t.Source, t.Name)
 	if err != nil {
 		return nil, err
@@ -287,13 +296,13 @@ func (o *options) part(ctx context.Context, cmd *cobra.Command, from *origin, wi
 		if err != nil {
 			return nil, err
 		}
-		to := plan.Side{Commit: git.String()}
-		made, err = plans.Make(ctx, plan.Sides{From: was.policy, To: will.policy}, plans.Options{From: was.side, To: to})
+		to := plan.Side{Commit: git.String(), Changed: git.Changed}
+		made, err = plans.Make(ctx, plan.Sides{From: was.policy, To: will.policy}, plans.Options{From: was.side, To: to, Objects: file, Samples: o.samples})
 		if err != nil {
 			return nil, err
 		}
 	} else {
-		spec := SpecOf(activation.SpecOf(compiled.Source), git.String())
+		spec := SpecOf(activation.SpecOf(compiled.Source), git.String(), git.Changed)
 		objects := from.inForce() && o.objects != "none"
 		spec.From, spec.Objects, spec.Replay, spec.Samples = wire, &objects, o.replay, &o.samples
 		if made, err = policies.Plan(ctx, spec); err != nil {
@@ -311,9 +320,9 @@ func (o *options) part(ctx context.Context, cmd *cobra.Command, from *origin, wi
 	return p, nil
 }
 
-// SpecOf returns the request for a plan of a bundle.
-func SpecOf(s activation.Spec, commit string) plans.Spec {
-	return plans.Spec{Package: s.Package, Files: s.Files, Commit: commit}
+// SpecOf returns the request for a plan of a bundle. changed are the files that differ from the commit.
+func SpecOf(s activation.Spec, commit string, changed []string) plans.Spec {
+	return plans.Spec{Package: s.Package, Files: s.Files, Commit: commit, Changed: changed}
 }
 
 // Today is the day on which acceptances must count.

@@ -227,6 +227,9 @@ func TestWhatCannotRunIsSaid(t *testing.T) {
 		{"regular expression", `tests: t: {as: "eddie", request: {verb: "list", resource: "databases"}, expect: message: "("}`, `is not a regular expression`},
 		{"authorizer", `authorizers: "plugin:x": "Deny", tests: t: {as: "eddie", request: {verb: "list", resource: "databases"}, expect: code: 200}`, `the bundle's chain has no authorizer "plugin:x"`},
 		{"invariant", `invariants: i: reason: "r"`, `tests/tests.cue:8: an invariant says exactly one of only, never and always`},
+		{"group of an invariant", `invariants: i: {reason: "r", never: {verbs: ["get"], apiGroups: ["shop.exampel"], resources: ["databases"]}}`, `no kind and no rule of the bundle has the group "shop.exampel"; did you mean "shop.example"?`},
+		{"core resource of an invariant", `invariants: i: {reason: "r", never: {verbs: ["get"], apiGroups: [""], resources: ["secretz"]}}`, `no kind and no rule of the bundle has the resource "secretz"; did you mean "secrets"?`},
+		{"selector", `tests: t: {as: "eddie", request: {verb: "get", resource: "databases", namespace: "default", name: "x", labelSelector: "a=b"}, expect: code: 404}`, `a request with the verb get has no labelSelector`},
 		{"bundle", `clusters: ["clusters/dev"]`, `tests/tests.cue:8: the module has no bundle in the folder "clusters/dev"`},
 		{"conflict", `tests: t: {as: "eddie", request: verb: "list", expect: code: 200, cases: c: request: {verb: "get", resource: "databases"}}`, `conflicting values`},
 	} {
@@ -313,6 +316,20 @@ func TestRunSelects(t *testing.T) {
 }
 `)
 	if stdout, stderr, code := test(t, "--run", "^t/a$", "-v"); code != 0 || stdout != "ok    .  t/a  tests/tests.cue:9\nok    .  1 test, 0 invariants\n1 test, none failed.\n" {
+		t.Errorf("%d\n%s%s", code, stdout, stderr)
+	}
+	if stdout, stderr, code := test(t, "--run", "nowhere"); code != 2 || stdout != "" || !strings.Contains(stderr, "no test and no invariant matches --run nowhere") {
+		t.Errorf("%d\n%s%s", code, stdout, stderr)
+	}
+}
+
+// No fields at all is an expectation, too.
+func TestNoFieldsAreExpected(t *testing.T) {
+	module(t, suite+`
+	tests: t: {as: "eddie", request: {verb: "create", object: _db & {spec: size: 101}}, expect: {code: 422, fields: {}}}
+}
+`)
+	if stdout, stderr, code := test(t); code != 1 || !strings.Contains(stdout, "spec.size is wrong, too") {
 		t.Errorf("%d\n%s%s", code, stdout, stderr)
 	}
 }

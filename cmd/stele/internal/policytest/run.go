@@ -88,6 +88,9 @@ func (o *options) results(ctx context.Context, cmd *cobra.Command, args []string
 	if wrong > 0 {
 		return nil, fmt.Errorf("%d errors in tests", wrong)
 	}
+	if o.run != "" && !slices.ContainsFunc(out.parts, func(p *part) bool { return len(p.tests)+len(p.invariants) > 0 }) {
+		return nil, fmt.Errorf("no test and no invariant matches --run %s", o.run)
+	}
 	return out, nil
 }
 

@@ -16,6 +16,7 @@ import (
 	"stele.dev/stele/cmd/stele/internal/planning"
 	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/core/activation"
+	"stele.dev/stele/core/plans"
 	"stele.dev/stele/policy/compile"
 	"stele.dev/stele/policy/plan"
 )
@@ -43,14 +44,14 @@ func (o *planFlags) addFlags(cmd *cobra.Command) {
 var refusing = []plan.Class{plan.Breaks}
 
 // planOf makes the plan of a push and prints it. It returns nil if there is nothing to plan.
-func (o *pushOptions) planOf(ctx context.Context, cmd *cobra.Command, policies *client.Policies, dir string, compiled *compile.Result, commit string, before *activation.Policy) (*plan.Plan, error) {
+func (o *pushOptions) planOf(ctx context.Context, cmd *cobra.Command, policies *client.Policies, dir string, compiled *compile.Result, spec plans.Spec, before *activation.Policy) (*plan.Plan, error) {
 	_, sum := compiled.Form.Encode()
 	digest := fmt.Sprintf("%x", sum)
 	reviewed, err := o.plan.read(digest, before)
 	if err != nil || o.plan.skip || digest == before.Name {
 		return nil, err
 	}
-	p, err := policies.Plan(ctx, planning.SpecOf(activation.SpecOf(compiled.Source), commit))
+	p, err := policies.Plan(ctx, spec)
 	if errors.Is(err, client.ErrMayNotPlan) {
 		err = fmt.Errorf("%w; --skip-plan pushes without a plan", err)
 	}

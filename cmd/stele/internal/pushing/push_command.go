@@ -19,16 +19,18 @@ import (
 	"stele.dev/stele/policy/bundles"
 )
 
-// commitOf returns the commit that git reports. --commit must be that one, or the folder is in no repository.
-func (o *pushOptions) commitOf(ctx context.Context, dir string, source *bundles.Source) (string, error) {
+// commitOf returns the commit that git reports, and the files that differ from it. --commit must be that one, or the
+// folder is in no repository.
+func (o *pushOptions) commitOf(ctx context.Context, dir string, source *bundles.Source) (commit string, changed []string, err error) {
 	c, err := checkout.Of(ctx, dir, source)
 	if err == nil && o.clean {
 		err = c.Clean(dir)
 	}
 	if err != nil || o.commit == "" {
-		return c.String(), err
+		return c.String(), c.Changed, err
 	}
-	return c.Named(ctx, dir, o.commit)
+	commit, err = c.Named(ctx, dir, o.commit)
+	return commit, c.Changed, err
 }
 
 // The usages of --drop-fields and --rename, of push and rollback.
@@ -112,7 +114,7 @@ func (o *pushOptions) run(cmd *cobra.Command, dir string) error {
 	if err != nil {
 		return err
 	}
-	commit, err := o.commitOf(ctx, dir, compiled.Source)
+	commit, changed, err := o.commitOf(ctx, dir, compiled.Source)
 	if err != nil {
 		return err
 	}
@@ -125,7 +127,8 @@ func (o *pushOptions) run(cmd *cobra.Command, dir string) error {
 	if err != nil {
 		return err
 	}
-	planned, err := o.planOf(ctx, cmd, policies, dir, compiled, commit, before)
+	spec := planning.SpecOf(activation.SpecOf(compiled.Source), commit, changed)
+	planned, err := o.planOf(ctx, cmd, policies, dir, compiled, spec, before)
 	if err != nil {
 		return err
 	}

@@ -79,6 +79,11 @@ func parse(line string) (s signer, err error) {
 		switch strings.ToLower(name) {
 		case "namespaces":
 			s.namespaces = strings.Split(value, ",")
+			for _, n := range s.namespaces {
+				if n = strings.TrimSpace(n); n != "*" && strings.ContainsAny(n, "!*?") {
+					err = fmt.Errorf("the namespace %q: patterns are not supported, apart from *", n)
+				}
+			}
 		case "valid-after":
 			s.after, err = parseTime(value)
 		case "valid-before":
