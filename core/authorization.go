@@ -26,7 +26,11 @@ func (p *Pipeline) authorization(ctx context.Context, r *Request) error {
 			return p.reauthorize(ctx, r, turn)
 		}
 	}
-	return p.arrive(ctx, r)
+	err := p.arrive(ctx, r)
+	if err == nil && r.Info.Verb == "watch" && !r.Explained && p.shadows.Active() {
+		p.offer(r, nil) // it is answered for as long as the client watches
+	}
+	return err
 }
 
 // reauthorize authorizes a watch again, under the policy now in force. Each question to an external authorizer waits

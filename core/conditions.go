@@ -63,6 +63,7 @@ func (r *Request) settled(ctx context.Context, d *policy.Decision) (*policy.Deci
 // whether the conditions of the grant hold. The error, a warning or the name of the stage could reveal the content of
 // the object, or whether it exists.
 func (r *Request) discreet(ctx context.Context, err error) error {
+	r.hidden = nil
 	if r.authorized == nil || r.authorized.Pending == nil || r.Info.Verb == "create" {
 		return err
 	}
@@ -76,6 +77,7 @@ func (r *Request) discreet(ctx context.Context, err error) error {
 	if r.Tip.Policy.Authorize(ctx, &read).Allowed {
 		return err
 	}
+	r.hidden = &hidden{r.Stage, err}
 	r.Stage = "conditions"
 	r.ResetWarnings()
 	if r.trace != nil {

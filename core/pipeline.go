@@ -31,6 +31,7 @@ import (
 	"stele.dev/stele/core/rendered"
 	"stele.dev/stele/core/replicas"
 	"stele.dev/stele/core/reviews"
+	"stele.dev/stele/core/shadow"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/core/surface"
 	"stele.dev/stele/core/tokenrequest"
@@ -167,6 +168,7 @@ type Pipeline struct {
 	reader        *read.Reader
 	surface       *surface.Service
 	refusals      *explain.Journal
+	shadows       *shadow.Shadows
 	metrics       *metrics
 	bodies        *bodies.Budget
 	turns         turns.ByObject
@@ -225,10 +227,12 @@ func New(o Options) *Pipeline {
 	}
 	p := &Pipeline{
 		committer: o.Committer, authenticator: o.Authenticator, logger: o.Logger,
-		refusals: explain.NewJournal(explain.Remembered), metrics: newMetrics(o.Metrics, o.Committer, o.History, o.Evaluators, o.Authenticator),
-		bodies: bodies.New(o.Memory, call.MaxBody), largeWrites: turns.New(), largeReviews: turns.New(),
+		refusals: explain.NewJournal(explain.Remembered),
+		bodies:   bodies.New(o.Memory, call.MaxBody), largeWrites: turns.New(), largeReviews: turns.New(),
 	}
 	p.resume = p.runFrom
+	p.shadows = shadow.New(p.decideAgain, o.Logger)
+	p.metrics = newMetrics(o.Metrics, o.Committer, o.History, o.Evaluators, o.Authenticator, p.shadows.Collector())
 	p.surface = surface.New(surface.Options{
 		Committer: o.Committer, Tokens: o.Tokens, Version: o.Version, Metrics: p.metrics.handler, Checks: o.Checks, Routes: o.Routes, Logger: o.Logger,
 	})
@@ -247,6 +251,7 @@ func (p *Pipeline) newTable(o Options) *virtual.Table {
 	rows := []*virtual.Resource{
 		pushes.Virtual(),
 		plans.New(plans.ServiceOptions{Reader: p.reader, Pushes: pushes, History: o.History}),
+		shadow.Resource(p.reader, pushes, p.shadows),
 		explain.New(p.reader, p, p.refusals),
 		changes.New(p.reader),
 		blame.New(p.reader),
@@ -310,9 +315,13 @@ func (p *Pipeline) ServeHTTP(w http.ResponseWriter, h *http.Request) {
 			r.Cancel()
 		}
 	}()
-	if err := p.runFrom(r, "connection"); err != nil {
+	err := p.runFrom(r, "connection")
+	if err != nil {
 		p.fail(r, err)
 		p.remember(r, err)
+	}
+	if p.shadows.Active() {
+		p.offer(r, err)
 	}
 }
 

@@ -23,6 +23,15 @@ type Request struct {
 	write     virtual.Write      // the write of a virtual resource; decode sets it
 	admission []*logpb.Admission // the findings of admission rules; validation sets it
 
-	turn  func()         // ends the request's turn at its object; nil if it has none
+	turn    func()  // ends the request's turn at its object; nil if it has none
+	hidden  *hidden // the error that a plain refusal replaces; nil for none
+	offered bool    // the shadow policy, if there is one, has been handed the request
+
 	trace *explain.Trace // the explanation; nil if the request is not explained
+}
+
+// hidden is an error that the user may not see, and its stage.
+type hidden struct {
+	stage string
+	err   error
 }

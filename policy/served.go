@@ -19,7 +19,7 @@ var Own = map[string][]string{
 	"authentication.k8s.io":     {"selfsubjectreviews", "tokenreviews", "uids", "userextras"},
 	"authorization.k8s.io":      {"localsubjectaccessreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews", "subjectaccessreviews"},
 	"log.stele.dev":             {"blames", "changes", "replicas"},
-	"policy.stele.dev":          {"accessdifferences", "explanations", "plans", "policies", "resourceaccessreviews"},
+	"policy.stele.dev":          {"accessdifferences", "explanations", "plans", "policies", "resourceaccessreviews", "shadows"},
 	"rbac.authorization.k8s.io": {"clusterrolebindings", "clusterroles", "rolebindings", "roles"},
 }
 

@@ -11,6 +11,7 @@ import (
 	"stele.dev/stele/cmd/stele/internal/publishing"
 	"stele.dev/stele/cmd/stele/internal/pushing"
 	"stele.dev/stele/cmd/stele/internal/scaffold"
+	"stele.dev/stele/cmd/stele/internal/shadowing"
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/cmd/stele/internal/vetting"
 )
@@ -23,6 +24,6 @@ func policyCommand() *cobra.Command {
 	}
 	cmd.AddCommand(publishing.Command(), importing.Command(), exporting.Command(), documenting.Command())
 	cmd.AddCommand(vetting.Command(), planning.Command(), pushing.PushCommand(), showCommand(), explainCommand(), pushing.RollbackCommand(), policyLogCommand(), compiling.Command(), configsCommand(), evaluateCommand())
-	cmd.AddCommand(policytest.Command(), policytest.SuiteCommand(), scaffold.InitCommand(), scaffold.VendorCommand(), scaffold.FormatCommand())
+	cmd.AddCommand(policytest.Command(), policytest.SuiteCommand(), scaffold.InitCommand(), scaffold.VendorCommand(), scaffold.FormatCommand(), shadowing.Command())
 	return cmd
 }

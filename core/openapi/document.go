@@ -299,9 +299,15 @@ func (b *builder) addPaths(v Resource, gvk schema.GroupVersionKind, name, listNa
 	}
 	inPath = append(inPath, pathParameter("name", "name of the "+v.Kind.Kind.Kind))
 	item := collection + "/{name}"
-	if !v.takes("update") { // then there is no other write either
+	remove := func() *spec3.Operation {
+		return b.operation("delete", gvk, b.define(metav1.Status{}.OpenAPIModelName()), b.define(metav1.DeleteOptions{}.OpenAPIModelName()), deleteParameters...)
+	}
+	if !v.takes("update") { // then there is no patch either
 		if v.takes("get") {
 			b.paths[item] = &spec3.Path{PathProps: spec3.PathProps{Parameters: inPath, Get: b.operation("get", gvk, name, "")}}
+			if v.takes("delete") {
+				b.paths[item].Delete = remove()
+			}
 		}
 		return
 	}
@@ -314,7 +320,7 @@ func (b *builder) addPaths(v Resource, gvk schema.GroupVersionKind, name, listNa
 		}}
 		return b.paths[path]
 	}
-	object(item, name).Delete = b.operation("delete", gvk, b.define(metav1.Status{}.OpenAPIModelName()), b.define(metav1.DeleteOptions{}.OpenAPIModelName()), deleteParameters...)
+	object(item, name).Delete = remove()
 	if v.Status {
 		object(item+"/status", name)
 	}

@@ -28,8 +28,8 @@ import (
 
 var (
 	soakFolder = flag.String("soak.folder", "", "folder on the disk to use; in memory if empty")
-	soakQuota  = flag.Int64("soak.quota", 32<<20, "quota of etcd, in bytes")
-	soakTimes  = flag.Int64("soak.times", 6, "how many times the quota is written")
+	soakQuota  = flag.Int64("soak.quota", 48<<20, "quota of etcd, in bytes")
+	soakTimes  = flag.Int64("soak.times", 4, "how many times the quota is written")
 	soakSize   = flag.Int64("soak.size", 40_000, "bytes of an object")
 )
 

@@ -32,7 +32,7 @@ type judge struct {
 }
 
 func newJudge(p *policy.Policy, records Records) *judge {
-	j := &judge{policy: unasked(p), outside: len(p.Form().Outside()) > 0, records: records, benches: map[schema.GroupResource]*bench{}}
+	j := &judge{policy: Unasked(p), outside: len(p.Form().Outside()) > 0, records: records, benches: map[schema.GroupResource]*bench{}}
 	for _, k := range j.policy.Kinds() {
 		if k.Of == nil {
 			j.benches[k.GroupResource()] = newBench(j.policy, k, nil)

@@ -10,9 +10,9 @@ import (
 	"stele.dev/stele/projections/history"
 )
 
-// mayName returns a function that reports whether the caller may list a resource in a namespace, under the policy in
-// force. Each answer is asked for once.
-func mayName(ctx context.Context, c *call.Call) func(schema.GroupResource, string) bool {
+// MayName returns a function that reports whether the caller may list a resource in a namespace, under the policy in
+// force. Each answer is asked for once. The function is safe for concurrent use.
+func MayName(ctx context.Context, c *call.Call) func(schema.GroupResource, string) bool {
 	type place struct {
 		schema.GroupResource
 		namespace string

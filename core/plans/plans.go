@@ -47,8 +47,8 @@ func (o *Options) mayName(r schema.GroupResource) bool {
 // secret reports whether objects of a resource have secret fields under one of the policies.
 func (o *Options) secret(r schema.GroupResource) bool { return o.secrets[r] }
 
-// secretsOf returns the resources with secret fields.
-func secretsOf(policies ...*policy.Policy) map[schema.GroupResource]bool {
+// SecretsOf returns the resources with secret fields under any of the policies.
+func SecretsOf(policies ...*policy.Policy) map[schema.GroupResource]bool {
 	secret := map[schema.GroupResource]bool{}
 	for _, p := range policies {
 		if p == nil {
@@ -67,7 +67,7 @@ func secretsOf(policies ...*policy.Policy) map[schema.GroupResource]bool {
 
 // Make compares two policies, and returns what the change means. An error means that it cannot be told.
 func Make(ctx context.Context, s plan.Sides, o Options) (*plan.Plan, error) {
-	o.secrets = secretsOf(s.From, s.To)
+	o.secrets = SecretsOf(s.From, s.To)
 	p := &plan.Plan{Cluster: s.To.Form().Cluster, From: side(s.From, o.From), To: side(s.To, o.To)}
 	for _, compare := range []func(context.Context, plan.Sides) ([]plan.Finding, error){kinds.Compare, access.Compare, rules.Compare} {
 		found, err := compare(ctx, s)

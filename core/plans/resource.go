@@ -142,7 +142,7 @@ func (v *service) plan(ctx context.Context, c *call.Call, s *Spec) (*plan.Plan, 
 	}
 	defer done()
 	o := Options{
-		From: was, To: plan.Side{Commit: s.Commit, Changed: s.Changed}, Accept: s.Accept, Samples: defaultSamples, LastWrite: v.lastWrite(c), MayName: mayName(ctx, c),
+		From: was, To: plan.Side{Commit: s.Commit, Changed: s.Changed}, Accept: s.Accept, Samples: defaultSamples, LastWrite: v.lastWrite(c), MayName: MayName(ctx, c),
 	}
 	if s.Samples != nil {
 		o.Samples = *s.Samples
@@ -213,13 +213,17 @@ func (v *service) recall(ctx context.Context, c *call.Call, r policies.Record) (
 
 func sideOf(r policies.Record) plan.Side { return plan.Side{Revision: r.Revision, Commit: r.Commit} }
 
-// compile compiles and loads a policy.
 func (v *service) compile(ctx context.Context, c *call.Call, s *activation.Spec) (*policy.Policy, error) {
-	compiled, err := v.Pushes.CompileSpec(ctx, c, s)
+	return Compile(ctx, v.Reader, v.Pushes, c, s)
+}
+
+// Compile compiles and loads a policy that is not in force. Errors of the bundle are a Status with their lines.
+func Compile(ctx context.Context, rd *read.Reader, pushes *activation.Service, c *call.Call, s *activation.Spec) (*policy.Policy, error) {
+	compiled, err := pushes.CompileSpec(ctx, c, s)
 	if err != nil {
 		return nil, err
 	}
-	return v.Reader.Committer.Load(activation.Proposal(compiled, s.Commit))
+	return rd.Committer.Load(activation.Proposal(compiled, s.Commit))
 }
 
 // inFrom says of a Status that it is about the policy to compare with.

@@ -57,8 +57,8 @@ type quiet struct{}
 func (quiet) Authorize(context.Context, *policy.Request) policy.Opinion { return policy.Opinion{} }
 func (quiet) ByName(*policy.Request) bool                               { return false }
 
-// unasked returns the policy without its authorizers outside of it.
-func unasked(p *policy.Policy) *policy.Policy {
+// Unasked returns the policy without its authorizers outside of it.
+func Unasked(p *policy.Policy) *policy.Policy {
 	return p.WithAuthorizers(func(string) policy.Authorizer { return quiet{} })
 }
 

@@ -24,7 +24,8 @@ type Options struct {
 	Servers []string
 	// TLS is for the health checks: it has the authorities of the servers' certificates.
 	TLS *tls.Config
-	// Every is the time between two health checks of a server, and the longest time that one may take; 500 ms if 0.
+	// Every is the time between two health checks of a server; 500 ms if 0. A check may take as long, but at least a
+	// second: a busy machine does not make all servers look dead.
 	Every time.Duration
 	// Logger gets a message when a server becomes ready or ceases to be; nil for none.
 	Logger *slog.Logger
@@ -92,7 +93,7 @@ func (b *Balancer) Run(ctx context.Context, listener net.Listener) error {
 // check asks a server whether it is ready until the context ends.
 func (b *Balancer) check(ctx context.Context, s *server) {
 	transport := &http.Transport{TLSClientConfig: b.options.TLS, DisableKeepAlives: true}
-	client := &http.Client{Transport: transport, Timeout: b.options.Every}
+	client := &http.Client{Transport: transport, Timeout: max(b.options.Every, time.Second)}
 	for ctx.Err() == nil {
 		b.set(s, ask(ctx, client, s.address))
 		pause(ctx, b.options.Every)

@@ -143,6 +143,16 @@ func (e *InvalidError) Error() string { return fmt.Sprintf("artifact %s: %v", e.
 // Unwrap returns what is wrong.
 func (e *InvalidError) Unwrap() error { return e.Why }
 
+// Digest asks for the digest of what the reference names now, without reading it. Registries count reads, and not this.
+// Not every registry answers it.
+func (r *Registry) Digest(ctx context.Context) (string, error) {
+	found, err := r.puller.Head(ctx, r.ref.name())
+	if err != nil {
+		return "", err
+	}
+	return found.Digest.String(), nil
+}
+
 // Manifest reads the manifest that the reference names now. The error is an [*InvalidError] if it is no policy.
 func (r *Registry) Manifest(ctx context.Context) (*Manifest, error) {
 	return r.manifest(ctx, r.ref.name(), Type, moduleLayer)

@@ -9,14 +9,14 @@ import (
 	"regexp"
 	"strings"
 	"syscall"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Readable returns the message of a Status in the body as an error, or else err.
 func Readable(err error, body []byte) error {
-	var status struct {
-		Message string `json:"message"`
-		Code    int    `json:"code"`
-	}
+	var status metav1.Status
 	if json.Unmarshal(body, &status) != nil || status.Message == "" {
 		return err
 	}
@@ -26,7 +26,7 @@ func Readable(err error, body []byte) error {
 	if status.Code == http.StatusUnauthorized {
 		return fmt.Errorf("the server does not accept the kubeconfig's credentials (%s)", status.Message)
 	}
-	return errors.New(status.Message)
+	return &apierrors.StatusError{ErrStatus: status}
 }
 
 // tooLarge matches Kubernetes' message about a revision that does not exist yet.

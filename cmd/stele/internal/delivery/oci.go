@@ -27,6 +27,9 @@ type OCI struct {
 	MaxBytes int64
 
 	ref artifact.Reference
+	// manifest and signature were read last, so that they are not read again while the reference names the same artifact.
+	manifest  *artifact.Manifest
+	signature []byte
 }
 
 // Parse sets what the source follows: REGISTRY/REPOSITORY:TAG, or with a digest.
@@ -56,7 +59,7 @@ func (o *OCI) pull(ctx context.Context) (*delivery.Version, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--policy-oci-credentials: %w", err)
 	}
-	m, err := registry.Manifest(ctx)
+	m, err := o.newest(ctx, registry)
 	var invalid *artifact.InvalidError
 	switch {
 	case errors.As(err, &invalid):
@@ -77,6 +80,18 @@ func (o *OCI) pull(ctx context.Context) (*delivery.Version, error) {
 		})
 		return source, err
 	}}, nil
+}
+
+// newest returns the manifest that the reference names now. It reads it only if it is another one than before.
+func (o *OCI) newest(ctx context.Context, registry *artifact.Registry) (*artifact.Manifest, error) {
+	if o.manifest != nil {
+		if digest, err := registry.Digest(ctx); err == nil && digest == o.manifest.Digest {
+			return o.manifest, nil
+		}
+	}
+	m, err := registry.Manifest(ctx)
+	o.manifest, o.signature = m, nil
+	return m, err
 }
 
 // limited calls a function with the limit of time, and names the source in its error.
@@ -105,6 +120,11 @@ func (o *OCI) verify(ctx context.Context, registry *artifact.Registry, digest st
 	if err != nil {
 		return "", fmt.Errorf("--policy-oci-signers: %w", err)
 	}
+	if o.signature != nil {
+		if principals, err := allowed.Verify([]byte(digest), o.signature, artifact.Namespace, time.Now()); err == nil {
+			return principals, nil
+		} // it may have been replaced
+	}
 	signature, err := registry.Signature(ctx, digest)
 	var invalid *artifact.InvalidError
 	switch {
@@ -119,5 +139,6 @@ func (o *OCI) verify(ctx context.Context, registry *artifact.Registry, digest st
 	if err != nil {
 		return "", &delivery.RefusedError{ID: digest, Why: err.Error()}
 	}
+	o.signature = signature
 	return principals, nil
 }

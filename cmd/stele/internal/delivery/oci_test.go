@@ -184,6 +184,34 @@ func TestSignedArtifactsArePulled(t *testing.T) {
 	rejects(t, h.follow(file, two), two, ssh.FingerprintSHA256(bobKey.PublicKey()))
 }
 
+func TestAnArtifactIsReadOnce(t *testing.T) {
+	h := newHub(t)
+	alice, key := keyFile(t)
+	file := filepath.Join(t.TempDir(), "signers")
+	allow(t, file, "alice@example.com", key)
+	one := h.publish(policy(1), alice)
+	o := h.follow(file, "")
+	delivers(t, o, one, "alice@example.com", policy(1))
+	h.answer = func(w http.ResponseWriter, req *http.Request) bool {
+		if req.Method == http.MethodGet && req.URL.Path != "/v2/" {
+			t.Errorf("%s is read again", req.URL)
+		}
+		return false
+	}
+	if v, err := o.Pull(t.Context(), one); err != nil || v.ID != one || v.Signer != "alice@example.com" {
+		t.Errorf("%v, %v", v, err)
+	}
+	h.answer = func(w http.ResponseWriter, req *http.Request) bool { // a registry that does not answer HEAD
+		if req.Method == http.MethodHead {
+			w.WriteHeader(http.StatusMethodNotAllowed)
+		}
+		return req.Method == http.MethodHead
+	}
+	delivers(t, o, one, "alice@example.com", policy(1))
+	h.answer = nil
+	delivers(t, o, h.publish(policy(2), alice), "alice@example.com", policy(2))
+}
+
 func TestASignatureIsOfOneArtifact(t *testing.T) {
 	h := newHub(t)
 	alice, key := keyFile(t)
@@ -293,13 +321,12 @@ func TestAPlaneTakesItsPolicyFromARegistry(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "signers")
 	allow(t, file, "alice@example.com", key)
 	digest := h.publish(policy(1), alice)
-	o := h.follow(file, "")
-	p := planetest.Start(t, planetest.Options{Config: plane.Config{Delivery: core.Options{Source: o}}})
+	p := planetest.Start(t, planetest.Options{Config: plane.Config{Delivery: core.Options{Source: h.follow(file, "")}}})
 	history := p.Committer.Tip().Policies.History
 	if last := history[len(history)-1]; last.Commit != digest || last.Actor != "system:stele:policy-oci" {
 		t.Errorf("activated by %s, from %s", last.Actor, last.Commit)
 	}
-	follower := core.New(core.Options{Source: o, Committer: p.Committer, Compile: compileHere})
+	follower := core.New(core.Options{Source: h.follow(file, ""), Committer: p.Committer, Compile: compileHere})
 	broken := h.publish(policy(2)+"bundle: cluster: 5\n", alice)
 	if err := follower.Check(t.Context()); err == nil || !strings.Contains(err.Error(), broken[:19]) || !strings.Contains(err.Error(), "bundle.cue:") {
 		t.Errorf("a broken bundle: %v", err)

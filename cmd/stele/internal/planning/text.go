@@ -399,6 +399,9 @@ func objectTexts(f *plan.Finding) []string {
 		}
 		return []string{fmt.Sprintf("It concerns none of %s.", usage.Count(o.Of, "stored object"))}
 	}
+	if len(all) == 0 {
+		return nil // there are none
+	}
 	text := strings.Join(all, ", ")
 	if len(o.Samples) == 0 {
 		return []string{text + "."}

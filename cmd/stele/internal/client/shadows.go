@@ -1,0 +1,84 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"stele.dev/stele/core/activation"
+	"stele.dev/stele/core/shadow"
+)
+
+// ErrNoShadow is the error if the server that answers has no shadow policy.
+var ErrNoShadow = errors.New("no proposed policy decides beside the one in force on the server that answers; start one with stele policy shadow start DIR")
+
+// StartShadow lets a proposed policy decide beside the one in force. For a policy that is too large for one request it
+// first uploads the files that the server lacks.
+func (c *Policies) StartShadow(ctx context.Context, spec shadow.Spec) (*shadow.Shadow, error) {
+	request := &shadow.Shadow{TypeMeta: metav1.TypeMeta{APIVersion: shadow.Group + "/" + shadow.Version, Kind: shadow.Kind}, Spec: spec}
+	text, err := json.Marshal(request)
+	if err != nil {
+		return nil, err
+	}
+	if len(text) <= maxWhole {
+		return c.postShadow(ctx, text)
+	}
+	inParts, parts := activation.InParts((&activation.Spec{Package: spec.Package, Files: spec.Files}).Source())
+	request.Spec.Files = inParts.Files
+	if text, err = json.Marshal(request); err != nil {
+		return nil, err
+	}
+	for range uploads {
+		s, err := c.postShadow(ctx, text)
+		missing := missingParts(err, parts)
+		if len(missing) == 0 {
+			return s, err
+		}
+		if err := c.upload(ctx, missing); err != nil {
+			return nil, err
+		}
+	}
+	return nil, errors.New("the server dropped parts of the policy meanwhile; try again")
+}
+
+func (c *Policies) postShadow(ctx context.Context, text []byte) (*shadow.Shadow, error) {
+	text, err := c.rest.Post().Resource(shadow.Plural).SetHeader("Content-Type", "application/json").Body(text).Do(ctx).Raw() // DoRaw ignores warnings
+	switch {
+	case apierrors.IsAlreadyExists(err):
+		return nil, errors.New("a proposed policy decides beside the one in force already; end it with stele policy shadow stop")
+	case apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("%w: if the server does not know shadows, it is of an earlier version", Readable(err, text))
+	case err != nil:
+		return nil, &unread{Readable(err, text), err, text}
+	}
+	s := new(shadow.Shadow)
+	return s, json.Unmarshal(text, s)
+}
+
+// Shadow returns the shadow of the server that answers, with what it has found.
+func (c *Policies) Shadow(ctx context.Context) (*shadow.Shadow, error) {
+	text, err := c.rest.Get().Resource(shadow.Plural).Name(shadow.Name).DoRaw(ctx)
+	if apierrors.IsNotFound(err) {
+		return nil, ErrNoShadow
+	}
+	if err != nil {
+		return nil, Readable(err, text)
+	}
+	s := new(shadow.Shadow)
+	return s, json.Unmarshal(text, s)
+}
+
+// StopShadow ends the shadow of the server that answers.
+func (c *Policies) StopShadow(ctx context.Context) error {
+	text, err := c.rest.Delete().Resource(shadow.Plural).Name(shadow.Name).DoRaw(ctx)
+	if apierrors.IsNotFound(err) {
+		return ErrNoShadow
+	}
+	if err != nil {
+		return Readable(err, text)
+	}
+	return nil
+}

@@ -1,0 +1,326 @@
+// Package shadow lets a proposed policy decide beside the one in force. Requests are decided again after they were
+// answered, on the state on which they were decided, and the differences are counted and grouped. Nothing else changes:
+// neither answers nor the log. A shadow is held in the memory of one server. Clients start, read and end it as a virtual
+// resource, shadows of policy.stele.dev/v1.
+package shadow
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"stele.dev/stele/core/call"
+	"stele.dev/stele/core/commit"
+	"stele.dev/stele/policy"
+)
+
+// Limits of the queue and of the table of differences.
+const (
+	// maxWaiting and maxBytes limit the requests that wait, by number and by size.
+	maxWaiting = 4096
+	maxBytes   = 16 << 20
+	// overhead is the size of a request that waits, without its body.
+	overhead = 1 << 10
+	// maxGroups limits the groups of differences.
+	maxGroups = 1000
+	// maxReasons limits the reasons why requests could not be decided.
+	maxReasons = 20
+	// patience is how long one request may take to be decided again.
+	patience = 10 * time.Second
+)
+
+// Seen is an answered request: what it asked for, and what the policy in force decided. It never changes.
+type Seen struct {
+	// HTTP has the method, the URL and the header, without credentials and body.
+	HTTP *http.Request
+	// Requester is who sent it, User as whom it ran.
+	Requester, User user.Info
+	Info            *request.RequestInfo
+	// Write reports whether it is a write, OfPast whether it reads below /at.
+	Write, OfPast bool
+	// Body is the body of a write; nil if it was not read.
+	Body     *call.Body
+	Tip      *commit.Tip
+	AuditID  string
+	Received time.Time
+	// Verdict is how the policy in force decided it.
+	Verdict Verdict
+}
+
+// size is how much memory a request takes, about.
+func (s *Seen) size() int {
+	n := overhead
+	if s.Body != nil {
+		n += len(s.Body.Raw)
+	}
+	return n
+}
+
+// Verdict is how a policy decides a request.
+type Verdict struct {
+	// Unknown says why it cannot be told; else the rest holds.
+	Unknown string
+	// Stage is the stage that refuses it; empty if the policy allows it.
+	Stage string
+	// Rule and Source are the rule that decides and its line: the grant, if the policy allows it. Path is the path of a
+	// field.
+	Rule, Source, Path string
+	// Message is the reason in words.
+	Message string
+}
+
+// Outcomes of comparisons.
+const (
+	outcomeSame      = "same"
+	outcomeRefused   = "refused"
+	outcomeAllowed   = "allowed"
+	outcomeUndecided = "undecided"
+	outcomeDropped   = "dropped"
+)
+
+// Shadows holds the shadow of a server, if there is one. It is safe for concurrent use.
+type Shadows struct {
+	decide  func(context.Context, *Seen, *policy.Policy) Verdict
+	logger  *slog.Logger
+	running atomic.Pointer[running]
+	counter *prometheus.CounterVec
+	counts  map[string]prometheus.Counter
+}
+
+// New returns Shadows without a shadow. decide decides a request again under another policy; it runs in one goroutine at a
+// time.
+func New(decide func(context.Context, *Seen, *policy.Policy) Verdict, logger *slog.Logger) *Shadows {
+	s := &Shadows{decide: decide, logger: logger, counts: map[string]prometheus.Counter{}}
+	s.counter = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "stele_shadow_requests_total", Help: "Requests that a proposed policy decided beside the policy in force, by outcome: same, refused or allowed by the proposed policy only, undecided, or dropped because too many were waiting.",
+	}, []string{"outcome"})
+	for _, outcome := range []string{outcomeSame, outcomeRefused, outcomeAllowed, outcomeUndecided, outcomeDropped} {
+		s.counts[outcome] = s.counter.WithLabelValues(outcome)
+	}
+	return s
+}
+
+// Collector returns the metrics.
+func (s *Shadows) Collector() prometheus.Collector { return s.counter }
+
+// Active reports whether there is a shadow.
+func (s *Shadows) Active() bool { return s.running.Load() != nil }
+
+// Offer queues an answered request, or counts it as dropped if too many are waiting. It ends the shadow if its policy has
+// come into force.
+func (s *Shadows) Offer(seen *Seen) {
+	if r := s.at(seen.Tip); r != nil {
+		r.offer(seen)
+	}
+}
+
+// at returns the shadow, nil if there is none. It ends the shadow if its policy has come into force at the tip.
+func (s *Shadows) at(tip *commit.Tip) *running {
+	r := s.running.Load()
+	if r == nil || tip.PolicyRevision() <= r.since || tip.Policy.Digest() != r.proposed.Digest() {
+		return r
+	}
+	s.end(r, "its policy is in force")
+	return nil
+}
+
+// start starts a shadow. It returns false if there is one.
+func (s *Shadows) start(r *running) bool {
+	if !s.running.CompareAndSwap(nil, r) {
+		return false
+	}
+	s.logger.Info("a shadow policy decides beside the policy in force", "digest", r.proposed.DigestString(), "user", r.shadow.Status.User)
+	return true
+}
+
+// end ends a shadow, and drops the requests that wait. It returns false if it has ended before.
+func (s *Shadows) end(r *running, why string) bool {
+	if !s.running.CompareAndSwap(r, nil) {
+		return false
+	}
+	r.stop()
+	found := r.status(func(string) bool { return true }).Requests
+	s.logger.Info("the shadow policy has ended", "digest", r.proposed.DigestString(), "why", why,
+		"same", found.Same, "refused", found.Refused, "allowed", found.Allowed, "undecided", found.Undecided, "dropped", found.Dropped)
+	return true
+}
+
+// running is a shadow. Its goroutine runs while requests wait.
+type running struct {
+	of       *Shadows
+	shadow   *Shadow // without counts
+	proposed *policy.Policy
+	asked    *policy.Policy // the same, without its authorizers outside of it
+	since    uint64         // the revision of the policy in force when it was started
+	ctx      context.Context
+	stop     context.CancelFunc
+
+	mu      sync.Mutex
+	queue   []entry
+	bytes   int // of the queue
+	working bool
+	found   found
+}
+
+// entry is a request that waits, or a mark that is closed when all before it are decided.
+type entry struct {
+	seen *Seen
+	mark chan struct{}
+}
+
+// newRunning returns a shadow that is not started.
+func newRunning(of *Shadows, shadow *Shadow, proposed, asked *policy.Policy, since uint64) *running {
+	r := &running{of: of, shadow: shadow, proposed: proposed, asked: asked, since: since, found: newFound()}
+	r.ctx, r.stop = context.WithCancel(context.Background())
+	return r
+}
+
+func (r *running) offer(seen *Seen) {
+	n := seen.size()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.queue) >= maxWaiting || r.bytes+n > maxBytes {
+		r.count(outcomeDropped)
+		return
+	}
+	r.bytes += n
+	r.add(entry{seen: seen})
+}
+
+// add adds to the queue, and starts the goroutine if it does not run. r.mu must be held.
+func (r *running) add(e entry) {
+	r.queue = append(r.queue, e)
+	if !r.working {
+		r.working = true
+		go r.work()
+	}
+}
+
+// count counts a request. r.mu must be held.
+func (r *running) count(outcome string) {
+	r.of.counts[outcome].Inc()
+	r.found.count(outcome)
+}
+
+// work decides the requests that wait, until none does or the shadow ends.
+func (r *running) work() {
+	for {
+		e, ok := r.next()
+		switch {
+		case !ok:
+			return
+		case e.mark != nil:
+			close(e.mark)
+		default:
+			is := r.decide(e.seen)
+			if r.ctx.Err() == nil {
+				r.record(e.seen, is)
+			}
+		}
+	}
+}
+
+func (r *running) next() (e entry, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ctx.Err() != nil {
+		for _, e := range r.queue {
+			if e.mark != nil {
+				close(e.mark)
+			}
+		}
+		r.queue, r.bytes = nil, 0
+	}
+	if len(r.queue) == 0 {
+		r.working = false
+		return entry{}, false
+	}
+	e = r.queue[0]
+	r.queue[0] = entry{}
+	r.queue = r.queue[1:]
+	if e.seen != nil {
+		r.bytes -= e.seen.size()
+	}
+	return e, true
+}
+
+// decide decides a request under the proposed policy. A panic makes it unknown.
+func (r *running) decide(seen *Seen) (v Verdict) {
+	if seen.Verdict.Unknown != "" {
+		return seen.Verdict
+	}
+	ctx, cancel := context.WithTimeout(r.ctx, patience)
+	defer cancel()
+	defer func() {
+		if p := recover(); p != nil {
+			r.of.logger.Error("a request could not be decided by the shadow policy", "auditID", seen.AuditID, "panic", fmt.Sprint(p))
+			v = Verdict{Unknown: "it failed inside the server; see the server's log"}
+		}
+	}()
+	return r.of.decide(ctx, seen, r.asked)
+}
+
+// record counts a request that was decided again.
+func (r *running) record(seen *Seen, is Verdict) {
+	was := &seen.Verdict
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case is.Unknown != "":
+		r.count(outcomeUndecided)
+		r.found.undecided(is.Unknown)
+	case (was.Stage == "") == (is.Stage == ""):
+		r.count(outcomeSame)
+	case is.Stage != "":
+		r.count(outcomeRefused)
+		r.found.add(seen, true, &is)
+	default:
+		r.count(outcomeAllowed)
+		by := *was
+		if !ofObject(was.Stage) || was.Stage == "conditions" {
+			by.Rule, by.Source = is.Rule, is.Source // the grant, not what lacks it
+		}
+		r.found.add(seen, false, &by)
+	}
+}
+
+// await waits until the requests that were offered before are decided, but not for long.
+func (r *running) await(ctx context.Context) {
+	mark := make(chan struct{})
+	r.mu.Lock()
+	if !r.working || r.ctx.Err() != nil {
+		r.mu.Unlock()
+		return
+	}
+	r.add(entry{mark: mark})
+	r.mu.Unlock()
+	timer := time.NewTimer(2 * time.Second)
+	defer timer.Stop()
+	select {
+	case <-mark:
+	case <-timer.C:
+	case <-ctx.Done():
+	case <-r.ctx.Done():
+	}
+}
+
+// status returns what was found. Messages about resources of which mayShow reports false are left out.
+func (r *running) status(mayShow func(resource string) bool) Status {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.shadow.Status
+	r.found.into(&s, mayShow)
+	for _, e := range r.queue {
+		if e.seen != nil {
+			s.Waiting++
+		}
+	}
+	return s
+}
