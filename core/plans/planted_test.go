@@ -84,7 +84,7 @@ var plantedChanges = []planted{
 	{"deny gone", accessCUE, `verbs: ["delete"]`, `verbs: ["deletecollection"]`, "DENY_REMOVED", plan.Widens, ""},
 	{"deny wider", accessCUE, `verbs: ["delete"]`, `verbs: ["delete", "patch"]`, "DENY_ADDED", plan.Narrows, ""},
 	{"deny for everybody", accessCUE, "\tdenies: \"no-deletes\": {\n\t\tsubjects: [{group: \"team-data\"}]", "\tdenies: \"no-deletes\": {\n\t\tsubjects: [{group: \"system:authenticated\"}]", "DENY_MEETS_CONTROLLERS", plan.Breaks, ""},
-	{"no exception of a deny", accessCUE, "\t\tunless: \"'break-glass' in request.userInfo.groups\"\n", "", "CONDITION_CHANGED", plan.Changes, ""},
+	{"no exception of a deny", accessCUE, "\t\tunless: \"'break-glass' in request.userInfo.groups\"\n", "", "CONDITION_CHANGED", plan.Narrows, ""},
 	{"parameter", "clusters/dev/cluster.cue", "maxGiB: 500", "maxGiB: 400", "PARAM_CHANGED", plan.Narrows, "size-limit"},
 	{"parameter higher", "clusters/dev/cluster.cue", "maxGiB: 500", "maxGiB: 900", "PARAM_CHANGED", plan.Widens, "size-limit"},
 	{"rule tightened", admissionCUE, "storageGiB <= params", "storageGiB < params", "RULE_TIGHTENED", plan.Narrows, "size-limit"},
