@@ -31,6 +31,7 @@ func (c *Evaluation) Unloadable(err error) {
 		return
 	}
 	c.syntax()
+	c.missingPackages()
 	if len(c.Diags) == 0 && !c.moduleFile(err) {
 		left, _ := c.Source.LeftOut(nil)
 		c.AddAll(left)
@@ -57,6 +58,16 @@ func missingPackage(e cueerrors.Error) (path string, missing bool) {
 	_, rest, found := strings.Cut(e.Error(), "cannot find package \"")
 	path, _, _ = strings.Cut(rest, "\"")
 	return path, found
+}
+
+// missingPackages reports the imports of folders of the module that have no CUE files. CUE reports only the first one.
+func (c *Evaluation) missingPackages() {
+	module := c.Source.ModulePath()
+	for _, f := range c.Source.Folders() {
+		if len(f.Files) == 0 && !f.Importer.IsZero() {
+			c.Diags = append(c.Diags, c.noPackage(module+"/"+f.Dir, f.Importer))
+		}
+	}
 }
 
 // noPackage returns the diagnostic for an import of a package that does not exist, with the most
@@ -150,6 +161,9 @@ func explainSyntax(message string, pos *schemas.Position, text []byte) (said, hi
 // assigns reports whether a line sets a field with "=" instead of ":".
 func assigns(line string) bool {
 	name, value, found := strings.Cut(strings.TrimSpace(line), "=")
+	if field, spaced := strings.CutSuffix(name, " "); spaced && !strings.HasSuffix(field, " !") {
+		name = strings.TrimRight(field, "!?") // name! = value
+	}
 	return found && !strings.HasPrefix(name, "let ") && !strings.ContainsAny(name, `:"'<>!(&|/`) && !strings.HasPrefix(value, "=") && !strings.HasPrefix(value, "~")
 }
 
