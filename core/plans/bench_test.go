@@ -13,7 +13,10 @@ import (
 )
 
 // sides returns the two sides of a change set.
-func sides(t testing.TB, next string) plan.Sides {
+func sides(t testing.TB, next string) plan.Sides { t.Helper(); return sidesOf(t, bundle, next) }
+
+// sidesOf returns two bundles as two policies.
+func sidesOf(t testing.TB, from, to string) plan.Sides {
 	t.Helper()
 	load := func(text string) *policy.Policy {
 		form, _ := planetest.Compile(t, text).Form.Encode()
@@ -23,7 +26,7 @@ func sides(t testing.TB, next string) plan.Sides {
 		}
 		return p
 	}
-	return plan.Sides{From: load(bundle), To: load(next)}
+	return plan.Sides{From: load(from), To: load(to)}
 }
 
 // export returns databases as a file, in lists.

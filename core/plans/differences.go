@@ -6,23 +6,25 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/plan"
+	"stele.dev/stele/schemas"
 )
 
 // differ counts where the policies show an object otherwise.
 func (t *kindTrial) differ(o *Object, was, is *policy.Object, to *results) {
-	at := map[string]bool{} // and whether it is a leaf
-	compare("", was.Content, is.Content, at)
-	for path, leaf := range at {
+	at := contrast{}
+	nodes := []*schemas.Node{t.from.version.Schema, t.to.version.Schema}
+	at.compare(spot{nodes: nodes}, was.Content, is.Content)
+	for path, x := range at {
 		d := to.difference(path)
 		d.objects++
-		d.leaf = d.leaf || leaf
-		x := &outcome{}
-		if s := t.visible(o, x); s != nil {
-			if value, found := lookUp(was.Content, splitPath(path)); found && !t.isSecret(splitPath(path)) {
+		d.leaf = d.leaf || x.leaf
+		if s := t.visible(o, &outcome{}); s != nil {
+			if value, found := lookUp(was.Content, x.steps); found && !t.isSecret(x.steps) {
 				s.Value = short(value)
 			}
 			d.samples.add(*s)
@@ -30,8 +32,39 @@ func (t *kindTrial) differ(o *Object, was, is *policy.Object, to *results) {
 	}
 }
 
+// A contrast is where two values differ, by the paths that findings have: a key of a map is [*], an item of a list [].
+type contrast map[string]*contrasted
+
+// contrasted is the first place of a path.
+type contrasted struct {
+	steps []string
+	leaf  bool // some value there is no struct and no list
+}
+
+// A spot is a place in an object, and what the schemas say of it.
+type spot struct {
+	path  string
+	steps []string
+	nodes []*schemas.Node
+}
+
+// field returns the spot of a field, or of a key of a map.
+func (s spot) field(name string) spot {
+	nodes, declared := fieldsAt(s.nodes, name)
+	path := s.path + "[*]"
+	if declared {
+		path = join(s.path, name)
+	}
+	return spot{path, append(slices.Clip(s.steps), name), nodes}
+}
+
+// item returns the spot of an item of a list.
+func (s spot) item(i int) spot {
+	return spot{s.path + "[]", append(slices.Clip(s.steps), strconv.Itoa(i)), itemsAt(s.nodes)}
+}
+
 // compare adds the paths at which two values differ. A value that only one side has differs with all that is in it.
-func compare(path string, was, is any, at map[string]bool) {
+func (c contrast) compare(at spot, was, is any) {
 	if reflect.DeepEqual(was, is) {
 		return
 	}
@@ -41,24 +74,20 @@ func compare(path string, was, is any, at map[string]bool) {
 	y, isList := is.([]any)
 	switch {
 	case wasMap && (isMap || is == nil) || isMap && was == nil:
-		if path != "" && (!wasMap || !isMap) {
-			at[path] = at[path] || len(a)+len(b) == 0
+		if at.path != "" && (!wasMap || !isMap) {
+			c.add(at, len(a)+len(b) == 0)
 		}
-		for name := range a {
-			next, has := b[name]
-			if !has {
-				next = nil
-			}
-			compare(join(path, name), a[name], next, at)
+		for _, name := range slices.Sorted(maps.Keys(a)) {
+			c.compare(at.field(name), a[name], b[name])
 		}
-		for name := range b {
+		for _, name := range slices.Sorted(maps.Keys(b)) {
 			if _, had := a[name]; !had {
-				compare(join(path, name), nil, b[name], at)
+				c.compare(at.field(name), nil, b[name])
 			}
 		}
 	case wasList && (isList || is == nil) || isList && was == nil:
 		if !wasList || !isList {
-			at[path] = at[path] || len(x)+len(y) == 0
+			c.add(at, len(x)+len(y) == 0)
 		}
 		for i := range max(len(x), len(y)) {
 			var one, other any
@@ -68,11 +97,18 @@ func compare(path string, was, is any, at map[string]bool) {
 			if i < len(y) {
 				other = y[i]
 			}
-			compare(path+"[]", one, other, at)
+			c.compare(at.item(i), one, other)
 		}
 	default:
-		at[path] = true
+		c.add(at, true)
 	}
+}
+
+func (c contrast) add(at spot, leaf bool) {
+	if c[at.path] == nil {
+		c[at.path] = &contrasted{steps: at.steps}
+	}
+	c[at.path].leaf = c[at.path].leaf || leaf
 }
 
 func join(path, name string) string {
@@ -102,11 +138,8 @@ func (t *kindTrial) attachDifferences(p *plan.Plan, found *results) {
 		}
 		d := found.differ[f.Path]
 		for path := range found.differ {
-			if path == f.Path || below(path, f.Path) || below(f.Path, path) || mapPath(path, f.Path) {
+			if path == f.Path || below(path, f.Path) || below(f.Path, path) {
 				explained[path] = true
-				if d == nil && mapPath(path, f.Path) {
-					d = found.differ[path]
-				}
 			}
 		}
 		t.shownOtherwise(f, d)
@@ -120,21 +153,6 @@ func (t *kindTrial) attachDifferences(p *plan.Plan, found *results) {
 		t.count(&f, d)
 		p.Findings = append(p.Findings, f)
 	}
-}
-
-// mapPath reports whether a path in an object is one of a finding about values of a map: spec.labels.a is
-// spec.labels[*].
-func mapPath(path, of string) bool {
-	before, after, isMap := strings.Cut(of, "[*]")
-	if !isMap || !strings.HasPrefix(path, before+".") {
-		return false
-	}
-	rest := path[len(before)+1:]
-	i := strings.IndexAny(rest, ".[")
-	if i < 0 {
-		return after == ""
-	}
-	return rest[i:] == after
 }
 
 func (t *kindTrial) count(f *plan.Finding, d *difference) {

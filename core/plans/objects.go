@@ -9,10 +9,12 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/plan"
 	"stele.dev/stele/policy/plan/kinds"
@@ -34,6 +36,29 @@ type kindTrial struct {
 	bounds  *bounds
 	o       *Options
 	of      int
+	// findings are those of the plan before the objects are tried, places which of them explain a failure.
+	findings []plan.Finding
+	places   sync.Map // of causes: int
+}
+
+// A cause is what a failure is explained by.
+type cause struct {
+	path, rule string
+	fault      field.ErrorType
+	admission  bool
+}
+
+// keyOf returns what a failure is counted by.
+func (t *kindTrial) keyOf(f *failure) key {
+	of := cause{f.path, f.rule, f.fault, f.admission}
+	at, known := t.places.Load(of)
+	if !known {
+		at, _ = t.places.LoadOrStore(of, t.findingOf(f))
+	}
+	if i := at.(int); i >= 0 {
+		return key{finding: i}
+	}
+	return key{-1, f.path, f.rule}
 }
 
 // tryObjects tries all objects that the change could concern, and adds what it finds to the plan.
@@ -49,6 +74,7 @@ func tryObjects(ctx context.Context, s plan.Sides, o *Options, p *plan.Plan) err
 	p.Checked.Of += total
 	done := new(atomic.Int64)
 	for _, t := range trials {
+		t.findings = p.Findings
 		found, err := t.run(ctx, func(n int) {
 			if sum := done.Add(int64(n)); o.Progress != nil {
 				o.Progress(int(sum), total)
@@ -151,7 +177,7 @@ const atOnce = 128
 func (t *kindTrial) run(ctx context.Context, progress func(n int)) (*results, error) {
 	work := make(chan []*Object)
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error {
+	group.Go(guarded(func() error {
 		defer close(work)
 		var batch []*Object
 		send := func() error {
@@ -171,11 +197,11 @@ func (t *kindTrial) run(ctx context.Context, progress func(n int)) (*results, er
 			}
 		}
 		return send()
-	})
+	}))
 	parts := make([]*results, max(1, runtime.GOMAXPROCS(0)))
 	for i := range parts {
 		parts[i] = newResults(t.o.Samples)
-		group.Go(func() error {
+		group.Go(guarded(func() error {
 			for batch := range work {
 				for _, o := range batch {
 					if err := t.object(ctx, o, parts[i]); err != nil {
@@ -188,9 +214,10 @@ func (t *kindTrial) run(ctx context.Context, progress func(n int)) (*results, er
 				progress(len(batch))
 			}
 			return nil
-		})
+		}))
 	}
 	if err := group.Wait(); err != nil {
+		repanic(err)
 		return nil, fmt.Errorf("%s cannot be tried: %w", t.resource, err)
 	}
 	all := parts[0]
@@ -254,10 +281,11 @@ func (t *kindTrial) object(ctx context.Context, o *Object, to *results) error {
 			continue // the change does not introduce it
 		}
 		for i := range found {
-			k := key{found[i].path, found[i].rule}
+			k := t.keyOf(&found[i])
 			if failed[k] == nil {
-				failed[k] = &outcome{failure: &found[i]}
+				failed[k] = &outcome{}
 			}
+			failed[k].failure = first(failed[k].failure, &found[i])
 			failed[k].ways[w] = true
 		}
 	}
@@ -360,36 +388,34 @@ func (t *kindTrial) attach(p *plan.Plan, found *results) {
 	}
 	for _, k := range found.keys() {
 		x := found.tallies[k]
-		f := t.findingOf(p, k, x)
-		if f == nil {
-			f = t.newFinding(p, k, x)
+		if k.finding >= 0 {
+			t.merge(&p.Findings[k.finding], x)
+		} else {
+			t.merge(t.newFinding(p, k, x), x)
 		}
-		t.merge(f, x)
 	}
 	t.attachDifferences(p, found)
 }
 
-// findingOf returns the static finding that explains a tally, or nil.
-func (t *kindTrial) findingOf(p *plan.Plan, k key, x *tally) *plan.Finding {
-	var best *plan.Finding
-	rank := 0
-	for i := range p.Findings {
-		f := &p.Findings[i]
-		if n := t.explains(f, k, x); n > rank {
-			best, rank = f, n
+// findingOf returns the index of the finding that explains a failure, or -1.
+func (t *kindTrial) findingOf(of *failure) int {
+	best, rank := -1, 0
+	for i := range t.findings {
+		if n := t.explains(&t.findings[i], of); n > rank {
+			best, rank = i, n
 		}
 	}
 	return best
 }
 
-// explains returns how well a finding explains a tally; 0 if it does not.
-func (t *kindTrial) explains(f *plan.Finding, k key, x *tally) int {
+// explains returns how well a finding explains a failure; 0 if it does not.
+func (t *kindTrial) explains(f *plan.Finding, k *failure) int {
 	section := plan.SectionOf(f.Rule)
 	if f.Class == plan.Looks || f.Class == plan.Widens || f.Version != "" && f.Version != t.is.StorageVersion {
 		return 0
 	}
 	if k.rule != "" {
-		mine := section == plan.Policy && x.failure.admission || section == plan.Kinds && f.Kind == t.is.Resource() && (strings.HasPrefix(f.Rule, "VALIDATION_") || strings.HasPrefix(f.Rule, "OBJECTS_"))
+		mine := section == plan.Policy && k.admission || section == plan.Kinds && f.Kind == t.is.Resource() && (strings.HasPrefix(f.Rule, "VALIDATION_") || strings.HasPrefix(f.Rule, "OBJECTS_"))
 		switch {
 		case !mine || f.Path == "":
 			return 0
@@ -415,7 +441,7 @@ func (t *kindTrial) explains(f *plan.Finding, k key, x *tally) int {
 	default:
 		return 0
 	}
-	if slices.Contains(likely[string(x.failure.fault)], f.Rule) {
+	if slices.Contains(likely[string(k.fault)], f.Rule) {
 		n += 8
 	}
 	return n + weight(f)

@@ -40,7 +40,7 @@ func replay(ctx context.Context, s plan.Sides, o *Options, p *plan.Plan) (*flips
 	from, to := newJudge(s.From, o.Records), newJudge(s.To, o.Records)
 	work := make(chan []*Record)
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error {
+	group.Go(guarded(func() error {
 		defer close(work)
 		var batch []*Record
 		send := func() error {
@@ -63,12 +63,12 @@ func replay(ctx context.Context, s plan.Sides, o *Options, p *plan.Plan) (*flips
 			}
 		}
 		return send()
-	})
+	}))
 	done := new(atomic.Int64)
 	parts := make([]*flips, max(1, runtime.GOMAXPROCS(0)))
 	for i := range parts {
 		parts[i] = newFlips()
-		group.Go(func() error {
+		group.Go(guarded(func() error {
 			for batch := range work {
 				for _, r := range batch {
 					if err := decideAgain(ctx, from, to, r, parts[i], o); err != nil {
@@ -80,9 +80,10 @@ func replay(ctx context.Context, s plan.Sides, o *Options, p *plan.Plan) (*flips
 				}
 			}
 			return nil
-		})
+		}))
 	}
 	if err := group.Wait(); err != nil {
+		repanic(err)
 		return nil, fmt.Errorf("recorded writes cannot be decided again: %w", err)
 	}
 	all := parts[0]
@@ -155,6 +156,8 @@ func (f *flips) merge(k flipKey, g *plan.Flip, of failure) {
 		f.groups[k], f.faults[k] = g, of
 		return
 	}
+	other := f.faults[k]
+	f.faults[k] = *first(&other, &of)
 	is.Count += g.Count
 	if g.First < is.First {
 		is.First, is.Message, is.Source = g.First, g.Message, g.Source
@@ -211,7 +214,7 @@ func (f *flips) link(s plan.Sides, p *plan.Plan) {
 			switch {
 			case k.stage == "schema" && kind != nil, k.stage == "validation" && kind != nil:
 				t := &kindTrial{is: kind}
-				n = t.explains(x, key{k.path, k.rule}, &tally{failure: &fault})
+				n = t.explains(x, &fault)
 			case kind == nil && x.Rule == "KIND_REMOVED" && x.Kind == resource:
 				n = 1
 			case (k.stage == "authorization" || k.stage == "conditions") && k.rule != "" && (x.Path == k.rule || strings.HasSuffix(k.rule, "/"+x.Path) && x.Path != ""):

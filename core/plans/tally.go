@@ -7,8 +7,12 @@ import (
 	"stele.dev/stele/policy/plan"
 )
 
-// A key is what failures of objects are counted by: the path of a field, and the ID of a rule.
-type key struct{ path, rule string }
+// A key is what failures of objects are counted by: the finding that explains them; if there is none, the path of a field
+// and the ID of a rule. An object with several failures of one key is counted once.
+type key struct {
+	finding    int // index in the plan; -1 if no finding explains them
+	path, rule string
+}
 
 // outcome is what became of one object for one reason.
 type outcome struct {
@@ -77,6 +81,14 @@ type sample struct {
 	extent float64 // how far its value is outside of the bounds
 }
 
+// first returns the failure that stands for both, whichever was met first.
+func first(a, b *failure) *failure {
+	if a == nil || cmp.Or(cmp.Compare(b.path, a.path), cmp.Compare(b.rule, a.rule), cmp.Compare(b.fault, a.fault), cmp.Compare(b.source, a.source)) < 0 {
+		return b
+	}
+	return a
+}
+
 // samples are the first few objects: those with the most extreme values, then by namespace and name.
 type samples []sample
 
@@ -118,8 +130,9 @@ func newResults(room int) *results {
 // tally returns the tally of a key.
 func (r *results) tally(k key, of *failure) *tally {
 	if r.tallies[k] == nil {
-		r.tallies[k] = &tally{failure: of, samples: make(samples, 0, r.room)}
+		r.tallies[k] = &tally{samples: make(samples, 0, r.room)}
 	}
+	r.tallies[k].failure = first(r.tallies[k].failure, of)
 	return r.tallies[k]
 }
 
@@ -136,7 +149,9 @@ func (r *results) keys() (keys []key) {
 	for k := range r.tallies {
 		keys = append(keys, k)
 	}
-	slices.SortFunc(keys, func(a, b key) int { return cmp.Or(cmp.Compare(a.rule, b.rule), cmp.Compare(a.path, b.path)) })
+	slices.SortFunc(keys, func(a, b key) int {
+		return cmp.Or(cmp.Compare(a.finding, b.finding), cmp.Compare(a.rule, b.rule), cmp.Compare(a.path, b.path))
+	})
 	return keys
 }
 

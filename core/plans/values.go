@@ -143,31 +143,43 @@ func boundary(limit, sign float64, exclusive, integer bool) any {
 func nodesAt(root *schemas.Node, steps []string) []*schemas.Node {
 	nodes := []*schemas.Node{root}
 	for _, step := range steps {
-		var next []*schemas.Node
-		for _, n := range nodes {
-			if n == nil {
+		items := itemsAt(nodes)
+		fields, _ := fieldsAt(nodes, step)
+		nodes = append(items, fields...)
+	}
+	return nodes
+}
+
+// itemsAt returns the nodes of the items of lists.
+func itemsAt(nodes []*schemas.Node) (items []*schemas.Node) {
+	for _, n := range nodes {
+		if n.List != nil {
+			items = append(items, n.List.Each()...)
+		}
+	}
+	return slices.DeleteFunc(items, func(n *schemas.Node) bool { return n == nil })
+}
+
+// fieldsAt returns the nodes of a field of structs, or of the values of maps. declared reports whether a struct has such a
+// field.
+func fieldsAt(nodes []*schemas.Node, name string) (fields []*schemas.Node, declared bool) {
+	for _, n := range nodes {
+		for _, s := range n.Structs() {
+			known := false
+			for _, f := range s.EveryField() {
+				if f.Name == name {
+					fields, known = append(fields, f.Schema), true
+				}
+			}
+			if declared = declared || known; known {
 				continue
 			}
-			if n.List != nil {
-				next = append(next, n.List.Each()...)
-			}
-			for _, s := range n.Structs() {
-				known := false
-				for _, f := range s.EveryField() {
-					if f.Name == step {
-						next, known = append(next, f.Schema), true
-					}
-				}
-				if !known {
-					for _, p := range s.Patterns {
-						next = append(next, p.Value)
-					}
-				}
+			for _, p := range s.Patterns {
+				fields = append(fields, p.Value)
 			}
 		}
-		nodes = next
 	}
-	return slices.DeleteFunc(nodes, func(n *schemas.Node) bool { return n == nil })
+	return slices.DeleteFunc(fields, func(n *schemas.Node) bool { return n == nil }), declared
 }
 
 // short returns a value as JSON; nil if it is long.

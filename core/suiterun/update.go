@@ -11,7 +11,7 @@ import (
 // source is the end of a message about a rule: its file and line, which change more often than the message.
 var source = regexp.MustCompile(`\([^\s()]+:[0-9]+\)`)
 
-// Expected returns the fields of expect that would make the test pass: those that the test has, as the answer has them. For
+// Expected returns the fields of expect that would make the test pass: those that the test has, as the answer has them; nil for a field that the answer cannot have. For
 // a test that expects nothing they are code, stage, rule and message.
 func (r *Result) Expected() map[string]any {
 	e, a := &r.Test.Expect, r.Answer
@@ -25,6 +25,9 @@ func (r *Result) Expected() map[string]any {
 	}
 	if e.Stage != "" && e.Stage != a.Stage || all && a.Stage != "" {
 		set["stage"] = a.Stage
+		if a.Stage == "" {
+			set["stage"] = nil // no stage refuses
+		}
 	}
 	if _, ok := outcome(&suites.Expect{Rule: e.Rule}, a); !ok || all && len(a.Rules) > 0 {
 		rule := ""
@@ -35,6 +38,8 @@ func (r *Result) Expected() map[string]any {
 	}
 	if len(e.Message) > 0 && a.Code >= 400 && !matchesAll(e.Message, a.Message) || all && a.Code >= 400 && len(a.Fields) == 0 {
 		set["message"] = pattern(a.Message)
+	} else if len(e.Message) > 0 && a.Code < 400 {
+		set["message"] = nil
 	}
 	if e.Fields != nil && len(compareFields(e, a)) > 0 || all && len(a.Fields) > 0 {
 		fields := map[string]any{}
@@ -42,6 +47,11 @@ func (r *Result) Expected() map[string]any {
 			fields[path] = pattern(message)
 		}
 		set["fields"] = fields
+	}
+	for _, value := range set {
+		if value == nil && e.Code == 0 {
+			set["code"] = a.Code // something must be expected
+		}
 	}
 	if e.Object != nil {
 		r.expectedObject(set)

@@ -140,12 +140,15 @@ func printable(s string) bool {
 	return true
 }
 
-// schemaLabel is the one definition in the fields of a kind.
-const schemaLabel = "#schema"
+// schemaLabel stands for the one definition in the fields of a kind, #schema. No field of the input has this name.
+const schemaLabel = "\x00schema"
 
 // label returns the label of a field, in quotes if it must be.
 func label(name string) string {
-	if name != schemaLabel && ast.StringLabelNeedsQuoting(name) {
+	switch {
+	case name == schemaLabel:
+		return "#schema"
+	case ast.StringLabelNeedsQuoting(name):
 		return literal.String.Quote(name)
 	}
 	return name

@@ -334,3 +334,28 @@ spec: {policyName: names, validationActions: [Deny]}
 		t.Errorf("want %s in:\n%s", want, r.Files[0].Data)
 	}
 }
+
+// A field called #schema is a field, and no definition of CUE, which would not be part of the definition.
+func TestAFieldCalledSchemaIsKept(t *testing.T) {
+	const input = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: things.shop.example}
+spec:
+  group: shop.example
+  names: {kind: Thing, plural: things}
+  scope: Namespaced
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object, anyOf: [{required: ["#schema"]}], properties: {"#schema": {type: string}}}}}}
+`
+	r, err := importing.Convert([]importing.Document{{Name: "in.yaml", Data: []byte(input)}}, importing.Options{Package: "base", Team: "web"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := string(r.Files[0].Data); !strings.Contains(text, `"#schema": {type: "string"}`) {
+		t.Errorf("it is a definition:\n%s", text)
+	}
+}

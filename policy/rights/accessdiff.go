@@ -226,8 +226,9 @@ func (d *comparison) compare(b *box, by *covering) {
 	case after == "":
 		c.Type = NotDenied
 	}
-	if c.Before, c.After = strings.TrimPrefix(before, "always"), strings.TrimPrefix(after, "always"); c.Type == Changed {
+	if c.Before, c.After = strings.TrimPrefix(before, deniedAlways), strings.TrimPrefix(after, deniedAlways); c.Type == Changed {
 		c.Before, c.After = "denied: "+before, "denied: "+after
+		c.Wider, c.Narrower = before == deniedAlways, after == deniedAlways
 	}
 	d.add(b, c, d.only(by, func(c *claim) bool { return c.denies }))
 }

@@ -271,7 +271,11 @@ func (r *Rights) verdict(s policy.Subject, covering []*claim) (v verdict) {
 	return v
 }
 
-// denied returns the verdict of the denies alone.
+// deniedAlways is the verdict of a deny without an exception.
+const deniedAlways = "always"
+
+// denied returns the verdict of the denies alone: "" if there are none, deniedAlways, or the exceptions, all of which must
+// hold.
 func (r *Rights) denied(covering []*claim) string {
 	if !slices.Contains(r.inside, policy.DenyAuthorizer) {
 		return ""
@@ -280,7 +284,7 @@ func (r *Rights) denied(covering []*claim) string {
 	for _, c := range covering {
 		switch {
 		case c.denies && c.condition == "":
-			return "always"
+			return deniedAlways
 		case c.denies:
 			texts = append(texts, c.condition)
 		}
@@ -289,7 +293,7 @@ func (r *Rights) denied(covering []*claim) string {
 	if texts = slices.Compact(texts); len(texts) == 0 {
 		return ""
 	}
-	return "only when " + strings.Join(texts, " and ")
+	return "unless " + strings.Join(texts, " and ")
 }
 
 // Chain returns the authorizers, in the order in which they are asked. The caller must not change

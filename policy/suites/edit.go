@@ -17,7 +17,7 @@ import (
 type Edit struct {
 	// Test is the name of the test, or TEST/CASE; Case is the name of the case, "" if it is none.
 	Test, Case string
-	// Set are the fields of expect and their values.
+	// Set are the fields of expect and their values; nil removes a field.
 	Set map[string]any
 }
 
@@ -33,12 +33,12 @@ func Apply(name string, text []byte, edits []Edit) (edited []byte, found []strin
 		if e.Case != "" {
 			at = append(at, "cases", e.Case)
 		}
-		test := lookup(file.Decls, at)
-		if test == nil {
-			continue
-		}
-		if err := set(test, e.Set); err != nil {
+		done, err := set(file, at, e.Set)
+		if err != nil {
 			return nil, nil, fmt.Errorf("%s: %w", strings.Join(at[2:], "/"), err)
+		}
+		if !done {
+			continue
 		}
 		found = append(found, strings.TrimSuffix(e.Test+"/"+e.Case, "/"))
 	}
@@ -90,8 +90,58 @@ func lookupIn(x ast.Expr, path []string) *ast.Field {
 	return nil
 }
 
-// set sets fields of expect in a test.
-func set(test *ast.Field, values map[string]any) error {
+// set sets fields of expect of the test or case at a path, wherever the file has them. A field that a case has from its test
+// is left as it is, as the case would contradict the test. set reports whether the file changed.
+func set(file *ast.File, at []string, values map[string]any) (done bool, err error) {
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		field := lookup(file.Decls, slices.Concat(at, []string{"expect", name}))
+		inherited := len(at) > 3 && lookup(file.Decls, slices.Concat(at[:3], []string{"expect", name})) != nil
+		switch {
+		case values[name] == nil && field == nil, field == nil && inherited:
+			continue
+		case values[name] == nil:
+			remove(file, field)
+			done = true
+			continue
+		}
+		text, err := json.Marshal(values[name])
+		if err != nil {
+			return done, err
+		}
+		value, err := parser.ParseExpr("", text)
+		if err != nil {
+			return done, err
+		}
+		unquote(value)
+		if field != nil {
+			field.Value = value
+			done = true
+			continue
+		}
+		test := lookup(file.Decls, at)
+		if test == nil {
+			continue
+		}
+		if err := add(test, &ast.Field{Label: ast.NewIdent(name), Value: value}); err != nil {
+			return done, err
+		}
+		done = true
+	}
+	return done, nil
+}
+
+// remove removes a field from the struct that has it.
+func remove(file *ast.File, field *ast.Field) {
+	ast.Walk(file, func(n ast.Node) bool {
+		if s, ok := n.(*ast.StructLit); ok {
+			s.Elts = slices.DeleteFunc(s.Elts, func(d ast.Decl) bool { return d == ast.Decl(field) })
+		}
+		return true
+	}, nil)
+}
+
+// add adds a field to what a test expects.
+func add(test, field *ast.Field) error {
 	body, ok := test.Value.(*ast.StructLit)
 	if !ok {
 		return fmt.Errorf("it is not written as a struct")
@@ -105,23 +155,7 @@ func set(test *ast.Field, values map[string]any) error {
 	if !ok {
 		return fmt.Errorf("what it expects is not written as a struct")
 	}
-	for _, name := range slices.Sorted(maps.Keys(values)) {
-		text, err := json.Marshal(values[name])
-		if err != nil {
-			return err
-		}
-		value, err := parser.ParseExpr("", text)
-		if err != nil {
-			return err
-		}
-		unquote(value)
-		if field := lookup(inner.Elts, []string{name}); field != nil {
-			field.Value = value
-			continue
-		}
-		inner = braced(inner, &ast.Field{Label: ast.NewIdent(name), Value: value})
-		expect.Value = inner
-	}
+	expect.Value = braced(inner, field)
 	return nil
 }
 

@@ -29,6 +29,7 @@ func Compare(ctx context.Context, s plan.Sides) ([]plan.Finding, error) {
 	c.controllers()
 	c.viewers()
 	if !first {
+		c.reasons()
 		c.plugins()
 		c.history()
 		c.traffic()

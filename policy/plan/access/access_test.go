@@ -72,6 +72,8 @@ func TestChangesOfAccess(t *testing.T) {
 		{"a condition less", []string{`, when: "object.spec.tier == 'dev' && object.spec.storageGiB <= 50"`, ``}, []string{"widens CONDITION_CHANGED data/bindings/self-service group:developers"}, `"after":"always"`},
 		{"an exception that is wider", []string{`'break-glass' in request.userInfo.groups"`, `'break-glass' in request.userInfo.groups || request.userInfo.username == 'dana'"`},
 			[]string{"widens CONDITION_CHANGED data/denies/keep group:team-data"}, `user:dana`},
+		{"a deny without its exception", []string{"\n\t\t\tunless: \"'break-glass' in request.userInfo.groups\"", ""}, []string{"narrows CONDITION_CHANGED data/denies/keep group:team-data"}, `denied: unless 'break-glass' in request.userInfo.groups`},
+		{"a reason of a deny", []string{`reason: "customers use databases"`, `reason: "ask us"`}, []string{"looks MESSAGE_CHANGED data/denies/keep"}, `"after":"ask us"`},
 		{"a deny less", []string{`verbs: ["delete"]`, `verbs: ["deletecollection"]`}, []string{"narrows DENY_ADDED data/denies/keep group:team-data", "widens DENY_REMOVED data/denies/keep group:team-data"}, ""},
 		{"a binding more", []string{`bindings: {`, `bindings: {
 			more: {clusterRole: "data:viewer", subjects: [{group: "sre"}, {user: "sam"}, {serviceAccount: "data-system/operator"}], namespaces: ["data-*"]}`},

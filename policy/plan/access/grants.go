@@ -173,6 +173,17 @@ func (c *comparison) applies(x *index, id string) (a application) {
 	return a
 }
 
+// reasons finds denies that say something else to those whom they refuse.
+func (c *comparison) reasons() {
+	for i := range c.to.Denies {
+		is := &c.to.Denies[i]
+		if was := c.from.denies[is.ID]; was != nil && was.Reason != is.Reason {
+			c.add(plan.Finding{Rule: "MESSAGE_CHANGED", Path: is.ID, Before: was.Reason, After: is.Reason, Source: is.Source, Was: was.Source,
+				Message: "Those whom the deny refuses read another reason."})
+		}
+	}
+}
+
 // details names the bindings, the rules of roles, and what roles are aggregated.
 func (c *comparison) details(g *group) (lines []string) {
 	for i, by := range g.By {

@@ -1,6 +1,7 @@
 package kinds
 
 import (
+	"context"
 	"strings"
 
 	"stele.dev/stele/policy"
@@ -10,10 +11,12 @@ import (
 
 // A comparison compares two versions of a kind.
 type comparison struct {
+	ctx     context.Context // once it is done, nothing more is compared
 	was, is *policy.Version
 	found   []plan.Finding
 	// lost and gained are the fields that only one side has, for renames.
 	lost, gained []lone
+	undecided    int // comparisons of regular expressions that gave up
 	tried        int // values that were generated, see search
 }
 

@@ -51,7 +51,7 @@ func Compare(ctx context.Context, s plan.Sides) ([]plan.Finding, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		all = append(all, p.compare()...)
+		all = append(all, p.compare(ctx)...)
 	}
 	return all, ctx.Err()
 }
@@ -61,13 +61,13 @@ func named(k *schemas.Kind) string {
 	return k.Kind + " (" + strings.Join(append([]string{k.Plural}, k.ShortNames...), ", ") + ")"
 }
 
-func (p pair) compare() []plan.Finding {
+func (p pair) compare(ctx context.Context) []plan.Finding {
 	found := p.names()
 	found = append(found, p.compareVersions()...)
 	versions := p.versions()
 	each := make([][]plan.Finding, len(versions))
 	for i, v := range versions {
-		c := &comparison{was: v.was, is: v.is}
+		c := &comparison{ctx: ctx, was: v.was, is: v.is}
 		c.node(place{}, v.was.Schema, v.is.Schema)
 		c.renames()
 		c.validations()

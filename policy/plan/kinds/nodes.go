@@ -14,7 +14,7 @@ const numeric = schemas.IntegerKind | schemas.NumberKind
 
 // node compares what two nodes say of one value. A nil node admits everything.
 func (c *comparison) node(at place, a, b *schemas.Node) {
-	if a == nil && b == nil || len(at.names) > schemas.MaxDepth {
+	if a == nil && b == nil || len(at.names) > schemas.MaxDepth || c.ctx.Err() != nil {
 		return
 	}
 	a, b = orAny(a), orAny(b)

@@ -113,7 +113,7 @@ const maxRuleTries = 120
 // searchRules looks for objects for which two rules decide otherwise.
 func (c *comparison) searchRules(a, b *schemas.Rule) (found direction, counterexample *plan.Counterexample) {
 	path, err := policy.ParseRulePath(b.Path)
-	if err != nil || asksCUE(c.was.Schema) || asksCUE(c.is.Schema) || a.Source.IsZero() || b.Source.IsZero() {
+	if err != nil || c.ctx.Err() != nil || asksCUE(c.was.Schema) || asksCUE(c.is.Schema) || a.Source.IsZero() || b.Source.IsZero() {
 		return unknown, nil
 	}
 	objects := c.objects(stepsOf(b.Path), path.Node(c.is.Schema), literals(a.Rule+" "+b.Rule))

@@ -298,14 +298,18 @@ func differing(was, is *policy.Validation) (before, after string, source, old sc
 	return before, after, source, old
 }
 
-// messages returns what refused users read, by check.
+// messages returns what refused users read, by check: the message, or the expression that makes it, and the reason if it
+// is not the usual one.
 func messages(r *policy.Validation) string {
 	var list []string
 	for i := range r.Validations {
 		c := &r.Validations[i]
 		text := strings.TrimSpace(c.Message)
 		if c.MessageExpression != nil {
-			text = c.MessageExpression.Text
+			text = "expression " + c.MessageExpression.Text
+		}
+		if c.Reason != "" && c.Reason != usualReason {
+			text = strings.TrimSpace(text + " (reason " + c.Reason + ")")
 		}
 		if text != "" {
 			list = append(list, strings.TrimPrefix(c.ID, r.ID+"/")+": "+text)
@@ -313,6 +317,9 @@ func messages(r *policy.Validation) string {
 	}
 	return strings.Join(list, "; ")
 }
+
+// usualReason is the reason of checks that name none.
+const usualReason = "Invalid"
 
 type param struct{ path, before, after string }
 
@@ -349,21 +356,28 @@ func changedParams(was, is *policy.Validation) ([]param, error) {
 				keys[k] = true
 			}
 			for _, k := range slices.Sorted(maps.Keys(keys)) {
-				compare(path+"."+k, x[k], y[k])
+				v, had := x[k]
+				w, has := y[k]
+				if had && has {
+					compare(path+"."+k, v, w)
+				} else { // a null is not the same as nothing: has() tells them apart
+					list = append(list, param{path + "." + k, given(v, had), given(w, has)})
+				}
 			}
 			return
 		}
 		if reflect.DeepEqual(a, b) {
 			return
 		}
-		list = append(list, param{path, text(a), text(b)})
+		list = append(list, param{path, given(a, true), given(b, true)})
 	}
 	compare("params", a, b)
 	return list, nil
 }
 
-func text(x any) string {
-	if x == nil {
+// given returns a value as JSON, "" if there is none.
+func given(x any, is bool) string {
+	if !is {
 		return ""
 	}
 	data, err := json.Marshal(x)

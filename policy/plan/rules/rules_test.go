@@ -38,6 +38,22 @@ func lines(findings []plan.Finding) (list []string) {
 
 const limit, tenant, owned = "data/validate/storage-limit", "data/validate/own-tenant", "data/validate/owned"
 
+// A parameter that is null is there, for has.
+func TestANullIsNotAMissingParameter(t *testing.T) {
+	with := func(params string) string {
+		return plantest.Edit(t, plantest.Databases, "owned: {", `given: {
+			match: {apiGroups: ["data.corp.example"], resources: ["databases"]}
+			params: {`+params+`}
+			validations: given: expression: "has(params.none)"
+		}
+		owned: {`)
+	}
+	found := compare(t, plantest.Sides(t, with(""), with("none: null")))
+	if got := lines(found); !slices.Equal(got, []string{"widens PARAM_CHANGED data/validate/given/params.none shown"}) || found[0].After != "null" {
+		t.Errorf("%v", found)
+	}
+}
+
 func TestChangesOfRules(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -69,6 +85,8 @@ func TestChangesOfRules(t *testing.T) {
 		{"a rule that refuses now", []string{`validationActions: ["Warn", "Audit"]`, `validationActions: ["Deny"]`}, []string{"narrows RULE_ACTION_STRENGTHENED " + owned + " proved"}, ""},
 		{"a rule that only warns", []string{`"own-tenant": {`, `"own-tenant": {
 			validationActions: ["Warn"]`}, []string{"widens RULE_ACTION_WEAKENED " + tenant + " proved"}, ""},
+		{"a reason", []string{`message: "too large"`, `message: "too large", reason: "Forbidden"`}, []string{"looks MESSAGE_CHANGED " + limit + " proved"}, "reason Forbidden"},
+		{"a message that is an expression", []string{`message: "too large"`, `messageExpression: "'too' + ' large'"`}, []string{"looks MESSAGE_CHANGED " + limit + " proved"}, "expression"},
 		{"a message", []string{`message: "too large"`, `message: "much too large"`}, []string{"looks MESSAGE_CHANGED " + limit + " proved"}, ""},
 		{"fewer operations", []string{`"own-tenant": {
 			match: {`, `"own-tenant": {

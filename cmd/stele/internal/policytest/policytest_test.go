@@ -308,6 +308,33 @@ func TestUpdateWritesWhatTestsGot(t *testing.T) {
 	}
 }
 
+// An update leaves a suite that can be read: a request that is allowed now has neither a stage nor a message, a test may be
+// written in several places, and a case does not contradict its test.
+func TestUpdateKeepsSuitesReadable(t *testing.T) {
+	module(t, suite+`
+	tests: a: {as: "eddie", request: {verb: "create", object: _db & {spec: size: 1}}, expect: {code: 422, message: "too large"}}
+	tests: a: expect: stage: "schema" // comment
+	tests: b: {as: "eddie", request: {verb: "create", object: _db & {spec: size: 101}}, expect: stage: "validation"}
+	tests: b: expect: code: 400
+	tests: d: {as: "eddie", request: {verb: "create", object: _db & {spec: size: 1}}, expect: stage: "validation"}
+	tests: c: {
+		as: "eddie"
+		request: verb: "create"
+		expect: code: 422
+		cases: {one: request: object: _db & {spec: size: 1}, two: request: object: _db & {spec: size: 101}}
+	}
+}
+`)
+	stdout, stderr, code := test(t, "--update")
+	text, err := os.ReadFile("tests/tests.cue")
+	if err != nil || code != 1 || !strings.Contains(stdout, "5 tests, 1 failed") || !strings.Contains(stdout, "c/one") {
+		t.Errorf("%v, %d\n%s%s\n%s", err, code, stdout, stderr, text)
+	}
+	if again, stderr, _ := test(t); again != stdout {
+		t.Errorf("%s%s\nafter:\n%s", again, stderr, stdout)
+	}
+}
+
 // TestRunSelects by the names of tests, cases and invariants.
 func TestRunSelects(t *testing.T) {
 	module(t, suite+`

@@ -58,6 +58,9 @@ func (o *pushOptions) planOf(ctx context.Context, cmd *cobra.Command, policies *
 	if err != nil {
 		return nil, err
 	}
+	if err := o.plan.sameSides(p, reviewed); err != nil {
+		return nil, err
+	}
 	part := planning.NewPart(ctx, p, compiling.Target{Name: dir, Source: compiled.Source})
 	part.Unused = p.Accept(o.acceptances(compiled.Accept, reviewed))
 	part.Unused.IDs = slices.DeleteFunc(part.Unused.IDs, func(id string) bool { return plan.RuleNamed(id) != nil })
@@ -67,6 +70,15 @@ func (o *pushOptions) planOf(ctx context.Context, cmd *cobra.Command, policies *
 		}
 	}
 	return p, o.show(cmd, part)
+}
+
+// sameSides checks that the plan is about replacing the same policy as the one that was reviewed: another policy may have
+// come in force since that one was read.
+func (o *planFlags) sameSides(p, reviewed *plan.Plan) error {
+	if reviewed != nil && reviewed.From.Digest != p.From.Digest {
+		return o.otherInForce(p.From.Digest, reviewed)
+	}
+	return nil
 }
 
 // acceptances returns what is accepted: by the bundle, by flags, and in the plan that was reviewed.
@@ -141,9 +153,13 @@ func (o *planFlags) read(digest string, before *activation.Policy) (*plan.Plan, 
 	}
 	p := all[at]
 	if p.From.Digest != before.Name && digest != before.Name {
-		return nil, fmt.Errorf("--plan %s: policy %.12s is in force, and the plan is about replacing policy %.12s; make a plan again", o.file, before.Name, cmp.Or(p.From.Digest, "none"))
+		return nil, o.otherInForce(before.Name, p)
 	}
 	return p, nil
+}
+
+func (o *planFlags) otherInForce(digest string, reviewed *plan.Plan) error {
+	return fmt.Errorf("--plan %s: policy %.12s is in force, and the plan is about replacing policy %.12s; make a plan again", o.file, digest, cmp.Or(reviewed.From.Digest, "none"))
 }
 
 // compare prints the findings that the reviewed plan does not have, and refuses them without --stale-ok.

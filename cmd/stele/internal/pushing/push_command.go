@@ -2,6 +2,7 @@ package pushing
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"time"
 
@@ -147,10 +148,14 @@ func (o *pushOptions) run(cmd *cobra.Command, dir string) error {
 	if planned != nil {
 		refused = len(planned.Refused(refusing...))
 	}
-	after, err := policies.Create(ctx, p, o.dryRun || refused > 0) // the server may have more reasons to refuse it
+	other := planned != nil && planned.From.Digest != "" && planned.From.Digest != p.Spec.Replaces // the plan says nothing of it
+	after, err := policies.Create(ctx, p, o.dryRun || refused > 0 || other)                        // the server may have more reasons to refuse it
 	policies.Show("")
 	if err != nil {
 		return err
+	}
+	if other {
+		return fmt.Errorf("policy %.12s has just come in force, and the plan is about replacing policy %.12s; push again", p.Spec.Replaces, planned.From.Digest)
 	}
 	if refused > 0 {
 		return planning.Refusal(refused, refusing)
