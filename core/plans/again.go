@@ -57,6 +57,7 @@ const (
 	isScale      = "a condition or a rule of admission sees a Scale"
 	isConverted  = "the versions of its kind have different schemas"
 	isUnlike     = "the policy that allowed it refuses it when it is decided again"
+	isSecret     = "its kind has secrets, and you may not list it in all namespaces"
 	isUnreadable = "its path or its body cannot be read"
 )
 

@@ -97,6 +97,10 @@ func replay(ctx context.Context, s plan.Sides, o *Options, p *plan.Plan) (*flips
 
 // decideAgain decides one write again.
 func decideAgain(ctx context.Context, from, to *judge, r *Record, f *flips, o *Options) error {
+	if at := placeOf(r.Object).GroupResource; o.secret(at) && !o.mayName(at) {
+		f.undecided[isSecret]++
+		return nil
+	}
 	v, err := to.decide(ctx, r)
 	if err != nil {
 		return err
