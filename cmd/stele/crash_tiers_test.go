@@ -348,10 +348,11 @@ func (m *moved) isGone(r schema.GroupVersionResource, revision uint64, err error
 	case gone && (r != configMaps || revision == m.tip):
 		m.t.Fatalf("P4: %v at revision %d of %d: %v", r, revision, m.tip, err)
 	case gone:
+		m.t.Logf("gone: %d of %d: %v", revision, m.tip, err)
 		m.gone[r] = max(m.gone[r], revision)
 		delete(m.lists, movedList{r, revision})
 	case revision <= m.gone[r]:
-		m.t.Fatalf("P4: %v at revision %d are answered, which were gone: %v", r, revision, err)
+		m.t.Fatalf("P4: %v at revision %d of %d are answered, which were gone up to %d: %v", r, revision, m.tip, m.gone[r], err)
 	}
 	return gone
 }

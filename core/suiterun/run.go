@@ -32,9 +32,8 @@ type Answer struct {
 	// Stages are the verdicts of all stages.
 	Stages []explain.Stage
 
-	target  *target
-	listed  bool
-	request any // the value of the body
+	target *target
+	listed bool
 }
 
 // Rule is a rule and where it is written.

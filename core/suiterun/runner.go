@@ -5,7 +5,6 @@ package suiterun
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -157,6 +156,3 @@ func (r *Runner) Close() {
 
 // Form returns the form of the policy.
 func (r *Runner) Form() *policy.Form { return r.policy.Form() }
-
-// errBroken reports a test that cannot be run. Check reports it before.
-var errBroken = errors.New("the test cannot be run")

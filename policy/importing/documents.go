@@ -188,14 +188,6 @@ func text(v any) string {
 	return s
 }
 
-func texts(v any) (list []string) {
-	items, _ := v.([]any)
-	for _, x := range items {
-		list = append(list, text(x))
-	}
-	return list
-}
-
 func items(v any) []any {
 	list, _ := v.([]any)
 	return list

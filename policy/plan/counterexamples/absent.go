@@ -16,7 +16,7 @@ func (s *Search) Absent(ctx context.Context, v *policy.Version, path []string, c
 		return r, nil
 	}
 	h := newHints()
-	who := []requester{{user: "somebody", namespace: "default"}}
+	var who []requester
 	var program *policy.ConditionProgram
 	if c != nil {
 		var err error

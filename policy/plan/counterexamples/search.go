@@ -182,13 +182,12 @@ func (h *hints) requesters(subjects []policy.Subject, namespaces []string) []req
 		}
 	}
 	plain := requester{user: "somebody", groups: []string{"system:authenticated"}, namespace: where, labels: h.labels[0]}
-	for _, s := range subjects {
-		if s.User != "" {
+	if len(subjects) > 0 { // the first one
+		if s := subjects[0]; s.User != "" {
 			plain.user = s.User
 		} else if !slices.Contains(plain.groups, s.Group) {
 			plain.groups = append([]string{s.Group}, plain.groups...)
 		}
-		break
 	}
 	list := []requester{plain}
 	for _, labels := range h.labels[1:] {

@@ -112,7 +112,7 @@ func (w *writer) fields(of, path string, s *ast.StructLit) {
 			continue
 		}
 		at := strings.TrimPrefix(path+"."+name, ".")
-		if again := w.seen[of+"."+at]; again && len(f.Comments()) == 0 {
+		if again := w.seen[of+"."+at]; again && len(ast.Comments(f)) == 0 {
 			continue // a check of a field that is shown
 		}
 		w.seen[of+"."+at] = true
@@ -254,7 +254,7 @@ var plain = []string{"#Name", "#CEL", "#Version", "#SHA256", "#Verb", "#KnownVer
 // comment returns the comments above and behind a field, in one line.
 func (w *writer) comment(of string, f *ast.Field) string {
 	var words []string
-	for _, g := range f.Comments() {
+	for _, g := range ast.Comments(f) {
 		words = append(words, strings.Fields(g.Text())...)
 	}
 	if len(words) == 0 && !strings.HasSuffix(of, ".#schema") { // its comments would describe the kinds of bundles
