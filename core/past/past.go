@@ -183,13 +183,13 @@ func (p *Past) Objects(ctx context.Context, tip *commit.Tip, r schema.GroupResou
 	case !errors.Is(err, objects.ErrExpired):
 		return nil, err
 	}
+	if err := p.retained(ctx, r, revision); err != nil {
+		return nil, err // also if the state is still in memory: what is gone stays gone
+	}
 	for _, in := range []string{"", namespace} {
 		if s, found := p.states.Get(place{r, in, revision}); found {
 			return s, nil
 		}
-	}
-	if err := p.retained(ctx, r, revision); err != nil {
-		return nil, err
 	}
 	at := place{r, namespace, revision}
 	return p.making.do(ctx, at, func(ctx context.Context) (*objects.State, error) {
