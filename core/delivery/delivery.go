@@ -30,7 +30,7 @@ import (
 type Source interface {
 	// String names the source for people. It has no password.
 	String() string
-	// Actor is the user of the log who activates its policies.
+	// Actor returns the user name that the log records for activations.
 	Actor() string
 	// Pull returns the newest version. delivered is the ID of the version that was activated last, "" if none was. If
 	// the newest version may not be used, the error is a [*RefusedError].

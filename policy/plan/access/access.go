@@ -93,7 +93,7 @@ func (x *index) source(id string) schemas.Position {
 	return schemas.Position{}
 }
 
-// condition returns the condition of a binding or the exception of a deny; nil if there is none.
+// condition returns the condition of a binding, or the exception of a deny, or nil.
 func (x *index) condition(id string) *policy.Condition {
 	if b := x.bindings[id]; b != nil {
 		return b.When

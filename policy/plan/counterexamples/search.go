@@ -165,7 +165,7 @@ func pairs(labels map[string]string) string {
 	return strings.Join(list, ",")
 }
 
-// requester is who makes a request, and in which namespace.
+// requester is the user of a request, and its namespace.
 type requester struct {
 	user, namespace string
 	groups          []string

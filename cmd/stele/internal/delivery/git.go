@@ -88,7 +88,7 @@ var (
 	scpLike  = regexp.MustCompile(`^[A-Za-z0-9._-]+@[A-Za-z0-9._-]+:`)
 )
 
-// protocol returns the protocol of the URL; "" if it is none that is allowed.
+// protocol returns the protocol of the URL: https, ssh or file; "" for any other.
 func (g *Git) protocol() string {
 	if scheme, _, ok := strings.Cut(g.url, "://"); ok {
 		if scheme == "https" || scheme == "ssh" || scheme == "file" {

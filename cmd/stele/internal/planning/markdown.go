@@ -294,7 +294,7 @@ func named(list []string) string {
 	return strings.Join(list[:maxNamed], ", ") + fmt.Sprintf(" and %d more", len(list)-maxNamed)
 }
 
-// detail is the folded details of a finding; empty if there are none.
+// detail returns the details of a finding, folded; empty if it has none.
 func detail(f *plan.Finding) string {
 	t := &Text{Out: &show.Output{Writer: io.Discard}, Verbose: true}
 	t.about(f)
