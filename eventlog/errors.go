@@ -69,7 +69,8 @@ func (e *ForgottenError) Error() string {
 	return fmt.Sprintf("eventlog: events before revision %d are not kept any more", e.Oldest.Revision+1)
 }
 
-// ErrOvertaken reports that parts of the following batches were erased before the reader has applied them. It is fatal for a reader that must continue: it begins again from a later checkpoint.
+// ErrOvertaken reports that parts of the following batches were erased before the reader has applied them. It is
+// fatal for a reader that must continue: it begins again from a later checkpoint.
 var ErrOvertaken = errors.New("eventlog: what follows is erased in part")
 
 // MissingError reports batches that were removed from the backend ([Log.Trim]) and that the archive does not

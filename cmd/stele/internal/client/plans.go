@@ -19,31 +19,12 @@ var ErrMayNotPlan = errors.New("you need permission to create plans.policy.stele
 // Plan asks the server what a policy would change. For a policy that is too large for one request it first uploads the
 // files that the server lacks.
 func (c *Policies) Plan(ctx context.Context, spec plans.Spec) (*plan.Plan, error) {
-	request := &plans.Request{TypeMeta: metav1.TypeMeta{APIVersion: plans.Group + "/" + plans.Version, Kind: plans.Kind}, Spec: spec}
-	text, err := json.Marshal(request)
-	if err != nil {
-		return nil, err
+	encode := func(files []activation.File) ([]byte, error) {
+		spec.Files = files
+		return json.Marshal(&plans.Request{TypeMeta: metav1.TypeMeta{APIVersion: plans.Group + "/" + plans.Version, Kind: plans.Kind}, Spec: spec})
 	}
-	if len(text) <= maxWhole {
-		return c.postPlan(ctx, text)
-	}
-	source := (&activation.Spec{Package: spec.Package, Files: spec.Files}).Source()
-	inParts, parts := activation.InParts(source)
-	request.Spec.Files = inParts.Files
-	if text, err = json.Marshal(request); err != nil {
-		return nil, err
-	}
-	for range uploads {
-		p, err := c.postPlan(ctx, text)
-		missing := missingParts(err, parts)
-		if len(missing) == 0 {
-			return p, err
-		}
-		if err := c.upload(ctx, missing); err != nil {
-			return nil, err
-		}
-	}
-	return nil, errors.New("the server dropped parts of the policy while it made the plan; try again")
+	files := &activation.Spec{Package: spec.Package, Files: spec.Files}
+	return sendFiles(ctx, c, files, encode, func(text []byte) (*plan.Plan, error) { return c.postPlan(ctx, text) })
 }
 
 // postPlan sends the request for a plan as JSON.

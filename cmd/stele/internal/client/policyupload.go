@@ -25,38 +25,46 @@ const (
 // Create pushes a policy. For a policy that is too large for one request it first uploads the files that the server
 // lacks.
 func (c *Policies) Create(ctx context.Context, p *activation.Policy, dryRun bool) (*activation.Policy, error) {
+	encode := func(files []activation.File) ([]byte, error) {
+		sent := *p
+		sent.Spec.Files = files
+		return json.Marshal(&sent)
+	}
+	return sendFiles(ctx, c, &p.Spec, encode, func(text []byte) (*activation.Policy, error) { return c.post(ctx, text, dryRun) })
+}
+
+// sendFiles sends a request that has the files of a policy. If it is too large, it is sent without the contents of the
+// files, which are uploaded before, as far as the server lacks them.
+func sendFiles[T any](ctx context.Context, c *Policies, spec *activation.Spec, encode func([]activation.File) ([]byte, error), post func([]byte) (*T, error)) (*T, error) {
 	size := 0
-	for _, f := range p.Spec.Files {
+	for _, f := range spec.Files {
 		size += len(f.Data)
 	}
 	if size < maxWhole {
-		text, err := json.Marshal(p)
+		text, err := encode(spec.Files)
 		if err != nil {
 			return nil, err
 		}
 		if len(text) <= maxWhole {
-			return c.post(ctx, text, dryRun)
+			return post(text)
 		}
 	}
-	inParts, parts := activation.InParts(p.Spec.Source())
-	whole := p.Spec
-	p.Spec.Files = inParts.Files
-	text, err := json.Marshal(p)
-	p.Spec = whole
+	inParts, parts := activation.InParts(spec.Source())
+	text, err := encode(inParts.Files)
 	if err != nil {
 		return nil, err
 	}
 	for range uploads {
-		after, err := c.post(ctx, text, dryRun)
+		answer, err := post(text)
 		missing := missingParts(err, parts)
 		if len(missing) == 0 {
-			return after, err
+			return answer, err
 		}
 		if err := c.upload(ctx, missing); err != nil {
 			return nil, err
 		}
 	}
-	return nil, errors.New("the server dropped parts of the policy during the push; push again")
+	return nil, errors.New("the server dropped parts of the policy meanwhile; try again")
 }
 
 // post sends a policy as JSON.

@@ -18,30 +18,12 @@ var ErrNoShadow = errors.New("no proposed policy decides beside the one in force
 // StartShadow lets a proposed policy decide beside the one in force. For a policy that is too large for one request it
 // first uploads the files that the server lacks.
 func (c *Policies) StartShadow(ctx context.Context, spec shadow.Spec) (*shadow.Shadow, error) {
-	request := &shadow.Shadow{TypeMeta: metav1.TypeMeta{APIVersion: shadow.Group + "/" + shadow.Version, Kind: shadow.Kind}, Spec: spec}
-	text, err := json.Marshal(request)
-	if err != nil {
-		return nil, err
+	encode := func(files []activation.File) ([]byte, error) {
+		spec.Files = files
+		return json.Marshal(&shadow.Shadow{TypeMeta: metav1.TypeMeta{APIVersion: shadow.Group + "/" + shadow.Version, Kind: shadow.Kind}, Spec: spec})
 	}
-	if len(text) <= maxWhole {
-		return c.postShadow(ctx, text)
-	}
-	inParts, parts := activation.InParts((&activation.Spec{Package: spec.Package, Files: spec.Files}).Source())
-	request.Spec.Files = inParts.Files
-	if text, err = json.Marshal(request); err != nil {
-		return nil, err
-	}
-	for range uploads {
-		s, err := c.postShadow(ctx, text)
-		missing := missingParts(err, parts)
-		if len(missing) == 0 {
-			return s, err
-		}
-		if err := c.upload(ctx, missing); err != nil {
-			return nil, err
-		}
-	}
-	return nil, errors.New("the server dropped parts of the policy meanwhile; try again")
+	files := &activation.Spec{Package: spec.Package, Files: spec.Files}
+	return sendFiles(ctx, c, files, encode, func(text []byte) (*shadow.Shadow, error) { return c.postShadow(ctx, text) })
 }
 
 func (c *Policies) postShadow(ctx context.Context, text []byte) (*shadow.Shadow, error) {
