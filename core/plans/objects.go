@@ -6,13 +6,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 
-	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"stele.dev/stele/policy"
@@ -177,54 +175,21 @@ func withoutSources(x any) any {
 	return x
 }
 
-// atOnce is the number of objects that a worker takes at a time.
-const atOnce = 128
-
 // run tries all objects of the kind, on all processors.
 func (t *kindTrial) run(ctx context.Context, progress func(n int)) (*results, error) {
-	work := make(chan []*Object)
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(guarded(func() error {
-		defer close(work)
-		var batch []*Object
-		send := func() error {
-			select {
-			case work <- batch:
-				batch = nil
-				return nil
-			case <-ctx.Done():
+	parts, err := inBatches(ctx, allGood(t.o.Objects.Objects(t.is)), func() *results { return newResults(t.o.Samples) }, func(ctx context.Context, batch []*Object, to *results) error {
+		for _, o := range batch {
+			if err := t.object(ctx, o, to); err != nil {
+				return err
+			}
+			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
 		}
-		for o := range t.o.Objects.Objects(t.is) {
-			if batch = append(batch, o); len(batch) == atOnce {
-				if err := send(); err != nil {
-					return err
-				}
-			}
-		}
-		return send()
-	}))
-	parts := make([]*results, max(1, runtime.GOMAXPROCS(0)))
-	for i := range parts {
-		parts[i] = newResults(t.o.Samples)
-		group.Go(guarded(func() error {
-			for batch := range work {
-				for _, o := range batch {
-					if err := t.object(ctx, o, parts[i]); err != nil {
-						return err
-					}
-					if ctx.Err() != nil {
-						return context.Cause(ctx)
-					}
-				}
-				progress(len(batch))
-			}
-			return nil
-		}))
-	}
-	if err := group.Wait(); err != nil {
-		repanic(err)
+		progress(len(batch))
+		return nil
+	})
+	if err != nil {
 		return nil, fmt.Errorf("%s cannot be tried: %w", t.resource, err)
 	}
 	all := parts[0]

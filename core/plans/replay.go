@@ -6,12 +6,10 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
 
-	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/policy/plan"
 )
@@ -38,52 +36,19 @@ const auditIDs = 3
 // both refuse is not an effect of the change.
 func replay(ctx context.Context, s plan.Sides, o *Options, p *plan.Plan) (*flips, error) {
 	from, to := newJudge(s.From, o.Records), newJudge(s.To, o.Records)
-	work := make(chan []*Record)
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(guarded(func() error {
-		defer close(work)
-		var batch []*Record
-		send := func() error {
-			select {
-			case work <- batch:
-				batch = nil
-				return nil
-			case <-ctx.Done():
-				return context.Cause(ctx)
-			}
-		}
-		for r, err := range o.Records.Writes(ctx) {
-			if err != nil {
-				return err
-			}
-			if batch = append(batch, r); len(batch) == atOnce {
-				if err := send(); err != nil {
-					return err
-				}
-			}
-		}
-		return send()
-	}))
 	done := new(atomic.Int64)
-	parts := make([]*flips, max(1, runtime.GOMAXPROCS(0)))
-	for i := range parts {
-		parts[i] = newFlips()
-		group.Go(guarded(func() error {
-			for batch := range work {
-				for _, r := range batch {
-					if err := decideAgain(ctx, from, to, r, parts[i], o); err != nil {
-						return fmt.Errorf("revision %d: %w", r.Revision, err)
-					}
-				}
-				if n := done.Add(int64(len(batch))); o.Progress != nil {
-					o.Progress(int(n), 0)
-				}
+	parts, err := inBatches(ctx, o.Records.Writes(ctx), newFlips, func(ctx context.Context, batch []*Record, into *flips) error {
+		for _, r := range batch {
+			if err := decideAgain(ctx, from, to, r, into, o); err != nil {
+				return fmt.Errorf("revision %d: %w", r.Revision, err)
 			}
-			return nil
-		}))
-	}
-	if err := group.Wait(); err != nil {
-		repanic(err)
+		}
+		if n := done.Add(int64(len(batch))); o.Progress != nil {
+			o.Progress(int(n), 0)
+		}
+		return nil
+	})
+	if err != nil {
 		return nil, fmt.Errorf("recorded writes cannot be decided again: %w", err)
 	}
 	all := parts[0]
