@@ -64,7 +64,7 @@ func TestExplanations(t *testing.T) {
 	}
 
 	spec = widgetSpec("create", "eddie", "editors")
-	if e = p.explain(t, spec); !e.Status.Allowed || e.Status.Code != 0 || len(e.Status.Stages) != 4 {
+	if e = p.explain(t, spec); !e.Status.Allowed || e.Status.Code != 0 || len(e.Status.Stages) != 5 {
 		t.Errorf("without an object: %+v", e.Status)
 	}
 	spec.Object = json.RawMessage(`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"a"},"spec":{"size":11}}`)

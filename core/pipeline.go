@@ -23,6 +23,7 @@ import (
 	"stele.dev/stele/core/definitions"
 	"stele.dev/stele/core/delivery"
 	"stele.dev/stele/core/explain"
+	"stele.dev/stele/core/flow"
 	"stele.dev/stele/core/parts"
 	"stele.dev/stele/core/past"
 	"stele.dev/stele/core/plans"
@@ -48,6 +49,7 @@ var path = [...]stage{
 	{"connection", always, (*Pipeline).connection},         // what the request asks for, and its limits
 	{"authentication", always, (*Pipeline).authentication}, // who sent it
 	{"impersonation", always, (*Pipeline).impersonation},   // as which user, at which revision
+	{"flow", always, (*Pipeline).flow},                     // a seat of its priority level, perhaps after a wait
 	{"authorization", always, (*Pipeline).authorization},   // may the user do it, under the policy in force
 	{"decode", writes, (*Pipeline).decode},                 // the object: decoded, patched, pruned, defaulted
 	{"schema", writes, (*Pipeline).schema},                 // is it valid for its kind
@@ -136,7 +138,7 @@ func (p *Pipeline) runFrom(r *Request, stage string) error {
 
 // confirmRefusal returns a newer tip on which a refused request is decided again, or nil if the refusal is final.
 func (p *Pipeline) confirmRefusal(ctx context.Context, r *Request) (*commit.Tip, error) {
-	if r.Tip == nil || r.Confirmed || r.Stage == "answer" || r.Sent {
+	if r.Tip == nil || r.Stage == "flow" || r.Confirmed || r.Stage == "answer" || r.Sent {
 		return nil, nil
 	}
 	tip, err := p.committer.Confirm(ctx)
@@ -170,6 +172,7 @@ type Pipeline struct {
 	refusals      *explain.Journal
 	shadows       *shadow.Shadows
 	metrics       *metrics
+	flows         *flow.Control
 	bodies        *bodies.Budget
 	turns         turns.ByObject
 	largeWrites   turns.Turns
@@ -208,6 +211,8 @@ type Options struct {
 	Metrics *prometheus.Registry
 	// Evaluators are the workers that evaluate CUE, for their metrics; nil for no such metrics.
 	Evaluators *workers.Pool
+	// Seats is how many seats priority levels share; 0 for the default of package flow.
+	Seats int
 	// Memory is how many bytes this process may use, which bounds request bodies; 0 for no limit.
 	Memory int64
 	// Checks are further health checks, for /readyz and /livez.
@@ -231,6 +236,7 @@ func New(o Options) *Pipeline {
 		bodies:   bodies.New(o.Memory, call.MaxBody), largeWrites: turns.New(), largeReviews: turns.New(),
 	}
 	p.resume = p.runFrom
+	p.flows = flow.New(flow.Options{Seats: o.Seats, Metrics: o.Metrics, Logger: o.Logger})
 	p.shadows = shadow.New(p.decideAgain, o.Logger)
 	p.metrics = newMetrics(o.Metrics, o.Committer, o.History, o.Evaluators, o.Authenticator, p.shadows.Collector())
 	p.surface = surface.New(surface.Options{
@@ -273,6 +279,9 @@ func (p *Pipeline) newTable(o Options) *virtual.Table {
 	return virtual.NewTable(rows...)
 }
 
+// RunFlow moves seats between priority levels by their demand, until the context ends.
+func (p *Pipeline) RunFlow(ctx context.Context) error { return p.flows.Run(ctx) }
+
 // NotReady makes /readyz fail. Other requests are served as before.
 func (p *Pipeline) NotReady() { p.surface.NotReady() }
 
@@ -311,6 +320,7 @@ func (p *Pipeline) ServeHTTP(w http.ResponseWriter, h *http.Request) {
 		}
 	}()
 	defer func() {
+		r.endFlow()
 		if r.Cancel != nil {
 			r.Cancel()
 		}

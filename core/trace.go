@@ -69,7 +69,7 @@ func (p *Pipeline) Virtual() (list []discovery.Resource) {
 
 // onlyAuthorize runs the stages up to authorization, for a verb that rules can name but no request has.
 func (p *Pipeline) onlyAuthorize(ctx context.Context, r *Request) error {
-	for _, s := range []stage{{"authentication", always, (*Pipeline).authentication}, {"impersonation", always, (*Pipeline).impersonation}, {"authorization", always, (*Pipeline).authorized}} {
+	for _, s := range []stage{{"authentication", always, (*Pipeline).authentication}, {"impersonation", always, (*Pipeline).impersonation}, {"flow", always, (*Pipeline).flow}, {"authorization", always, (*Pipeline).authorized}} {
 		r.Stage = s.name
 		err := s.run(p, ctx, r)
 		r.note(err)

@@ -19,6 +19,7 @@ import (
 	"stele.dev/stele/core/patch"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/flows"
 )
 
 const (
@@ -56,6 +57,9 @@ type Call struct {
 
 	Past Past
 
+	// flow
+	Flow Flow
+
 	// authorization
 	Access   policy.Request
 	Decision *policy.Decision
@@ -70,6 +74,26 @@ type Call struct {
 	format   *negotiate.Format // nil until it is negotiated
 	warnings []string
 	Sent     bool // the answer has begun, or an append may have reached the log
+}
+
+// Flow is the flow that a request is part of, and its seats.
+type Flow struct {
+	// Schema is the flow schema that matches the request; nil before the stage flow.
+	Schema *flows.Schema
+	// Distinguisher tells apart the flows of the schema.
+	Distinguisher string
+	// Release gives back the seats. A request that goes on for long, such as a watch, calls it when its expensive part is over,
+	// by [Call.ReleaseSeats]. It may be called again. It is nil if the request has no seats.
+	Release func()
+	// End, if not nil, is called when the request ends, after Release.
+	End func()
+}
+
+// ReleaseSeats gives back the seats of the request, if it has any. The request may go on without.
+func (c *Call) ReleaseSeats() {
+	if c.Flow.Release != nil {
+		c.Flow.Release()
+	}
 }
 
 // Past describes the past revision that a request reads.

@@ -66,6 +66,10 @@ func (t *Trace) Note(c *call.Call, authorized *policy.Decision, err error) {
 		if s.Message = "as oneself"; c.User != c.Requester {
 			s.Message = "as " + userText(c.User)
 		}
+	case "flow":
+		if f := c.Flow; f.Schema != nil {
+			s.Rule, s.Source, s.Message = f.Schema.ID, f.Schema.Source.String(), "flow schema "+f.Schema.Name+", priority level "+f.Schema.PriorityLevel
+		}
 	case "authorization", "conditions":
 		if d := c.Decision; d != nil && (c.Stage == "authorization" || authorized.Pending != nil) {
 			s.Rule, s.Source, s.Message = d.Rule, d.Source, d.Reason

@@ -109,6 +109,8 @@ type Config struct {
 	VerifyEvery time.Duration
 	// WatchBytes bounds the recent changes in memory for watches; 0 for [objects.DefaultHistoryBytes].
 	WatchBytes int
+	// Seats is how many seats priority levels share; 0 for 100 for each processor.
+	Seats int
 	// Memory is how many bytes this process may use, 0 for no limit. It bounds request bodies.
 	Memory int64
 	// Routes are further paths that are no resources.

@@ -309,7 +309,7 @@ func (p *Plane) openAPI(context.Context) error {
 		Replicas:  p.Replicas,
 		Delivery:  p.delivery,
 		Committer: p.Committer, Log: p.Log, History: p.History, Authenticator: p.Authenticator, Tokens: p.Accounts, Logger: c.Logger, Version: c.Version,
-		Compile: c.Compile, Parts: uploads, Enforceable: c.Enforceable, Evaluators: p.evaluators, Metrics: c.Metrics, Memory: c.Memory, Checks: p.checks(), Routes: p.routes(),
+		Compile: c.Compile, Parts: uploads, Enforceable: c.Enforceable, Evaluators: p.evaluators, Metrics: c.Metrics, Seats: c.Seats, Memory: c.Memory, Checks: p.checks(), Routes: p.routes(),
 	})
 	if err := errors.Join(p.Replicas.Serve(p.Pipeline), p.register(p.Replicas.Metrics())); err != nil || c.Listener == nil {
 		return err

@@ -51,6 +51,7 @@ func (p *Plane) Run(ctx context.Context) error {
 		g.oncePrepared(cmp.Or(c.BesideName, "beside"), func(ctx context.Context) error { return c.Beside(ctx, p) })
 	}
 	g.oncePrepared("lease of this replica", p.Replicas.Keep)
+	g.actor("priority and fairness", p.RunFlow)
 	g.actor("authentication", p.Authenticator.Run)
 	g.actor("failed authentications", p.failures.Run)
 	g.actor("watches", p.objects.Run)
