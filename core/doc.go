@@ -22,7 +22,7 @@
 // The packages below, by their part in a request:
 //
 //	call       a request and its answer
-//	bodies     limits the memory of request bodies
+//	memory     limits the memory of requests and watches
 //	authn      authentication
 //	authz      external authorizers that a policy names
 //	virtual    the table of virtual resources

@@ -73,12 +73,14 @@ func TestExplanationsDoNotWaitForMemoryTwice(t *testing.T) {
 		defer r.closeInBubble()
 		slow.Store(true)
 		var requests sync.WaitGroup
-		requests.Go(func() { r.do("POST", widgetsPath, widget("a", 1)+strings.Repeat(" ", 3060<<10)) }) // half of it
+		for name, padding := range map[string]int{"a": 2950 << 10, "c": 1270 << 10} { // more than half of it
+			requests.Go(func() { r.do("POST", widgetsPath, widget(name, 1)+strings.Repeat(" ", padding)) })
+		}
 		synctest.Wait()
-		large := strings.Replace(widget("b", 1), `"metadata":{`, `"metadata":{"annotations":{"a":"`+strings.Repeat("x", 200<<10)+`"},`, 1)
+		large := strings.Replace(widget("b", 1), `"metadata":{`, `"metadata":{"annotations":{"a":"`+strings.Repeat("x", 240<<10)+`"},`, 1)
 		began := time.Now()
 		e := r.must(t, 201, "POST", explanationsPath, `{"apiVersion":"policy.stele.dev/v1","kind":"Explanation","spec":{"verb":"create","group":"example.com","version":"v1","resource":"widgets","namespace":"default","object":`+
-			large+`}}`+strings.Repeat(" ", 2850<<10))
+			large+`}}`+strings.Repeat(" ", 2800<<10))
 		if took := time.Since(began); took > 0 || fmt.Sprint(e.field("status", "code")) != "201" {
 			t.Errorf("after %v: %v", took, e.field("status"))
 		}

@@ -285,7 +285,11 @@ func TestLongAnswersAreCompressed(t *testing.T) {
 	}
 	for _, accept := range []string{"application/json", "application/yaml", protobufType, "application/cbor", "application/json;pretty=1"} {
 		plain := p.must(t, 200, "GET", configMapsPath, "", "Accept", accept)
-		if plain.header.Get("Content-Encoding") != "" || plain.header.Get("Content-Length") != fmt.Sprint(len(plain.body)) {
+		length := ""
+		if accept == "application/json" || accept == protobufType { // others are written while they are encoded
+			length = fmt.Sprint(len(plain.body))
+		}
+		if plain.header.Get("Content-Encoding") != "" || plain.header.Get("Content-Length") != length {
 			t.Errorf("%s: %v of %d bytes", accept, plain.header, len(plain.body))
 		}
 		compressed := p.must(t, 200, "GET", configMapsPath, "", "Accept", accept, "Accept-Encoding", "br, gzip")

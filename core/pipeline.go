@@ -16,7 +16,6 @@ import (
 	"stele.dev/stele/core/activation"
 	"stele.dev/stele/core/authn"
 	"stele.dev/stele/core/blame"
-	"stele.dev/stele/core/bodies"
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/changes"
 	"stele.dev/stele/core/commit"
@@ -24,6 +23,7 @@ import (
 	"stele.dev/stele/core/delivery"
 	"stele.dev/stele/core/explain"
 	"stele.dev/stele/core/flow"
+	"stele.dev/stele/core/memory"
 	"stele.dev/stele/core/parts"
 	"stele.dev/stele/core/past"
 	"stele.dev/stele/core/plans"
@@ -173,7 +173,7 @@ type Pipeline struct {
 	shadows       *shadow.Shadows
 	metrics       *metrics
 	flows         *flow.Control
-	bodies        *bodies.Budget
+	memory        *memory.Guard
 	turns         turns.ByObject
 	largeWrites   turns.Turns
 	largeReviews  turns.Turns
@@ -213,7 +213,8 @@ type Options struct {
 	Evaluators *workers.Pool
 	// Seats is how many seats priority levels share; 0 for the default of package flow.
 	Seats int
-	// Memory is how many bytes this process may use, which bounds request bodies; 0 for no limit.
+	// Memory is the soft limit of this process's memory in bytes, which bounds requests and watches; 0 for the default of
+	// package memory.
 	Memory int64
 	// Checks are further health checks, for /readyz and /livez.
 	Checks []Check
@@ -232,19 +233,20 @@ func New(o Options) *Pipeline {
 	}
 	p := &Pipeline{
 		committer: o.Committer, authenticator: o.Authenticator, logger: o.Logger,
-		refusals: explain.NewJournal(explain.Remembered),
-		bodies:   bodies.New(o.Memory, call.MaxBody), largeWrites: turns.New(), largeReviews: turns.New(),
+		refusals:    explain.NewJournal(explain.Remembered),
+		largeWrites: turns.New(), largeReviews: turns.New(),
 	}
 	p.resume = p.runFrom
 	p.flows = flow.New(flow.Options{Seats: o.Seats, Metrics: o.Metrics, Logger: o.Logger})
 	p.shadows = shadow.New(p.decideAgain, o.Logger)
-	p.metrics = newMetrics(o.Metrics, o.Committer, o.History, o.Evaluators, o.Authenticator, p.shadows.Collector())
+	p.memory = memory.New(memory.Options{Limit: o.Memory, MaxBody: call.MaxBody, Reclaim: func() { p.reader.Past.DropCached() }})
+	p.metrics = newMetrics(o.Metrics, o.Committer, o.History, o.Evaluators, o.Authenticator, p.shadows.Collector(), p.memory)
 	p.surface = surface.New(surface.Options{
 		Committer: o.Committer, Tokens: o.Tokens, Version: o.Version, Metrics: p.metrics.handler, Checks: o.Checks, Routes: o.Routes, Logger: o.Logger,
 	})
 	p.reader = read.New(read.Options{
-		Committer: o.Committer, History: o.History, Surface: p.surface, Version: o.Version.GitVersion, Watching: p.metrics.watching, Logger: o.Logger,
-		Past: past.New(past.Options{Committer: o.Committer, Log: o.Log, History: o.History, Logger: o.Logger}),
+		Committer: o.Committer, History: o.History, Surface: p.surface, Version: o.Version.GitVersion, Watching: p.metrics.watching, Memory: p.memory, Logger: o.Logger,
+		Past: past.New(past.Options{Committer: o.Committer, Log: o.Log, History: o.History, Memory: p.memory, Logger: o.Logger}),
 	})
 	p.table = p.newTable(o)
 	p.surface.Table = p.table

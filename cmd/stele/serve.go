@@ -18,6 +18,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/klog/v2"
 	"stele.dev/stele/cmd/stele/internal/build"
 	"stele.dev/stele/cmd/stele/internal/compiling"
@@ -47,6 +48,7 @@ type serveOptions struct {
 	logLevel    string
 	controllers []string
 	origins     []string
+	memory      resource.QuantityValue
 	// replaceLostKeys creates the keys that are missing from a data directory in use.
 	replaceLostKeys bool
 
@@ -93,6 +95,7 @@ SIGTERM and SIGINT end it in order, after --shutdown-delay; a second signal ends
 	f.StringVar(&o.logFormat, "log-format", "text", "format of the program's own messages on standard error: text or json")
 	f.StringVar(&o.logLevel, "log-level", "warn", "lowest level that is logged: debug, info, warn or error")
 	f.IntVar(&o.Seats, "max-seats", 0, "how many seats the priority levels of the policy share: about as many requests run at a time, and others wait (default: 100 for each processor)")
+	f.Var(&o.memory, "memory", "how much memory the server may use, such as 2Gi: requests that would take more wait, and then get 429 (default: GOMEMLIMIT, or else the limit of the control group, or else half of the machine's memory)")
 	o.addShutdownFlags(f)
 	f.StringSliceVar(&o.controllers, "controllers", []string{"*"}, "controllers to run, as in kube-controller-manager: '*' for all, 'foo' for the one named foo, '-foo' for all except foo. The controllers are "+strings.Join(controllers.Names(), ", "))
 	usage.DurationVar(f, &o.EventTTL, "event-ttl", time.Hour, "how long events are kept; 0 for ever")
@@ -195,6 +198,9 @@ func (o *serveOptions) config(cmd *cobra.Command, logger *slog.Logger) (c plane.
 	if err := o.checkShutdown(); err != nil {
 		return c, err
 	}
+	if least := int64(128 << 20); o.memory.Value() < 0 || o.memory.Value() > 0 && o.memory.Value() < least {
+		return c, fmt.Errorf("--memory %s: want at least 128Mi", o.memory.String())
+	}
 	if c.EventTTL < 0 {
 		return c, fmt.Errorf("--event-ttl %s: want a duration that is not negative", c.EventTTL)
 	}
@@ -214,7 +220,7 @@ func (o *serveOptions) config(cmd *cobra.Command, logger *slog.Logger) (c plane.
 	}
 	c.Authentication, c.Authorization, c.Plugins = o.authentication.Authentication, o.authorization.Options, o.authorization.plugins
 	c.Authorization.CheckConfigs, c.Worker, c.Compile = checkConfigsApart, evaluateApart, o.compile.Compile
-	c.Logger, c.Metrics, c.Version, c.Memory = logger, prometheus.NewRegistry(), build.API(), memoryLimit(logger)
+	c.Logger, c.Metrics, c.Version, c.Memory = logger, prometheus.NewRegistry(), build.API(), o.memoryLimit(logger)
 	if !o.watch {
 		c.Prepare = func(ctx context.Context, p *plane.Plane, source *bundles.Source, activated *compile.Result) error {
 			if activated != nil {

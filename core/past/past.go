@@ -15,6 +15,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/memory"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/limits/lru"
@@ -44,6 +45,7 @@ type Past struct {
 	committer *commit.Committer
 	log       eventlog.Reader
 	history   *history.Store
+	memory    *memory.Guard
 	logger    *slog.Logger
 
 	loading *shared[policies.Digest, *loadedPolicy]
@@ -78,13 +80,15 @@ type Options struct {
 	Committer *commit.Committer
 	Log       eventlog.Reader
 	History   *history.Store
-	Logger    *slog.Logger
+	// Memory is the budget for states.
+	Memory *memory.Guard
+	Logger *slog.Logger
 }
 
 // New returns a Past.
 func New(o Options) *Past {
 	p := &Past{
-		committer: o.Committer, log: o.Log, history: o.History, logger: o.Logger,
+		committer: o.Committer, log: o.Log, history: o.History, memory: o.Memory, logger: o.Logger,
 		loading: newShared[policies.Digest, *loadedPolicy](runtime.GOMAXPROCS(0)), making: newShared[place, *objects.State](runtime.GOMAXPROCS(0)),
 		loaded: lru.New[policies.Digest, *loadedPolicy](policiesKept), forms: lru.New[formPair, bool](4096), states: lru.New[place, *objects.State](bytesKept),
 		rights: lru.New[policies.Digest, *Rights](rightsKept),
@@ -167,7 +171,7 @@ func (p *Past) Object(ctx context.Context, tip *commit.Tip, r schema.GroupResour
 	if err != nil || c == nil || c.Deleted {
 		return nil, p.forgotten(r, revision, err)
 	}
-	s, err := p.makeState(ctx, tip, r, revision, func(yield func(*history.Change, error) bool) { yield(c, nil) })
+	s, err := p.makeState(ctx, tip, r, revision, func(yield func(*history.Change, error) bool) { yield(c, nil) }, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -193,7 +197,7 @@ func (p *Past) Objects(ctx context.Context, tip *commit.Tip, r schema.GroupResou
 	}
 	at := place{r, namespace, revision}
 	return p.making.do(ctx, at, func(ctx context.Context) (*objects.State, error) {
-		m, err := p.makeState(ctx, tip, r, revision, p.history.List(ctx, r, namespace, revision))
+		m, err := p.makeCounted(ctx, tip, at)
 		if err != nil {
 			return nil, p.forgotten(r, revision, err)
 		}
@@ -201,6 +205,9 @@ func (p *Past) Objects(ctx context.Context, tip *commit.Tip, r schema.GroupResou
 		return m.state, nil
 	})
 }
+
+// DropCached drops the cached states. Requests that use them keep them.
+func (p *Past) DropCached() { p.states.Clear() }
 
 // Introduced returns the revision of the first activation after a revision whose policy has a resource. It returns 0 if
 // none of the next few activations has it.

@@ -2,10 +2,13 @@ package past
 
 import (
 	"context"
+	"errors"
 	"iter"
+	"runtime"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/memory"
 	"stele.dev/stele/core/shown"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/policy"
@@ -14,8 +17,12 @@ import (
 	"stele.dev/stele/projections/policies"
 )
 
-// overhead is the approximate memory of an object besides its JSON, in bytes.
-const overhead = 256
+const (
+	// overhead is the approximate memory of an object besides its JSON, in bytes.
+	overhead = 256
+	// pointers is the approximate memory of an object in a state, if the present has it as well.
+	pointers = 80
+)
 
 // sizedState is a state and the memory it takes.
 type sizedState struct {
@@ -23,8 +30,47 @@ type sizedState struct {
 	bytes int
 }
 
-// makeState returns the state of a resource, made from the last change of each object.
-func (p *Past) makeState(ctx context.Context, tip *commit.Tip, r schema.GroupResource, revision uint64, changes iter.Seq2[*history.Change, error]) (*sizedState, error) {
+// errGrown reports that a state needs more memory than it has a share of.
+var errGrown = errors.New("past: the state is larger than its share of memory")
+
+// makeCounted makes a state with a share of memory, which is given back when the state is collected. How much it needs is
+// known only when it is made. If it needs more, and there is no room, it begins again once it has a larger share: to wait
+// with the share that it has could be a deadlock.
+func (p *Past) makeCounted(ctx context.Context, tip *commit.Tip, at place) (*sizedState, error) {
+	for share := int64(leastShare); ; {
+		done, err := p.memory.Take(ctx, memory.Past, share)
+		if err != nil {
+			return nil, err
+		}
+		done()
+		p.memory.Hold(memory.Past, share)
+		m, err := p.makeState(ctx, tip, at.GroupResource, at.revision, p.history.List(ctx, at.GroupResource, at.namespace, at.revision), func(bytes int) bool {
+			for int64(bytes) > share {
+				if !p.memory.Try(memory.Past, leastShare) {
+					return false
+				}
+				share += leastShare
+			}
+			return true
+		})
+		if err == nil {
+			runtime.AddCleanup(m.state, func(n int64) { p.memory.Free(memory.Past, n) }, share)
+			return m, nil
+		}
+		p.memory.Free(memory.Past, share)
+		if !errors.Is(err, errGrown) {
+			return nil, err
+		}
+		share *= 2
+	}
+}
+
+// leastShare is the least share of memory of a state, and by how much a share grows.
+const leastShare = 4 << 20
+
+// makeState returns the state of a resource, made from the last change of each object. If grow is not nil, it is told how
+// much memory the state has, and returns false if it may not have that much.
+func (p *Past) makeState(ctx context.Context, tip *commit.Tip, r schema.GroupResource, revision uint64, changes iter.Seq2[*history.Change, error], grow func(bytes int) bool) (*sizedState, error) {
 	render, err := p.rendererAt(ctx, tip, r, revision)
 	if err != nil {
 		return nil, err
@@ -38,15 +84,35 @@ func (p *Past) makeState(ctx context.Context, tip *commit.Tip, r schema.GroupRes
 		if err != nil {
 			return nil, err
 		}
-		payload, err := render.payload(ctx, c)
-		if err != nil {
-			return nil, err
+		v := objects.Version{Object: render.present(c)}
+		if v.Object == nil {
+			if v.Payload, err = render.payload(ctx, c); err != nil {
+				return nil, err
+			}
+			v.Revision = c.Revision
+			m.bytes += len(v.Payload) + overhead
 		}
-		versions = append(versions, objects.Version{Payload: payload, Revision: c.Revision})
-		m.bytes += len(payload) + overhead
+		m.bytes += pointers
+		versions = append(versions, v)
+		if grow != nil && !grow(m.bytes) {
+			return nil, errGrown
+		}
 	}
 	m.state, err = objects.StateOf(render.kind, revision, versions)
 	return m, err
+}
+
+// present returns the object of a change as it is now, if the change is its last one and the policy in force shows it as the
+// past one did. States of the past share it with the present.
+func (l *renderer) present(c *history.Change) *objects.Object {
+	if in := l.tip.Policies.Active; in == nil || in.Digest != l.digest || l.policy == nil {
+		return nil
+	}
+	o := l.tip.Objects.Get(l.kind.GroupResource, c.Object.GetNamespace(), c.Object.GetName())
+	if o == nil || o.Revision != c.Revision {
+		return nil
+	}
+	return o
 }
 
 // renderer renders the objects of a resource as the policy in force at a revision defines them. It is for one goroutine.

@@ -2,16 +2,11 @@ package read
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"math"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
@@ -23,11 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/commit"
-	"stele.dev/stele/core/negotiate"
-	"stele.dev/stele/core/shown"
 	"stele.dev/stele/core/status"
-	"stele.dev/stele/core/table"
-	"stele.dev/stele/core/wire"
 	"stele.dev/stele/projections/objects"
 )
 
@@ -143,7 +134,11 @@ func (rd *Reader) Found(ctx context.Context, c *call.Call, pg *Page, sel *object
 		as := sel.As(commit.KindOf(c.Kind.Kind.Stored()))
 		sel = &as
 	}
-	found = make([]*objects.Object, 0, min(pg.limit, 1024))
+	expected := 1024
+	if sel.Everything() && sel.Namespace == "" {
+		expected = pg.state.Len(c.Resource())
+	}
+	found = make([]*objects.Object, 0, min(pg.limit, expected))
 	more := false
 	for x := range pg.state.List(c.Resource(), sel, pg.afterNamespace, pg.afterName) {
 		if len(found) == pg.limit {
@@ -264,121 +259,4 @@ func withContinue(err error, key string) error {
 		expired.ErrStatus.ListMeta.Continue = token
 	}
 	return err
-}
-
-// writeAtOnce is about how many bytes of a list are written to the connection at a time.
-const writeAtOnce = 256 << 10
-
-// listBuffers are *[]byte. They can be reused after each Write, because the connection has copied or sent the bytes.
-var listBuffers = sync.Pool{New: func() any {
-	b := make([]byte, 0, writeAtOnce+4096)
-	return &b
-}}
-
-// AnswerList answers with a list. It joins the stored JSON of the objects, so that only the header of the list is
-// encoded.
-func (rd *Reader) AnswerList(c *call.Call, f negotiate.Format, meta metav1.ListMeta, found []*objects.Object) error {
-	in := shown.Items{Version: c.ShownVersion(), Untyped: c.Kind.Kind.Builtin && f.As == negotiate.Whole && f.MediaType != negotiate.Protobuf}
-	if f.As == negotiate.Table {
-		o, err := call.TableOptions(c, f)
-		if err != nil {
-			return err
-		}
-		texts := make([][]byte, len(found))
-		for i, x := range found {
-			texts[i] = in.Of(x.JSON)
-		}
-		body, err := rd.Surface.Printer(c).Table(o, meta, texts)
-		if err != nil {
-			return err
-		}
-		return c.WriteBody(f, http.StatusOK, body)
-	}
-	kind, version := c.Kind.Kind.ListKind, c.Kind.GroupVersionKind().GroupVersion().String()
-	item := func(to []byte, x *objects.Object) []byte { return in.Append(to, x.JSON) }
-	if f.As == negotiate.Metadata {
-		if !f.List {
-			return status.NotAcceptable("you requested PartialObjectMetadata, but the requested object is a list (%s)", c.GoType("List"))
-		}
-		kind, version = "PartialObjectMetadataList", "meta.k8s.io/"+f.AsVersion
-		item = func(to []byte, x *objects.Object) []byte { return append(to, table.Metadata(x.JSON, f.AsVersion)...) }
-	}
-	if f.MediaType == negotiate.Protobuf || f.MediaType == negotiate.CBOR {
-		return rd.answerConverted(c, f, kind, version, meta, found, item)
-	}
-	metaText, err := json.Marshal(meta)
-	if err != nil {
-		return err
-	}
-	head := fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,"metadata":%s,"items":[`, kind, version, metaText)
-	if f.MediaType != negotiate.JSON || f.Pretty || c.HTTP.Method == http.MethodHead {
-		whole := head
-		for i, x := range found {
-			if i > 0 {
-				whole = append(whole, ',')
-			}
-			whole = item(whole, x)
-		}
-		return c.WriteBody(f, http.StatusOK, append(whole, "]}"...))
-	}
-	var to io.WriteCloser
-	if f.As == negotiate.Whole {
-		length := len(head) + len(listEnd) + max(0, len(found)-1)
-		for _, x := range found {
-			length += in.Len(x.JSON)
-		}
-		to = c.Open(f.MediaType, http.StatusOK, length)
-	}
-	pooled := listBuffers.Get().(*[]byte)
-	buffer := append((*pooled)[:0], head...)
-	defer func() {
-		*pooled = buffer
-		listBuffers.Put(pooled)
-	}()
-	for i, x := range found {
-		if i > 0 {
-			buffer = append(buffer, ',')
-		}
-		if buffer = item(buffer, x); len(buffer) >= writeAtOnce {
-			if to == nil {
-				to = c.Open(f.MediaType, http.StatusOK, -1)
-			}
-			if _, err := to.Write(buffer); err != nil {
-				break // the client has disconnected
-			}
-			buffer = buffer[:0]
-		}
-	}
-	buffer = append(buffer, listEnd...)
-	if to == nil {
-		to = c.Open(f.MediaType, http.StatusOK, len(buffer))
-	}
-	_, _ = to.Write(buffer)
-	_ = to.Close()
-	return nil
-}
-
-const listEnd = "]}\n"
-
-// answerConverted answers with a list in a format other than JSON. It converts one item after the other.
-func (rd *Reader) answerConverted(c *call.Call, f negotiate.Format, kind, version string, meta metav1.ListMeta, found []*objects.Object, item func([]byte, *objects.Object) []byte) error {
-	l, err := wire.NewList(f.MediaType, kind, version, meta)
-	if err != nil {
-		return err
-	}
-	var text []byte
-	for _, x := range found {
-		text = item(text[:0], x)
-		if err := l.Add(text); err != nil {
-			return err
-		}
-	}
-	length, write, err := l.Encoded()
-	if err != nil {
-		return err
-	}
-	to := c.Open(f.MediaType, http.StatusOK, length)
-	_ = write(to) // on an error, the client has disconnected
-	_ = to.Close()
-	return nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/memory"
 	"stele.dev/stele/core/past"
 	"stele.dev/stele/core/surface"
 	"stele.dev/stele/projections/history"
@@ -23,7 +24,9 @@ type Options struct {
 	Version string
 	// Watching counts a running watch until done is called.
 	Watching func(*call.Call) (done func())
-	Logger   *slog.Logger
+	// Memory is the budget for answers and watches.
+	Memory *memory.Guard
+	Logger *slog.Logger
 }
 
 // Reader answers reads. It is safe for concurrent use.

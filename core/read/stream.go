@@ -6,9 +6,11 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net/http"
+	"sync"
 	"time"
 
 	"stele.dev/stele/core/call"
+	"stele.dev/stele/core/memory"
 	"stele.dev/stele/core/negotiate"
 	"stele.dev/stele/core/shown"
 	"stele.dev/stele/core/status"
@@ -24,6 +26,10 @@ type Stream struct {
 	encode  func(object []byte, revision uint64) ([]byte, error) // nil if objects are sent as they are
 	flusher *http.ResponseController
 	buffer  []byte
+	large   *[]byte     // the buffer, if it is one of largeBuffers, with a share of memory
+	stalled *time.Timer // ends the stream if a write takes too long; nil before the first one
+	ctx     context.Context
+	free    func() // gives back the share of memory of the stream
 	Format  negotiate.Format
 	socket  *socket // nil if events are the answer's body
 	ended   context.CancelFunc
@@ -47,7 +53,11 @@ func (rd *Reader) NewStream(ctx context.Context, c *call.Call) (*Stream, context
 	if c.Cancel != nil {
 		c.Cancel() // ends the stream of an earlier round
 	}
+	if s.free, err = rd.Memory.Take(ctx, memory.Watches, streamCost); err != nil {
+		return nil, nil, err
+	}
 	ctx, s.ended = context.WithCancel(ctx)
+	s.ctx = ctx
 	s.leaving, s.left = rd.enter()
 	c.Cancel = s.end
 	return s, ctx, nil
@@ -60,6 +70,8 @@ func (s *Stream) end() {
 		s.socket.close()
 	}
 	s.left()
+	s.release()
+	s.free()
 }
 
 // Leaving returns a channel that is closed when the stream must end because the server stops.
@@ -85,19 +97,73 @@ func (s *Stream) Begin() {
 	_ = s.flusher.Flush()
 }
 
-// bufferAtOnce is the size at which the buffer is written to the connection.
-const bufferAtOnce = 64 << 10
+const (
+	// streamCost is the memory of an open stream that waits for events: its goroutines, the request, the stream of HTTP/2 with
+	// its buffers, the watcher with a short queue. It was measured with 10,000 watches, and has some room.
+	streamCost = 32 << 10
+	// bufferAtOnce is the size at which the buffer is written to the connection, if there is memory for it; else at bufferLeast.
+	// A stream keeps a buffer of bufferLeast while it waits for events.
+	bufferAtOnce = 64 << 10
+	bufferLeast  = 4 << 10
+)
+
+// largeBuffers are *[]byte for bufferAtOnce bytes.
+var largeBuffers = sync.Pool{New: func() any {
+	b := make([]byte, 0, bufferAtOnce+bufferLeast)
+	return &b
+}}
 
 // Frame adds an event to the buffer. On a WebSocket it is sent at once, as a message of its own.
 func (s *Stream) Frame(kind string, object []byte) error {
+	if len(object) > bufferAtOnce {
+		done, err := s.rd.Memory.Take(s.ctx, memory.Buffers, int64(len(object)))
+		if err != nil {
+			return err
+		}
+		defer done()
+		defer s.release()
+	}
 	framed, err := wire.AppendEvent(s.buffer, s.Format.MediaType, s.socket == nil, kind, object)
 	if err != nil {
 		return err
 	}
-	if s.buffer = framed; s.socket == nil && len(s.buffer) < bufferAtOnce {
+	s.buffer = framed
+	if s.socket == nil && len(s.buffer) < bufferAtOnce && len(object) <= bufferAtOnce && (len(s.buffer) < bufferLeast || s.enlarge()) {
 		return nil
 	}
 	return s.write()
+}
+
+// enlarge makes the buffer a large one, if there is memory for it. Slow clients keep theirs for long.
+func (s *Stream) enlarge() bool {
+	if s.large == nil && s.rd.Memory.Try(memory.Buffers, bufferAtOnce) {
+		s.large = largeBuffers.Get().(*[]byte)
+		s.buffer = append((*s.large)[:0], s.buffer...)
+	}
+	return s.large != nil
+}
+
+// release gives back the large buffer after it was written.
+func (s *Stream) release() {
+	if s.buffer = s.buffer[:0]; s.large != nil {
+		largeBuffers.Put(s.large)
+		s.rd.Memory.Free(memory.Buffers, bufferAtOnce)
+		s.large, s.buffer = nil, nil
+	} else if cap(s.buffer) > 2*bufferLeast {
+		s.buffer = nil
+	}
+}
+
+// within ends the stream if do, which writes to it, takes longer than [call.Stalled]. HTTP/2 has no limit of its own for
+// clients that read other streams only.
+func (s *Stream) within(do func() error) error {
+	if s.stalled == nil {
+		s.stalled = time.AfterFunc(call.Stalled, func() { _ = s.flusher.SetWriteDeadline(time.Now()) })
+	} else {
+		s.stalled.Reset(call.Stalled)
+	}
+	defer s.stalled.Stop()
+	return do()
 }
 
 // ErrGone reports that a stream has ended: its client has disconnected, or the server stops.
@@ -115,11 +181,12 @@ func (s *Stream) write() error {
 		if s.c.HTTP.ProtoMajor == 1 {
 			_ = s.flusher.SetWriteDeadline(time.Now().Add(call.Stalled))
 		}
-		_, err = s.c.W.Write(s.buffer)
+		err = s.within(func() error {
+			_, err := s.c.W.Write(s.buffer)
+			return err
+		})
 	}
-	if s.buffer = s.buffer[:0]; cap(s.buffer) > 4*bufferAtOnce {
-		s.buffer = nil
-	}
+	s.release()
 	if err != nil {
 		return ErrGone
 	}
@@ -134,7 +201,7 @@ func (s *Stream) Flush() error {
 	if err := s.write(); err != nil {
 		return err
 	}
-	if err := s.flusher.Flush(); err != nil {
+	if err := s.within(s.flusher.Flush); err != nil {
 		return ErrGone
 	}
 	return nil

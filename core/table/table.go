@@ -79,16 +79,27 @@ func (p *Printer) Table(o Options, list metav1.ListMeta, objects [][]byte) ([]by
 	}
 	t.Rows = make([]metav1.TableRow, len(objects))
 	for i, object := range objects {
-		t.Rows[i].Cells = p.row(object, o.Now)
-		switch {
-		case o.Include == metav1.IncludeNone && !endsInitialEvents(object):
-		case o.Include == metav1.IncludeObject:
-			t.Rows[i].Object.Raw = object
-		default:
-			t.Rows[i].Object.Raw = Metadata(object, o.Version)
-		}
+		t.Rows[i] = p.tableRow(o, object)
 	}
 	return json.Marshal(t)
+}
+
+// Row renders the row of an object as JSON, as it is in the table.
+func (p *Printer) Row(o Options, object []byte) ([]byte, error) {
+	row := p.tableRow(o, object)
+	return json.Marshal(&row)
+}
+
+func (p *Printer) tableRow(o Options, object []byte) metav1.TableRow {
+	row := metav1.TableRow{Cells: p.row(object, o.Now)}
+	switch {
+	case o.Include == metav1.IncludeNone && !endsInitialEvents(object):
+	case o.Include == metav1.IncludeObject:
+		row.Object.Raw = object
+	default:
+		row.Object.Raw = Metadata(object, o.Version)
+	}
+	return row
 }
 
 // endsInitialEvents reports whether an object is that of the bookmark after the initial events. Only the row of the

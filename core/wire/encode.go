@@ -7,13 +7,11 @@ import (
 	"io"
 	"slices"
 
-	"github.com/fxamacker/cbor/v2"
 	"google.golang.org/protobuf/encoding/protowire"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	kcbor "k8s.io/apimachinery/pkg/runtime/serializer/cbor"
-	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
@@ -96,19 +94,16 @@ func appendMessage(to []byte, m message) ([]byte, error) {
 	return to[:len(to)+n], err
 }
 
-// List encodes a list item by item. It holds the encoded items, and only one decoded item at a time. It is not safe
-// for concurrent use.
+// List encodes a list of Protocol Buffers item by item. It holds the encoded items, and only one decoded item at a time. It
+// is not safe for concurrent use.
 type List struct {
-	mediaType string
-	kind      runtime.TypeMeta
-	meta      metav1.ListMeta
-	protobuf  []byte            // encoded fields of the list
-	cbor      []cbor.RawMessage // items
+	kind   runtime.TypeMeta
+	fields []byte // encoded
 }
 
-// NewList returns an empty list in Protocol Buffers or CBOR.
-func NewList(mediaType, kind, apiVersion string, meta metav1.ListMeta) (*List, error) {
-	l := &List{mediaType: mediaType, kind: runtime.TypeMeta{Kind: kind, APIVersion: apiVersion}, meta: meta}
+// NewList returns an empty list, with room for items of the given length together.
+func NewList(kind, apiVersion string, meta metav1.ListMeta, length int) (*List, error) {
+	l := &List{kind: runtime.TypeMeta{Kind: kind, APIVersion: apiVersion}, fields: make([]byte, 0, length)}
 	return l, l.field(metadataField, &meta)
 }
 
@@ -119,24 +114,15 @@ const (
 )
 
 func (l *List) field(number protowire.Number, m message) error {
-	l.protobuf = protowire.AppendTag(l.protobuf, number, protowire.BytesType)
-	l.protobuf = protowire.AppendVarint(l.protobuf, uint64(m.Size()))
+	l.fields = protowire.AppendTag(l.fields, number, protowire.BytesType)
+	l.fields = protowire.AppendVarint(l.fields, uint64(m.Size()))
 	var err error
-	l.protobuf, err = appendMessage(l.protobuf, m)
+	l.fields, err = appendMessage(l.fields, m)
 	return err
 }
 
 // Add appends an item in JSON.
 func (l *List) Add(text []byte) error {
-	if l.mediaType == negotiate.CBOR {
-		var content map[string]any
-		if err := kjson.UnmarshalCaseSensitivePreserveInts(text, &content); err != nil {
-			return err
-		}
-		item, err := direct.Marshal(content)
-		l.cbor = append(l.cbor, item)
-		return err
-	}
 	object, err := typed.Decode(text)
 	if err != nil {
 		return err
@@ -149,34 +135,17 @@ func (l *List) Add(text []byte) error {
 }
 
 // Encoded returns the length of the encoded list, and a function that writes it.
-func (l *List) Encoded() (length int, write func(io.Writer) error, err error) {
-	if l.mediaType == negotiate.CBOR {
-		body, err := direct.Marshal(struct {
-			APIVersion string            `json:"apiVersion"`
-			Kind       string            `json:"kind"`
-			Metadata   metav1.ListMeta   `json:"metadata"`
-			Items      []cbor.RawMessage `json:"items"`
-		}{l.kind.APIVersion, l.kind.Kind, l.meta, append([]cbor.RawMessage{}, l.cbor...)})
-		body = append(slices.Clone(selfDescribed), body...)
-		return len(body), func(w io.Writer) error {
-			_, err := w.Write(body)
-			return err
-		}, err
-	}
-	whole := &runtime.Unknown{TypeMeta: l.kind, Raw: l.protobuf}
+func (l *List) Encoded() (length int, write func(io.Writer) error) {
+	whole := &runtime.Unknown{TypeMeta: l.kind, Raw: l.fields}
 	length = len(selfDescribedProtobuf) + whole.Size()
 	return length, func(w io.Writer) error {
 		if _, err := w.Write(selfDescribedProtobuf); err != nil {
 			return err
 		}
-		_, err := whole.MarshalToWriter(w, len(l.protobuf), func(w io.Writer) (int, error) { return w.Write(l.protobuf) })
+		_, err := whole.MarshalToWriter(w, len(l.fields), func(w io.Writer) (int, error) { return w.Write(l.fields) })
 		return err
-	}, nil
+	}
 }
 
-// selfDescribed is the tag at the start of CBOR (RFC 8949, 3.4.6). selfDescribedProtobuf is the start of Kubernetes'
-// Protocol Buffers.
-var (
-	selfDescribed         = []byte{0xd9, 0xd9, 0xf7}
-	selfDescribedProtobuf = []byte("k8s\x00")
-)
+// selfDescribedProtobuf is the start of Kubernetes' Protocol Buffers.
+var selfDescribedProtobuf = []byte("k8s\x00")

@@ -79,6 +79,15 @@ func (c *Cache[K, V]) Remove(k K) {
 	c.remove(c.entries[k])
 }
 
+// Clear drops all values.
+func (c *Cache[K, V]) Clear() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.order.Len() > 0 {
+		c.remove(c.order.Back())
+	}
+}
+
 // Len returns the number of values.
 func (c *Cache[K, V]) Len() int {
 	c.mu.Lock()

@@ -14,6 +14,8 @@ type Version struct {
 	// Payload is the JSON that clients see, without resourceVersion.
 	Payload  []byte
 	Revision uint64
+	// Object is the object, if another state has it already; nil to make it of the other fields.
+	Object *Object
 }
 
 // StateOf makes the state of one resource at a revision, from the versions that its objects had then, in
@@ -22,6 +24,9 @@ func StateOf(k Kind, revision uint64, versions []Version) (*State, error) {
 	kind := newKind(k)
 	all := make([]*Object, len(versions))
 	for i, v := range versions {
+		if all[i] = v.Object; v.Object != nil {
+			continue
+		}
 		var err error
 		if all[i], err = newObject(kind, v.Payload, v.Revision); err != nil {
 			return nil, err

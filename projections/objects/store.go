@@ -199,7 +199,7 @@ func (s *Store) AtHand(r schema.GroupResource, revision uint64, most int) (*Stat
 		s.mu.Unlock()
 		return nil, ErrExpired
 	}
-	undo := f.after(revision, 0, min(most, f.changes.len())+1)
+	undo, _ := f.after(revision, 0, min(most, f.changes.len())+1, math.MaxInt)
 	s.mu.Unlock()
 	if len(undo) > most {
 		return nil, ErrExpired

@@ -11,7 +11,7 @@ import (
 // Limits of one watcher's queue. Above them, the watcher reads the shared changes instead.
 const (
 	maxQueued      = 1024
-	maxQueuedBytes = 4 << 20
+	maxQueuedBytes = 512 << 10
 )
 
 // feed holds the recent changes and the watchers of a resource. Store.mu guards it.
@@ -44,15 +44,18 @@ func (s *Store) feed(r schema.GroupResource) *feed {
 	return f
 }
 
-// after returns up to max changes after a revision, without the first skip of them.
-func (f *feed) after(revision uint64, skip, max int) []*Change {
+// after returns up to max changes after a revision, without the first skip of them, and none after they have maxBytes. more
+// reports that there are further ones.
+func (f *feed) after(revision uint64, skip, max, maxBytes int) (changes []*Change, more bool) {
 	n := f.changes.len()
 	i := sort.Search(n, func(i int) bool { return f.changes.get(i).Revision > revision }) + skip
-	changes := make([]*Change, 0, min(n-i, max))
-	for ; i < n && len(changes) < max; i++ {
-		changes = append(changes, f.changes.get(i))
+	changes = make([]*Change, 0, min(n-i, max))
+	for bytes := 0; i < n && len(changes) < max && bytes < maxBytes; i++ {
+		c := f.changes.get(i)
+		changes = append(changes, c)
+		bytes += cost(c) + len(c.Object.JSON)
 	}
-	return changes
+	return changes, i < n
 }
 
 // Watcher receives the changes of a resource that may concern a selection. One goroutine calls Take and
@@ -217,8 +220,12 @@ func (w *Watcher) Place() Place {
 // Ready returns a channel that receives a value when Take may have something to return.
 func (w *Watcher) Ready() <-chan struct{} { return w.wake }
 
-// takeAtOnce is the maximum number of changes that a lagging watcher takes under one hold of the lock.
-const takeAtOnce = 256
+// takeAtOnce is the maximum number of changes that a lagging watcher takes under one hold of the lock. It takes no further
+// one after takeBytes, because a slow client holds them for long, also when they have been dropped from the feed.
+const (
+	takeAtOnce = 256
+	takeBytes  = 512 << 10
+)
 
 // Take returns the events since the last call, in order of revision, and the revision up to which no event
 // is missing, for a bookmark. If more is true, the caller must call Take again instead of waiting for
@@ -278,13 +285,12 @@ func (w *Watcher) catchUp() (changes []*Change, bookmark uint64, more bool, err 
 	if w.seen < w.feed.floor {
 		return nil, 0, false, &ExpiredError{w.feed.floor}
 	}
-	changes = w.feed.after(w.seen, w.part, takeAtOnce)
-	if more = len(changes) == takeAtOnce; !more {
+	if changes, more = w.feed.after(w.seen, w.part, takeAtOnce, takeBytes); !more {
 		// The watcher has seen all published changes, whether they were offered or not.
 		w.seen, w.lagging, w.part = max(w.seen, w.store.revision), false, 0
 		return changes, w.seen, more, nil
 	}
-	last := changes[takeAtOnce-1]
+	last := changes[len(changes)-1]
 	if !last.partial {
 		w.seen, w.part = last.Revision, 0
 		return changes, w.seen, more, nil

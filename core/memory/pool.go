@@ -1,0 +1,158 @@
+package memory
+
+import (
+	"runtime"
+	"slices"
+	"time"
+)
+
+const (
+	// decodingFactor is the memory of the largest decoded body for which there is always room, as a multiple of its size.
+	decodingFactor = 10
+	// smallPart is the part of the budget that only small shares may take: one in smallPart.
+	smallPart = 16
+	// smallShare is the size up to which shares are small.
+	smallShare = 128 << 10
+	// sweepEvery is how often a collection is forced, at most, while requests wait and there are states of the past.
+	sweepEvery = 2 * time.Second
+)
+
+// most returns how much of the budget shares of a kind, and of the kinds before it, may take together. Later kinds may take
+// more than earlier ones, so that a request that holds shares of earlier kinds can go on.
+func (g *Guard) most(k Kind, n int64) int64 {
+	whole := g.budget
+	if n > smallShare {
+		whole -= g.budget / smallPart
+	}
+	decoding := whole - 3*g.budget/16
+	switch k {
+	case Answers:
+		return whole
+	case Past:
+		return whole - g.budget/16
+	case Questions:
+		return whole - 2*g.budget/16
+	case Decoding:
+		return decoding
+	}
+	return decoding - min(decodingFactor*g.maxBody, decoding/2)
+}
+
+// fits reports whether there is room for a share, whoever waits.
+func (g *Guard) fits(k Kind, n int64) bool {
+	if k == Watches && g.taken[Watches]+n > g.budget/2 {
+		return false
+	}
+	spared := int64(0) // what small shares have taken of their own part
+	if n > smallShare {
+		if g.live > g.limit/10*9 && g.limit > least*g.maxBody && g.all > g.taken[Watches] {
+			return false // the shares were estimated too low, or the limit is: one after the other
+		}
+		spared = min(g.small, g.budget/smallPart)
+	}
+	upTo := int64(0)
+	for earlier := range k + 1 {
+		upTo += g.taken[earlier]
+	}
+	return g.all-spared+n <= g.most(Answers, n) && upTo-spared+n <= g.most(k, n)
+}
+
+// mayOvertake reports whether a small share is granted although larger ones wait. It may overtake the first of them for as
+// many bytes as that waits for. From then on, small shares have a part of the budget for themselves.
+func (g *Guard) mayOvertake(k Kind, n int64) bool {
+	if len(g.waiting[k]) == 0 || n > smallShare || !g.fits(k, n) {
+		return false
+	}
+	first := g.waiting[k][0]
+	if first.n <= smallShare {
+		return false // they wait for each other in their order
+	}
+	if first.overtaken += n; first.overtaken <= first.n {
+		return true
+	}
+	return g.small+n <= g.budget/smallPart
+}
+
+func (g *Guard) add(k Kind, n int64) {
+	g.taken[k] += n
+	g.all += n
+	if g.peak = max(g.peak, g.all); n <= smallShare && k > Buffers {
+		g.small += n
+	}
+}
+
+func (g *Guard) free(k Kind, n int64) {
+	g.taken[k] -= n
+	g.all -= n
+	if n <= smallShare && k > Buffers {
+		g.small -= n
+	}
+	g.grant()
+}
+
+// grant grants shares to requests that wait, to those of later kinds first: they hold most, and end soonest.
+func (g *Guard) grant() {
+	for k := int(kinds) - 1; k >= 0; k-- {
+		k := Kind(k)
+		for len(g.waiting[k]) > 0 && g.fits(k, g.waiting[k][0].n) {
+			g.pick(k, 0)
+		}
+		for i := 1; i < len(g.waiting[k]); {
+			if g.mayOvertake(k, g.waiting[k][i].n) {
+				g.pick(k, i)
+			} else {
+				i++
+			}
+		}
+	}
+}
+
+// pick grants the share of a waiting request.
+func (g *Guard) pick(k Kind, i int) {
+	w := g.waiting[k][i]
+	g.waiting[k] = slices.Delete(g.waiting[k], i, i+1)
+	g.add(k, w.n)
+	close(w.granted)
+}
+
+// leave removes a request that no longer waits.
+func (g *Guard) leave(k Kind, w *waiter) {
+	if i := slices.Index(g.waiting[k], w); i >= 0 {
+		g.waiting[k] = slices.Delete(g.waiting[k], i, i+1)
+	}
+	g.grant()
+}
+
+// arm makes sure that the budget is computed anew soon, and again while requests wait.
+func (g *Guard) arm() {
+	if g.armed {
+		return
+	}
+	g.armed = true
+	time.AfterFunc(again, func() {
+		g.mu.Lock()
+		past := g.taken[Past] > 0
+		sweep := past && time.Since(g.swept) > sweepEvery
+		if sweep {
+			g.swept = time.Now()
+		}
+		g.mu.Unlock()
+		if past {
+			g.reclaim()
+		}
+		if sweep {
+			runtime.GC() // a state of the past gives its share back when it is collected
+		}
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.armed = false
+		g.refresh()
+		g.grant()
+		for k := range g.waiting {
+			if len(g.waiting[k]) > 0 {
+				g.arm()
+				return
+			}
+		}
+	})
+}

@@ -1,0 +1,224 @@
+package read
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"stele.dev/stele/core/call"
+	"stele.dev/stele/core/memory"
+	"stele.dev/stele/core/negotiate"
+	"stele.dev/stele/core/shown"
+	"stele.dev/stele/core/status"
+	"stele.dev/stele/core/table"
+	"stele.dev/stele/core/wire"
+	"stele.dev/stele/projections/objects"
+)
+
+// writeAtOnce is about how many bytes of a list are written to the connection at a time. A list that is shorter has a known
+// length, and is not compressed.
+const writeAtOnce = negotiate.CompressFrom
+
+// listBuffers are *[]byte. They can be reused after each Write, because the connection has copied or sent the bytes.
+var listBuffers = sync.Pool{New: func() any {
+	b := make([]byte, 0, writeAtOnce+4096)
+	return &b
+}}
+
+// items is a list that is being answered: its format, its objects, and how each is written.
+type items struct {
+	c      *call.Call
+	f      negotiate.Format
+	found  []*objects.Object
+	in     shown.Items
+	empty  []byte // the list without items, in JSON
+	field  string // the name of the items in it
+	append func(to []byte, x *objects.Object) ([]byte, error)
+}
+
+// AnswerList answers with a list. It writes the list item by item, so that an answer takes little memory however long it is.
+func (rd *Reader) AnswerList(c *call.Call, f negotiate.Format, meta metav1.ListMeta, found []*objects.Object) error {
+	in := shown.Items{Version: c.ShownVersion(), Untyped: c.Kind.Kind.Builtin && f.As == negotiate.Whole && f.MediaType != negotiate.Protobuf}
+	l := &items{c: c, f: f, found: found, in: in, field: "items"}
+	if f.As == negotiate.Metadata && !f.List {
+		return status.NotAcceptable("you requested PartialObjectMetadata, but the requested object is a list (%s)", c.GoType("List"))
+	}
+	done, err := rd.roomFor(l)
+	if err != nil {
+		return err
+	}
+	defer done()
+	kind, version := c.Kind.Kind.ListKind, c.Kind.GroupVersionKind().GroupVersion().String()
+	l.append = func(to []byte, x *objects.Object) ([]byte, error) { return in.Append(to, x.JSON), nil }
+	switch f.As {
+	case negotiate.Table:
+		return rd.answerTable(l, meta)
+	case negotiate.Metadata:
+		kind, version = "PartialObjectMetadataList", "meta.k8s.io/"+f.AsVersion
+		l.append = func(to []byte, x *objects.Object) ([]byte, error) {
+			return append(to, table.Metadata(x.JSON, f.AsVersion)...), nil
+		}
+	}
+	if f.MediaType == negotiate.Protobuf {
+		return l.answerProtobuf(kind, version, meta)
+	}
+	text, err := json.Marshal(meta)
+	if err != nil {
+		return err
+	}
+	l.empty = fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,"metadata":%s,"items":[]}`, kind, version, text)
+	return l.answer()
+}
+
+// roomFor takes a share of memory for the answer, unless it is small.
+func (rd *Reader) roomFor(l *items) (done func(), err error) {
+	const pointer, gzip = 8, 800 << 10
+	needs := int64(pointer*cap(l.found) + 2*writeAtOnce)
+	if negotiate.Gzip(l.c.HTTP) {
+		needs += gzip
+	}
+	if l.f.MediaType == negotiate.Protobuf {
+		needs += int64(l.length())
+	} else if l.size() <= writeAtOnce {
+		return func() {}, nil
+	}
+	return rd.Memory.Take(l.c.HTTP.Context(), memory.Answers, needs)
+}
+
+// length returns the length of all items in JSON.
+func (l *items) length() (n int) {
+	for _, x := range l.found {
+		n += l.in.Len(x.JSON)
+	}
+	return n
+}
+
+// size returns about how long the items are in JSON, at most a little more than writeAtOnce.
+func (l *items) size() (n int) {
+	for _, x := range l.found {
+		if n += len(x.JSON); n > writeAtOnce {
+			break
+		}
+	}
+	return n
+}
+
+// answerTable answers with the list as a table.
+func (rd *Reader) answerTable(l *items, meta metav1.ListMeta) error {
+	o, err := call.TableOptions(l.c, l.f)
+	if err != nil {
+		return err
+	}
+	printer := rd.Surface.Printer(l.c)
+	l.field = "rows"
+	if l.empty, err = printer.Table(o, meta, nil); err != nil {
+		return err
+	}
+	l.append = func(to []byte, x *objects.Object) ([]byte, error) {
+		row, err := printer.Row(o, l.in.Of(x.JSON))
+		return append(to, row...), err
+	}
+	return l.answer()
+}
+
+// answer writes the list.
+func (l *items) answer() error {
+	if len(l.found) == 0 {
+		return l.c.WriteBody(l.f, http.StatusOK, l.empty)
+	}
+	frame, err := wire.NewFrame(l.f.MediaType, l.f.Pretty, l.empty, l.field, len(l.found))
+	if err != nil {
+		return err
+	}
+	asStored := l.f.MediaType == negotiate.JSON && !l.f.Pretty
+	var to io.WriteCloser
+	if asStored && l.f.As == negotiate.Whole { // its length is known
+		to = l.open(len(frame.Head) + (len(l.found)-1)*len(frame.Between) + l.length() + len(frame.Tail))
+		if l.c.HTTP.Method == http.MethodHead {
+			_ = to.Close()
+			return nil
+		}
+	}
+	pooled := listBuffers.Get().(*[]byte)
+	buffer := append((*pooled)[:0], frame.Head...)
+	defer func() {
+		*pooled = buffer
+		listBuffers.Put(pooled)
+	}()
+	var text []byte
+	for i, x := range l.found {
+		if i > 0 {
+			buffer = append(buffer, frame.Between...)
+		}
+		if asStored {
+			buffer, err = l.append(buffer, x)
+		} else if text, err = l.append(text[:0], x); err == nil {
+			var item []byte
+			item, err = frame.Item(text)
+			buffer = append(buffer, item...)
+		}
+		if err != nil {
+			return l.failed(err)
+		}
+		if len(buffer) < writeAtOnce {
+			continue
+		}
+		if to == nil {
+			to = l.open(-1)
+		}
+		if _, err := to.Write(buffer); err != nil {
+			break // the client has disconnected
+		}
+		buffer = buffer[:0]
+	}
+	buffer = append(buffer, frame.Tail...)
+	if to == nil {
+		to = l.open(len(buffer))
+	}
+	_, _ = to.Write(buffer)
+	_ = to.Close()
+	return nil
+}
+
+// open sends the header of the answer.
+func (l *items) open(length int) io.WriteCloser {
+	contentType := l.f.MediaType
+	if l.f.As == negotiate.Table || l.f.Pretty || contentType == negotiate.YAML {
+		contentType = l.f.ContentType()
+	}
+	return l.c.Open(contentType, http.StatusOK, length)
+}
+
+// failed returns the error of an item that cannot be encoded. If the answer has begun, it ends the connection, so that the
+// client does not take the part for the whole.
+func (l *items) failed(err error) error {
+	if l.c.Sent {
+		panic(http.ErrAbortHandler)
+	}
+	return err
+}
+
+// answerProtobuf answers with the list in Protocol Buffers.
+func (l *items) answerProtobuf(kind, version string, meta metav1.ListMeta) error {
+	list, err := wire.NewList(kind, version, meta, l.length())
+	if err != nil {
+		return err
+	}
+	var text []byte
+	for _, x := range l.found {
+		if text, err = l.append(text[:0], x); err == nil {
+			err = list.Add(text)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	length, write := list.Encoded()
+	to := l.c.Open(l.f.MediaType, http.StatusOK, length)
+	_ = write(to) // on an error, the client has disconnected
+	_ = to.Close()
+	return nil
+}
