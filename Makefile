@@ -4,7 +4,7 @@ ROUNDS ?= 500
 STREAMS ?= 500
 TIMES ?= 10
 
-.PHONY: test fuzz fuzz-schemas plan-schemas conformance sim sim-bugs soak history-large chaos upgrade
+.PHONY: test fuzz fuzz-schemas plan-schemas conformance sim sim-bugs soak history-large chaos upgrade overload
 
 test:
 	go test ./...
@@ -74,3 +74,7 @@ upgrade:
 	  git worktree add --quiet --detach $$old/source $(FROM); \
 	  go build -C $$old/source -o $$old/stele ./cmd/stele; \
 	  go test ./cmd/stele -count 1 -run TestClientsNoticeNoUpgrade -v -timeout 0 -upgrade.from $$old/stele
+
+# Sends a server with 512 MiB more than its memory holds: docs/OVERLOAD.md.
+overload:
+	go test ./cmd/stele -count 1 -run 'TestMemoryDoesNotRunOut$$' -v -timeout 0 -overload.full

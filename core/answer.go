@@ -18,6 +18,9 @@ func (p *Pipeline) answer(ctx context.Context, r *Request) error {
 	case !r.Info.IsResourceRequest:
 		return p.surface.Answer(&r.Call)
 	case r.row != nil:
+		if err := p.roomForRow(ctx, r); err != nil {
+			return err
+		}
 		return r.row.Serve(ctx, &r.Call)
 	case r.Info.Verb == "get":
 		return p.reader.Get(ctx, &r.Call)

@@ -1,12 +1,19 @@
 package core
 
-import "context"
+import (
+	"context"
+
+	"stele.dev/stele/core/memory"
+)
 
 // decode makes the object that a write asks for: it reads the body, applies a patch to the tip's object, prunes it
 // and fills in defaults. It runs again, on the same body, if the object changes before the commit.
 func (p *Pipeline) decode(ctx context.Context, r *Request) error {
 	if r.row != nil {
 		if r.write == nil {
+			if err := p.roomForRow(ctx, r); err != nil {
+				return err
+			}
 			r.write = r.row.Write(&r.Call)
 		}
 		return r.write.Decode(ctx)
@@ -22,4 +29,16 @@ func (p *Pipeline) decode(ctx context.Context, r *Request) error {
 		defer done()
 	}
 	return r.Draft.Decode(ctx)
+}
+
+// roomForRow takes the share of memory of a request for a virtual resource, until the request ends.
+func (p *Pipeline) roomForRow(ctx context.Context, r *Request) error {
+	if r.row.Memory == 0 || r.Explained {
+		return nil
+	}
+	done, err := p.memory.Take(ctx, memory.Questions, r.row.Memory)
+	if err == nil {
+		context.AfterFunc(ctx, done)
+	}
+	return err
 }

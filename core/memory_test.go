@@ -73,7 +73,7 @@ func TestExplanationsDoNotWaitForMemoryTwice(t *testing.T) {
 		defer r.closeInBubble()
 		slow.Store(true)
 		var requests sync.WaitGroup
-		for name, padding := range map[string]int{"a": 2950 << 10, "c": 1270 << 10} { // more than half of it
+		for name, padding := range map[string]int{"a": 2950 << 10, "c": 1855 << 10} { // more than half of it
 			requests.Go(func() { r.do("POST", widgetsPath, widget(name, 1)+strings.Repeat(" ", padding)) })
 		}
 		synctest.Wait()

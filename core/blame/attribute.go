@@ -29,7 +29,7 @@ type service struct{ *read.Reader }
 
 // New returns the virtual resource of blames.
 func New(rd *read.Reader) *virtual.Resource {
-	return &virtual.Resource{Resource: Resource(), Object: func() any { return Blame{} }, Serve: (&service{rd}).serve}
+	return &virtual.Resource{Resource: Resource(), Object: func() any { return Blame{} }, Memory: 4 << 20, Serve: (&service{rd}).serve}
 }
 
 // serve answers with the origin of each field of an object.

@@ -31,12 +31,12 @@ const (
 	Watches Kind = iota
 	// Buffers hold the events that watches are sending. Watches do not wait for them: see [Guard.Try].
 	Buffers
+	// Questions is for work that takes much memory besides bodies and answers: policies, plans, blame.
+	Questions
 	// Reading is for bodies that are read.
 	Reading
 	// Decoding is for bodies that are decoded.
 	Decoding
-	// Questions is for work on what was read: policies, plans, blame.
-	Questions
 	// Past is for states of the past that are made from history.
 	Past
 	// Answers is for lists, and other large answers.

@@ -24,25 +24,31 @@ func (g *Guard) most(k Kind, n int64) int64 {
 	if n > smallShare {
 		whole -= g.budget / smallPart
 	}
-	decoding := whole - 3*g.budget/16
+	part := g.budget / 16
+	decoding := whole - 2*part
+	reading := decoding - min(decodingFactor*g.maxBody, decoding/2)
 	switch k {
 	case Answers:
 		return whole
 	case Past:
-		return whole - g.budget/16
-	case Questions:
-		return whole - 2*g.budget/16
+		return whole - part
 	case Decoding:
 		return decoding
+	case Reading:
+		return reading
+	case Questions:
+		return reading - part
 	}
-	return decoding - min(decodingFactor*g.maxBody, decoding/2)
+	// Watches stay for long. They leave room for a few bodies, and for each other's buffers.
+	watches := min(g.budget/2, reading-2*part-3*g.maxBody)
+	if k == Buffers {
+		return watches + part
+	}
+	return watches
 }
 
 // fits reports whether there is room for a share, whoever waits.
 func (g *Guard) fits(k Kind, n int64) bool {
-	if k == Watches && g.taken[Watches]+n > g.budget/2 {
-		return false
-	}
 	spared := int64(0) // what small shares have taken of their own part
 	if n > smallShare {
 		if g.live > g.limit/10*9 && g.limit > least*g.maxBody && g.all > g.taken[Watches] {
@@ -50,11 +56,13 @@ func (g *Guard) fits(k Kind, n int64) bool {
 		}
 		spared = min(g.small, g.budget/smallPart)
 	}
-	upTo := int64(0)
-	for earlier := range k + 1 {
-		upTo += g.taken[earlier]
+	upTo := -spared
+	for j := range kinds {
+		if upTo += g.taken[j]; j >= k && upTo+n > g.most(j, n) {
+			return false
+		}
 	}
-	return g.all-spared+n <= g.most(Answers, n) && upTo-spared+n <= g.most(k, n)
+	return true
 }
 
 // mayOvertake reports whether a small share is granted although larger ones wait. It may overtake the first of them for as

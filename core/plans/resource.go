@@ -59,7 +59,7 @@ type service struct {
 func New(o ServiceOptions) *virtual.Resource {
 	v := &service{o, make(turns.Turns, 1)}
 	return &virtual.Resource{
-		Resource: Resource(), Object: func() any { return Request{} }, Timeout: activation.PushTimeout, Past: virtual.AsToday, Serve: v.serve,
+		Resource: Resource(), Object: func() any { return Request{} }, Timeout: activation.PushTimeout, Memory: 16 << 20, Past: virtual.AsToday, Serve: v.serve,
 	}
 }
 

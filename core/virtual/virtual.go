@@ -35,6 +35,8 @@ type Resource struct {
 	Past Past
 	// Timeout bounds a create; zero for the timeout of all requests.
 	Timeout time.Duration
+	// Memory is about how many bytes a request takes besides its body and its answer; 0 if that is little.
+	Memory int64
 	// Route checks that the call's path is served and supports its verb; nil for the rules by Verbs.
 	Route func(*call.Call) error
 	// Serve answers a call that does not write.
