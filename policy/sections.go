@@ -31,11 +31,11 @@ type Queuing struct {
 
 // FlowSchema assigns the matching requests of its subjects to a priority level.
 type FlowSchema struct {
-	ID                 string           `json:"id"` // flow/flowSchemas/name
-	Name               string           `json:"name"`
-	MatchingPrecedence int              `json:"matchingPrecedence"`
-	PriorityLevel      string           `json:"priorityLevel"`
-	Distinguisher      string           `json:"distinguisher,omitempty"` // ByUser or ByNamespace
+	ID                 string `json:"id"` // flow/flowSchemas/name
+	Name               string `json:"name"`
+	MatchingPrecedence int    `json:"matchingPrecedence"`
+	PriorityLevel      string `json:"priorityLevel"`
+	Distinguisher      string `json:"distinguisher,omitempty"` // ByUser or ByNamespace
 	// Watches is how many watches one flow may have open on a server; 0 means any number.
 	Watches int `json:"watches,omitempty"`
 	// Subjects are whose requests match. The user or group "*" is everybody, and the name "*" of a service account is all
