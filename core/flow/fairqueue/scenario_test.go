@@ -139,7 +139,7 @@ func (p *play) call(i, j, k, calls int) {
 	ticket := &fairqueue.Ticket{Details: name}
 	width := max(c.seats, c.final)
 	p.demand.add(width)
-	f := fairqueue.Flow{Hash: c.hash, Schema: fmt.Sprintf("client%d", i), Distinguisher: "all"}
+	f := fairqueue.Flow{Schema: fmt.Sprintf("client%d", i), Distinguisher: "all"}
 	err := p.set.Take(context.Background(), ticket, f, fairqueue.Work{Seats: c.seats, FinalSeats: c.final, After: c.pad}, 0, nil)
 	if err != nil {
 		p.failed.Add(1)

@@ -22,8 +22,9 @@ import (
 )
 
 var (
-	fairnessFrom  = flag.Uint64("fairness-from", 1, "the first seed of the comparison with kube-apiserver's queues, and of the random model")
-	fairnessSeeds = flag.Uint64("fairness-seeds", 200, "how many seeds to run of each")
+	fairnessFrom     = flag.Uint64("fairness-from", 1, "the first seed of the comparison with kube-apiserver's queues, and of the random model")
+	fairnessUpstream = flag.Bool("fairness-upstream", false, "also measure a polite client with kube-apiserver's queues")
+	fairnessSeeds    = flag.Uint64("fairness-seeds", 200, "how many seeds to run of each")
 )
 
 // arrival is a request of a comparison.
@@ -73,8 +74,7 @@ func TestSameTurns(t *testing.T) {
 
 // narrow returns requests of one seat, some of which do not wait for long, and queues that overflow.
 func narrow(r *rand.Rand) comparison {
-	c := comparison{config: fairqueue.Config{Seats: 1 + r.IntN(6), Queues: 1 + r.IntN(12), QueueLength: 1 + r.IntN(12)}}
-	c.config.HandSize = 1 + r.IntN(min(c.config.Queues, 6))
+	c := comparison{config: fairqueue.Config{Seats: 1 + r.IntN(6), Queues: 9 + r.IntN(9), QueueLength: 1 + r.IntN(12), HandSize: 1}}
 	hashes := flowsOf(r)
 	for range 60 + r.IntN(200) {
 		a := arrivalOf(r, hashes)
@@ -85,7 +85,7 @@ func narrow(r *rand.Rand) comparison {
 		c.arrivals = append(c.arrivals, a)
 	}
 	for next := c.config; r.IntN(3) > 0; {
-		next.Seats, next.Queues = 1+r.IntN(6), next.Queues+r.IntN(3)
+		next.Seats = 1 + r.IntN(6)
 		c.resize = append(c.resize, next)
 	}
 	return c
@@ -93,8 +93,7 @@ func narrow(r *rand.Rand) comparison {
 
 // wide returns requests of up to more than all seats, some with final seats, in queues that do not overflow.
 func wide(r *rand.Rand) comparison {
-	c := comparison{config: fairqueue.Config{Seats: 2 + r.IntN(9), Queues: 1 + r.IntN(12), QueueLength: 1000}}
-	c.config.HandSize = 1 + r.IntN(min(c.config.Queues, 6))
+	c := comparison{config: fairqueue.Config{Seats: 2 + r.IntN(9), Queues: 9 + r.IntN(9), QueueLength: 1000, HandSize: 1}}
 	hashes := flowsOf(r)
 	widest := make([]int, len(hashes))
 	for i := range widest {
@@ -126,7 +125,7 @@ func unqueued(r *rand.Rand) comparison {
 func flowsOf(r *rand.Rand) []uint64 {
 	hashes := make([]uint64, 1+r.IntN(8))
 	for i := range hashes {
-		hashes[i] = r.Uint64()
+		hashes[i] = uint64(i) // for another queue each
 	}
 	return hashes
 }
@@ -137,7 +136,9 @@ func arrivalOf(r *rand.Rand, hashes []uint64) arrival {
 	return arrival{at: randomTime(r, 25*time.Millisecond), lasts: randomTime(r, 4*time.Millisecond), hash: hash}
 }
 
-func randomTime(r *rand.Rand, most time.Duration) time.Duration { return 1 + time.Duration(r.Int64N(int64(most))) }
+func randomTime(r *rand.Rand, most time.Duration) time.Duration {
+	return 1 + time.Duration(r.Int64N(int64(most)))
+}
 
 // compare runs a comparison. It reports whether no two events happened in the same nanosecond, when either order is right.
 func compare(t *testing.T, c comparison, name string) bool {
@@ -145,6 +146,7 @@ func compare(t *testing.T, c comparison, name string) bool {
 	distinct := true
 	synctest.Test(t, func(t *testing.T) {
 		theirs, ours := theirSet(t, c.config), fairqueue.New(c.config)
+		ours.StartAtPresent()
 		integrator := theirs.demand
 		theirFates, ourFates := make([]fate, len(c.arrivals)), make([]fate, len(c.arrivals))
 		start := time.Now()
@@ -241,7 +243,7 @@ func (a arrival) context() (context.Context, context.CancelFunc) {
 
 func serve(ctx context.Context, s *fairqueue.Set, a arrival, start time.Time) fate {
 	var ticket fairqueue.Ticket
-	f := fairqueue.Flow{Hash: a.hash, Schema: "schema", Distinguisher: fmt.Sprint(a.hash)}
+	f := fairqueue.Flow{Schema: "schema", Distinguisher: fmt.Sprint(a.hash)}
 	if err := s.Take(ctx, &ticket, f, a.work, 0, nil); err != nil {
 		return fate{time.Since(start), err.(*fairqueue.RefusedError).Reason}
 	}
