@@ -61,7 +61,7 @@ func TestFlowIsCarried(t *testing.T) {
 			{ID: "flow/flowSchemas/also", Name: "also", MatchingPrecedence: 800, PriorityLevel: "exempt", Subjects: []policy.Subject{{User: "x"}}, Source: at[6]},
 			{ID: "flow/flowSchemas/first", Name: "first", MatchingPrecedence: 800, PriorityLevel: "plain", Distinguisher: "ByUser",
 				Subjects: []policy.Subject{{User: "system:serviceaccount:a:b"}, {User: "c"}},
-				Rules: []policy.Rule{
+				Rules: []policy.FlowRule{
 					{ID: "flow/flowSchemas/first/a", Verbs: list{"get"}, NonResourceURLs: list{"/healthz"}, Source: at[5]},
 					{ID: "flow/flowSchemas/first/b", Verbs: list{"*"}, APIGroups: list{""}, Resources: list{"secrets"}, Source: at[4]},
 				}, Source: at[3]},

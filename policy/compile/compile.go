@@ -216,20 +216,26 @@ func (c *compiler) rules(v cue.Value, of string) (rules []policy.Rule) {
 		var rule policy.Rule
 		c.Decode(x, &rule)
 		rule.ID, rule.Source = of+"/"+id, evaluation.Position(x)
-		resources, paths := len(rule.APIGroups)+len(rule.Resources), len(rule.NonResourceURLs)
-		switch {
-		case resources > 0 && paths > 0:
-			c.Add(rule.Source, x.Path().String(), "a rule is about resources or about nonResourceURLs, not both", "make it two rules")
-		case resources == 0 && paths == 0, resources > 0 && (len(rule.APIGroups) == 0 || len(rule.Resources) == 0):
-			c.Add(rule.Source, x.Path().String(), "a rule needs apiGroups and resources, or nonResourceURLs", `the core group is ""`)
-		case len(rule.Verbs) == 0:
-			c.Add(rule.Source, x.Path().String(), "a rule needs verbs", "")
-		case resources > 0 && !rule.Source.IsZero(): // only user-written rules: built-in ones are for all bundles
-			c.namings = append(c.namings, naming{rule.APIGroups, rule.Resources, x})
-		}
+		c.checkRule(x, rule.Verbs, rule.APIGroups, rule.Resources, rule.NonResourceURLs)
 		rules = append(rules, rule)
 	}
 	return rules
+}
+
+// checkRule checks that a rule is about resources or about paths.
+func (c *compiler) checkRule(x cue.Value, verbs, groups, names, urls []string) {
+	at := evaluation.Position(x)
+	resources, paths := len(groups)+len(names), len(urls)
+	switch {
+	case resources > 0 && paths > 0:
+		c.Add(at, x.Path().String(), "a rule is about resources or about nonResourceURLs, not both", "make it two rules")
+	case resources == 0 && paths == 0, resources > 0 && (len(groups) == 0 || len(names) == 0):
+		c.Add(at, x.Path().String(), "a rule needs apiGroups and resources, or nonResourceURLs", `the core group is ""`)
+	case len(verbs) == 0:
+		c.Add(at, x.Path().String(), "a rule needs verbs", "")
+	case resources > 0 && !at.IsZero(): // only user-written rules: built-in ones are for all bundles
+		c.namings = append(c.namings, naming{groups, names, x})
+	}
 }
 
 func (c *compiler) deny(team, name string, v cue.Value) policy.Deny {

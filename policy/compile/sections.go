@@ -35,7 +35,8 @@ func (c *compiler) flow(v cue.Value) (f policy.Flow) {
 		c.reference(x.LookupPath(cue.ParsePath("priorityLevel")), levels)
 		c.DecodeField(x, "distinguisher", &s.Distinguisher)
 		s.Subjects = c.subjects(x)
-		s.Rules = c.rules(x, s.ID)
+		c.DecodeField(x, "watches", &s.Watches)
+		s.Rules = c.flowRules(x, s.ID)
 		f.FlowSchemas = append(f.FlowSchemas, s)
 	}
 	// As in Kubernetes, the lesser name comes first among flow schemas of one precedence.
@@ -44,6 +45,21 @@ func (c *compiler) flow(v cue.Value) (f policy.Flow) {
 		c.carried(v)
 	}
 	return f
+}
+
+// flowRules compiles the rules of a flow schema.
+func (c *compiler) flowRules(v cue.Value, of string) (rules []policy.FlowRule) {
+	for id, x := range c.Fields(v, "rules") {
+		if !c.Sound(x) {
+			continue
+		}
+		var rule policy.FlowRule
+		c.Decode(x, &rule)
+		rule.ID, rule.Source = of+"/"+id, evaluation.Position(x)
+		c.checkRule(x, rule.Verbs, rule.APIGroups, rule.Resources, rule.NonResourceURLs)
+		rules = append(rules, rule)
+	}
+	return rules
 }
 
 func (c *compiler) audit(v cue.Value) (a policy.Audit) {
