@@ -56,7 +56,7 @@ func New(f *policy.Flow) *Table {
 		t.levels = append(t.levels, &Level{PriorityLevel: f.PriorityLevels[i]})
 	}
 	t.schemas = append(t.schemas, &Schema{FlowSchema: policy.FlowSchema{Name: "exempt", MatchingPrecedence: 1, PriorityLevel: "exempt", Subjects: []policy.Subject{{Group: policy.MastersGroup}},
-		Rules: []policy.Rule{{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}, NonResourceURLs: []string{"*"}}}}, Level: exempt, Builtin: true})
+		Rules: []policy.FlowRule{{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}, NonResourceURLs: []string{"*"}}}}, Level: exempt, Builtin: true})
 	t.last = &Schema{FlowSchema: policy.FlowSchema{Name: "catch-all", MatchingPrecedence: 10000, PriorityLevel: "catch-all", Distinguisher: "ByUser"}, Level: rest, Builtin: true}
 	t.schemas = append(t.schemas, t.last)
 	return t

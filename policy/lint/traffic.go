@@ -36,19 +36,41 @@ func (c *checking) flows() {
 // shadowed reports whether earlier flow schemas match all requests of each subject of a flow schema.
 func (c *checking) shadowed(s *policy.FlowSchema, earlier []policy.FlowSchema) (bool, error) {
 	for _, subject := range s.Subjects {
-		var rules []policy.Rule
+		var before []policy.FlowRule
 		for i := range earlier {
 			if slices.ContainsFunc(earlier[i].Subjects, func(e policy.Subject) bool { return includes(e, subject) }) {
-				rules = append(rules, earlier[i].Rules...)
+				before = append(before, earlier[i].Rules...)
 			}
 		}
 		for i := range s.Rules {
-			if covered, err := rights.Covered(c.ctx, &s.Rules[i], rules); err != nil || !covered {
+			var rules []policy.Rule
+			for j := range before {
+				if inAll(before[j].Namespaces, s.Rules[i].Namespaces) {
+					rules = append(rules, requests(&before[j]))
+				}
+			}
+			rule := requests(&s.Rules[i])
+			if covered, err := rights.Covered(c.ctx, &rule, rules); err != nil || !covered {
 				return false, err
 			}
 		}
 	}
 	return true, nil
+}
+
+// requests returns a rule of a flow schema without its namespaces.
+func requests(r *policy.FlowRule) policy.Rule {
+	return policy.Rule{ID: r.ID, Verbs: r.Verbs, APIGroups: r.APIGroups, Resources: r.Resources, NonResourceURLs: r.NonResourceURLs, Source: r.Source}
+}
+
+// inAll reports whether the namespaces of a rule include those of another.
+func inAll(wide, narrow []string) bool {
+	if wide == nil || narrow == nil {
+		return wide == nil
+	}
+	return !slices.ContainsFunc(narrow, func(n string) bool {
+		return !slices.Contains(wide, n) && (n == "" || !slices.Contains(wide, "*"))
+	})
 }
 
 // includes reports whether all users of one subject are certainly users of another.
