@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,8 +29,8 @@ type sent struct {
 	name    string
 	ticket  fairqueue.Ticket
 	err     error
-	ended   bool // Take has returned
-	queued  int  // how often it was told that it waits
+	ended   atomic.Bool // Take has returned
+	queued  int         // how often it was told that it waits
 	took    time.Duration
 	cancel  context.CancelFunc
 	patient time.Duration
@@ -67,10 +68,11 @@ func (l *level) sendPatient(name string, w fairqueue.Work, deadline, wait time.D
 		err := l.Take(ctx, &r.ticket, fairqueue.Flow{Schema: "schema", Distinguisher: f}, w, wait, func() { r.queued++ })
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		r.err, r.ended, r.took = err, true, time.Since(begun)
+		r.err, r.took = err, time.Since(begun)
 		if err == nil {
 			l.started = append(l.started, name)
 		}
+		r.ended.Store(true)
 	}()
 	synctest.Wait()
 	return r
@@ -83,7 +85,7 @@ func (l *level) expect(r *sent, want string) {
 	got := "waits"
 	var refused *fairqueue.RefusedError
 	switch {
-	case !r.ended:
+	case !r.ended.Load():
 	case r.err == nil:
 		got = "runs"
 	case errors.As(r.err, &refused):
@@ -120,7 +122,7 @@ func (l *level) drain(requests ...*sent) []string {
 	for range requests {
 		time.Sleep(time.Millisecond) // final seats
 		for _, r := range requests {
-			if r.ended && r.ticket.Details != nil {
+			if r.ended.Load() && r.ticket.Details != nil {
 				r.ticket.Details = nil
 				l.release(r)
 				break
@@ -223,7 +225,7 @@ func TestTurnsAtTies(t *testing.T) {
 		l.release(first)
 		for range all {
 			for _, r := range all {
-				if r.ended {
+				if r.ended.Load() {
 					l.release(r) // after no time at all
 				}
 			}
