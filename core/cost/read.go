@@ -38,11 +38,20 @@ func (e *Estimator) get(c *call.Call, kind *policy.Version) time.Duration {
 			return pastGet
 		}
 	}
-	o := c.Tip.Objects.Get(kind.Kind.Stored().GroupResource(), namespace(c, kind), c.Info.Name)
-	if o == nil {
+	return answer(c, stored(c, kind))
+}
+
+// stored returns the size of the object that a call names. It looks only for large objects: for others it returns 0.
+func stored(c *call.Call, kind *policy.Version) int64 {
+	r, ns := kind.Kind.Stored().GroupResource(), namespace(c, kind)
+	if c.Tip.Objects.Total(r, ns).Large == 0 {
 		return 0
 	}
-	return answer(c, int64(len(o.JSON)))
+	o := c.Tip.Objects.Get(r, ns, c.Info.Name)
+	if o == nil || len(o.JSON) < objects.LargeObject {
+		return 0
+	}
+	return int64(len(o.JSON))
 }
 
 // list returns the time of a list.
@@ -81,7 +90,7 @@ func part(all objects.Total, n int) objects.Total {
 	if all.Objects <= n {
 		return all
 	}
-	return objects.Total{Objects: n, Bytes: all.Bytes / int64(all.Objects) * int64(n)}
+	return objects.Total{Objects: n, Bytes: all.Bytes * int64(n) / int64(all.Objects)}
 }
 
 // state returns the time to make the state at a past revision; 0 stands for a revision that is not known yet.

@@ -39,8 +39,8 @@ func (e *Estimator) write(c *call.Call, kind *policy.Version) fairqueue.Work {
 	name, each := c.Info.Name, int64(bodyByte)
 	d := writeTime
 	if c.Info.Verb != "create" {
-		if o := c.Tip.Objects.Get(r, ns, name); o != nil && c.Info.Verb != "delete" {
-			size += int64(len(o.JSON))
+		if c.Info.Verb != "delete" {
+			size += stored(c, kind)
 		}
 		if c.Info.Verb == "patch" && strings.Contains(c.HTTP.Header.Get("Content-Type"), "apply-patch") {
 			each = applyByte

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/fields"
@@ -21,6 +22,9 @@ func counted(s *objects.State, namespace string) (t objects.Total) {
 		if namespace == "" || o.Namespace == namespace {
 			t.Objects++
 			t.Bytes += int64(len(o.JSON))
+			if len(o.JSON) >= objects.LargeObject {
+				t.Large++
+			}
 		}
 	}
 	return t
@@ -64,6 +68,9 @@ func TestTotalsAreThoseOfAScan(t *testing.T) {
 		for range 150 {
 			before := maps.Clone(live)
 			w := thing{namespace: totalNamespaces[rnd.IntN(4)], name: fmt.Sprintf("w%d", rnd.IntN(12)), color: "red", size: rnd.IntN(1e6)}
+			if rnd.IntN(10) == 0 {
+				w.color = strings.Repeat("red", objects.LargeObject/3)
+			}
 			id := w.namespace + "/" + w.name
 			old, exists := live[id]
 			tx := s.Begin()
