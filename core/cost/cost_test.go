@@ -247,7 +247,8 @@ func BenchmarkOf(b *testing.B) {
 		name string
 		q    *http.Request
 	}{
-		{"get", request("GET", inA+"/w00000", "")},
+		{"get", request("GET", inB+"/w00001", "")},
+		{"get=beside-large", request("GET", inA+"/w00000", "")},
 		{"create", request("POST", inB, `{}`)},
 		{"update", request("PUT", inB+"/w00001", `{}`)},
 		{"list", request("GET", inB, "", "Accept-Encoding", "gzip")},

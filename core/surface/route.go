@@ -3,6 +3,7 @@ package surface
 import (
 	"net/http"
 	"strings"
+	"time"
 
 	"stele.dev/stele/core/call"
 )
