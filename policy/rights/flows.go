@@ -139,15 +139,16 @@ func (f *Flows) Meet(a, b int) (*Scope, policy.Subject, error) {
 	}
 	for _, rule := range f.of(a) {
 		for _, other := range f.of(b) {
+			var both []box
 			for i := range other {
 				inside, _, err := f.search.divide(rule, &other[i])
 				if err != nil {
 					return nil, subject, err
 				}
-				if len(inside) > 0 {
-					scope := scopesOf(inside)[0]
-					return &scope, subject, nil
-				}
+				both = append(both, inside...)
+			}
+			if len(both) > 0 {
+				return &scopesOf(both)[0], subject, nil
 			}
 		}
 	}
