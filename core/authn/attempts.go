@@ -7,13 +7,13 @@ import (
 	"net/http"
 	"net/netip"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"stele.dev/stele/core/connections"
 	"stele.dev/stele/limits/lru"
+	"stele.dev/stele/limits/recent"
 )
 
 // DefaultFailuresPerMinute is how many wrong credentials a source may try in a minute by default.
@@ -39,7 +39,7 @@ const (
 type Throttle struct {
 	most    float64 // failures in a minute
 	seed    maphash.Seed
-	valid   recent
+	valid   recent.Table
 	refused prometheus.Counter
 
 	mu      sync.Mutex // held together with what the caches hold
@@ -115,7 +115,7 @@ func (t *Throttle) check(r *http.Request, hash uint64, verify func() (valid bool
 		return err
 	}
 	now := time.Now()
-	known := t.valid.has(hash, now)
+	known := t.valid.Has(hash, now)
 	var a *attempts
 	if !known {
 		var err error
@@ -128,9 +128,9 @@ func (t *Throttle) check(r *http.Request, hash uint64, verify func() (valid bool
 	failed := err != nil && isWrong(err)
 	switch {
 	case valid:
-		t.valid.add(hash, now)
+		t.valid.Add(hash, now)
 	case failed:
-		t.valid.remove(hash)
+		t.valid.Remove(hash)
 		if a == nil {
 			a = t.source(r)
 		}
@@ -243,68 +243,6 @@ func (t *Throttle) hashToken(h http.Header) uint64 {
 		}
 	}
 	return all.Sum64()
-}
-
-const (
-	// recentSets and recentWays are the size of a recent.
-	recentSets, recentWays = 4 << 10, 4
-	// recentMinutes is how long a hash is recent.
-	recentMinutes = 60
-)
-
-// recent has the hashes of credentials that were valid within the last hour: the newest, in a table of fixed size. Each
-// entry is a hash, without its last 16 bits, and the minute of its use. It is safe for concurrent use, without locks: a
-// race may lose an entry.
-type recent [recentSets][recentWays]atomic.Uint64
-
-const minuteBits = 1<<16 - 1
-
-func minuteOf(now time.Time) uint64 { return uint64(now.Unix()/60) & minuteBits }
-
-// has reports whether a hash is recent.
-func (t *recent) has(hash uint64, now time.Time) bool {
-	minute := minuteOf(now)
-	for i := range t[hash%recentSets] {
-		e := t[hash%recentSets][i].Load()
-		if e != 0 && e&^minuteBits == hash&^minuteBits && (minute-e)&minuteBits <= recentMinutes {
-			return true
-		}
-	}
-	return false
-}
-
-// add notes the use of a hash.
-func (t *recent) add(hash uint64, now time.Time) {
-	minute := minuteOf(now)
-	set := &t[hash%recentSets]
-	oldest, age := 0, uint64(0)
-	for i := range set {
-		e := set[i].Load()
-		if e&^minuteBits == hash&^minuteBits {
-			if e&minuteBits != minute {
-				set[i].Store(hash&^minuteBits | minute)
-			}
-			return
-		}
-		since := (minute - e) & minuteBits
-		if e == 0 {
-			since = minuteBits
-		}
-		if since > age {
-			oldest, age = i, since
-		}
-	}
-	set[oldest].Store(hash&^minuteBits | minute)
-}
-
-// remove forgets a hash.
-func (t *recent) remove(hash uint64) {
-	set := &t[hash%recentSets]
-	for i := range set {
-		if e := set[i].Load(); e != 0 && e&^minuteBits == hash&^minuteBits {
-			set[i].Store(0)
-		}
-	}
 }
 
 // throttledIn returns the first ThrottledError in an error, nil if there is none.

@@ -18,6 +18,7 @@ import (
 	"stele.dev/stele/core/connections"
 	"stele.dev/stele/core/reload"
 	"stele.dev/stele/limits/fair"
+	"stele.dev/stele/limits/recent"
 )
 
 // WebhookOptions are the options of [NewWebhook].
@@ -56,7 +57,7 @@ type Webhook struct {
 	client   atomic.Pointer[authenticator.Token]
 	turns    *fair.Semaphore[netip.Prefix]
 	seed     maphash.Seed
-	valid    recent
+	valid    recent.Table
 	requests *prometheus.CounterVec
 	refused  prometheus.Counter
 	duration *prometheus.HistogramVec
@@ -104,7 +105,7 @@ func (w *Webhook) follow(f *files) {
 // does not wait for a turn.
 func (w *Webhook) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	hash, now := maphash.String(w.seed, token), time.Now()
-	if !w.valid.has(hash, now) {
+	if !w.valid.Has(hash, now) {
 		source := connections.SourceOf(ctx)
 		switch err := w.turns.Acquire(ctx, source); {
 		case errors.Is(err, fair.ErrFull):
@@ -117,9 +118,9 @@ func (w *Webhook) AuthenticateToken(ctx context.Context, token string) (*authent
 	}
 	response, ok, err := (*w.client.Load()).AuthenticateToken(ctx, token)
 	if ok && err == nil {
-		w.valid.add(hash, now)
+		w.valid.Add(hash, now)
 	} else if err == nil {
-		w.valid.remove(hash)
+		w.valid.Remove(hash)
 	}
 	return response, ok, err
 }
