@@ -269,19 +269,16 @@ func TestHonestClientsGoOnBesideHostileOnes(t *testing.T) {
 	dial := func() net.Conn {
 		conn, err := net.Dial("tcp", p.Address())
 		if err != nil {
-			t.Error(err)
-			return nil
+			t.Fatal(err)
 		}
 		return conn
 	}
-	for range silent { // silent connections, twice as many as may open
-		if conn := dial(); conn != nil {
-			defer conn.Close()
+	for range 4 { // floods of pings, each until the server ends it
+		conn := tls.Client(dial(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
+		if err := conn.Handshake(); err != nil {
+			t.Fatal(err)
 		}
-	}
-	for range 4 { // floods of pings and resets, each until the server ends it
 		hostile.Go(func() {
-			conn := tls.Client(dial(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
 			defer conn.Close()
 			if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
 				return
@@ -296,6 +293,9 @@ func TestHonestClientsGoOnBesideHostileOnes(t *testing.T) {
 				t.Error("a flood of pings was let be")
 			}
 		})
+	}
+	for range silent { // silent connections, twice as many as may open
+		defer dial().Close()
 	}
 	for i := range 50 {
 		name := fmt.Sprintf("n%d", i)
