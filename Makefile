@@ -4,7 +4,7 @@ ROUNDS ?= 500
 STREAMS ?= 500
 TIMES ?= 10
 
-.PHONY: test fuzz fuzz-schemas plan-schemas conformance sim sim-bugs soak history-large chaos upgrade overload
+.PHONY: test fuzz fuzz-schemas plan-schemas conformance sim sim-bugs fairness-search soak history-large chaos upgrade overload
 
 test:
 	go test ./...
@@ -42,6 +42,11 @@ FROM ?= 1
 sim:
 	go test ./core -run 'TestSimulation$$' -timeout 0 -simulation-from $(FROM) -simulation-seeds $(SEEDS)
 
+# Compares the queues of priority levels with kube-apiserver's, and tries their random model, on SEEDS seeds from FROM on; measures a polite
+# client in both: docs/OVERLOAD.md.
+fairness-search:
+	go test ./core/flow/fairqueue -run 'TestSameTurns|TestModel|TestSeatLimit|TestPoliteClient' -v -timeout 0 -fairness-from $(FROM) -fairness-seeds $(SEEDS) -fairness-upstream
+
 # Plants bugs in the program, and searches for a seed of the simulation that finds each.
 BUGS ?= .
 sim-bugs:
@@ -77,4 +82,4 @@ upgrade:
 
 # Sends a server with 512 MiB more than its memory holds: docs/OVERLOAD.md.
 overload:
-	go test ./cmd/stele -count 1 -run 'TestMemoryDoesNotRunOut$$' -v -timeout 0 -overload.full
+	go test -tags overload ./cmd/stele -count 1 -run 'TestMemoryDoesNotRunOut$$' -v -timeout 0 -overload.full

@@ -188,7 +188,7 @@ func TestAMistakeIsSaidOnceWhereItWasMade(t *testing.T) {
 
 		// Values.
 		"a kind's name":         {widgets(`names: {kind: §"widget", plural: "widgets"}, storageVersion: "v1", ` + widgetSchema), []string{widgetPath + `.names.kind: "widget" is not a word that begins with a capital, such as WidgetSet`}},
-		"a number":              {`flow: flowSchemas: s: {matchingPrecedence: §0, priorityLevel: "system", ` + somebody + `rules: {}}`, []string{`bundle.flow.flowSchemas.s.matchingPrecedence: 0 is not at least 1`}},
+		"a number":              {`flow: flowSchemas: s: {matchingPrecedence: §0, priorityLevel: "system", ` + somebody + `rules: {}}`, []string{`bundle.flow.flowSchemas.s.matchingPrecedence: 0 is not at least 2`}},
 		"a namespace":           {binding(view + somebody + `namespaces: [§"prod"]`), []string{bindingPath + `.namespaces.0: "prod" is not within a-*, which the team rules over (bundle.cue:8)`}},
 		"a service account":     {binding(view + `subjects: [{serviceAccount: §"x"}], ` + somewhere), []string{bindingPath + `.subjects.0.serviceAccount: "x" is not NAMESPACE/NAME`}},
 		"a subject's type":      {binding(view + `subjects: [{group: §5}], ` + somewhere), []string{bindingPath + `.subjects.0.group: conflicting values 5 and string (mismatched types int and string)`}},
@@ -315,7 +315,7 @@ func TestTheWholeFormatIsAllowedBesideAMistake(t *testing.T) {
 	}
 	§flows: {}
 	flow: priorityLevels: l: {nominalConcurrencyShares: 1, lendablePercent: 1, borrowingLimitPercent: 1, queuing: {queues: 1, handSize: 1, queueLengthLimit: 1}}
-	flow: flowSchemas: s: {matchingPrecedence: 1, priorityLevel: "l", distinguisher: "ByUser", subjects: [{user: "x"}], rules: r: {apiGroups: [""], resources: ["secrets"], verbs: ["*"]}}
+	flow: flowSchemas: s: {matchingPrecedence: 2, priorityLevel: "l", distinguisher: "ByUser", subjects: [{user: "x"}], rules: r: {apiGroups: [""], resources: ["secrets"], verbs: ["*"]}}
 	audit: rules: a: {order: 1, level: "None", subjects: [{user: "x"}], verbs: ["get"], apiGroups: [""], resources: ["secrets"], namespaces: ["x"], omitStages: ["Panic"]}
 	teams: a: {
 		crds: "things.a.example.com": {apiVersion: "apiextensions.k8s.io/v1", kind: "CustomResourceDefinition", metadata: name: "things.a.example.com", spec: {group: "a.example.com", scope: "Cluster", names: {kind: "Thing", plural: "things"}, versions: [{name: "v1", served: true, storage: true, schema: openAPIV3Schema: type: "object"}]}}

@@ -31,14 +31,31 @@ type Queuing struct {
 
 // FlowSchema assigns the matching requests of its subjects to a priority level.
 type FlowSchema struct {
-	ID                 string           `json:"id"` // flow/flowSchemas/name
-	Name               string           `json:"name"`
-	MatchingPrecedence int              `json:"matchingPrecedence"`
-	PriorityLevel      string           `json:"priorityLevel"`
-	Distinguisher      string           `json:"distinguisher,omitempty"` // ByUser or ByNamespace
-	Subjects           []Subject        `json:"subjects"`
-	Rules              []Rule           `json:"rules"`
-	Source             schemas.Position `json:"source,omitzero"`
+	ID                 string `json:"id"` // flow/flowSchemas/name
+	Name               string `json:"name"`
+	MatchingPrecedence int    `json:"matchingPrecedence"`
+	PriorityLevel      string `json:"priorityLevel"`
+	Distinguisher      string `json:"distinguisher,omitempty"` // ByUser or ByNamespace
+	// Watches is how many watches one flow may have open on a server; 0 means any number.
+	Watches int `json:"watches,omitempty"`
+	// Subjects are whose requests match. The user or group "*" is everybody, and the name "*" of a service account is all
+	// service accounts of its namespace.
+	Subjects []Subject        `json:"subjects"`
+	Rules    []FlowRule       `json:"rules"`
+	Source   schemas.Position `json:"source,omitzero"`
+}
+
+// FlowRule says which requests of its subjects a flow schema matches: some for resources, or some for paths.
+type FlowRule struct {
+	ID              string   `json:"id"` // ID of the flow schema, /name
+	Verbs           []string `json:"verbs"`
+	APIGroups       []string `json:"apiGroups,omitempty"`
+	Resources       []string `json:"resources,omitempty"`
+	NonResourceURLs []string `json:"nonResourceURLs,omitempty"`
+	// Namespaces are the namespaces of the requests: "*" is every namespace, and "" are requests outside of namespaces. If it
+	// is nil, the rule matches in all namespaces and outside of them. Requests for paths ignore it.
+	Namespaces []string         `json:"namespaces,omitempty"`
+	Source     schemas.Position `json:"source,omitzero"`
 }
 
 // Audit holds the audit rules.

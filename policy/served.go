@@ -18,6 +18,7 @@ var Own = map[string][]string{
 	"apiextensions.k8s.io":      {"customresourcedefinitions"},
 	"authentication.k8s.io":     {"selfsubjectreviews", "tokenreviews", "uids", "userextras"},
 	"authorization.k8s.io":      {"localsubjectaccessreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews", "subjectaccessreviews"},
+	"flow.stele.dev":            {"flows", "prioritylevels"},
 	"log.stele.dev":             {"blames", "changes", "replicas"},
 	"policy.stele.dev":          {"accessdifferences", "explanations", "plans", "policies", "resourceaccessreviews", "shadows"},
 	"rbac.authorization.k8s.io": {"clusterrolebindings", "clusterroles", "rolebindings", "roles"},

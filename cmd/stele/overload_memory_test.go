@@ -1,3 +1,5 @@
+//go:build overload
+
 package main
 
 import (

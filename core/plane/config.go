@@ -15,6 +15,7 @@ import (
 	"stele.dev/stele/core/authn"
 	"stele.dev/stele/core/authz"
 	"stele.dev/stele/core/checkpoints"
+	"stele.dev/stele/core/connections"
 	"stele.dev/stele/core/controllers"
 	"stele.dev/stele/core/delivery"
 	"stele.dev/stele/core/server"
@@ -82,6 +83,9 @@ type Config struct {
 	Listener net.Listener
 	// Hosts are names and addresses for the server's certificate, beside those of this machine.
 	Hosts []string
+	// Connections limits the listener's connections, and what clients may do before and beside their requests. Fields of 0
+	// have defaults.
+	Connections connections.Limits
 	// Origins are those whose pages may use the API (CORS).
 	Origins server.Origins
 	// ShutdownDelay is how long the plane serves after it has begun to stop, so that load balancers
@@ -163,6 +167,9 @@ type Authentication struct {
 	BootstrapTokens bool
 	// FailuresFile gets a line for each minute in which authentications failed.
 	FailuresFile string
+	// FailuresPerMinute is how many wrong credentials a source may try in a minute, see [authn.Throttle]; 0 for
+	// [authn.DefaultFailuresPerMinute], less for no limit.
+	FailuresPerMinute int
 	// ReloadEvery is how often files are checked for changes; 0 for every second.
 	ReloadEvery time.Duration
 }

@@ -20,21 +20,22 @@ import (
 
 // Stream writes watch events to one client. It buffers events while more are available, up to a size.
 type Stream struct {
-	rd      *Reader
-	c       *call.Call
-	version shown.Version                                        // converts objects to the client's version
-	encode  func(object []byte, revision uint64) ([]byte, error) // nil if objects are sent as they are
-	flusher *http.ResponseController
-	buffer  []byte
-	large   *[]byte     // the buffer, if it is one of largeBuffers, with a share of memory
-	stalled *time.Timer // ends the stream if a write takes too long; nil before the first one
-	ctx     context.Context
-	free    func() // gives back the share of memory of the stream
-	Format  negotiate.Format
-	socket  *socket // nil if events are the answer's body
-	ended   context.CancelFunc
-	leaving <-chan struct{} // closed when the stream must end because the server stops
-	left    func()
+	rd       *Reader
+	c        *call.Call
+	version  shown.Version                                        // converts objects to the client's version
+	encode   func(object []byte, revision uint64) ([]byte, error) // nil if objects are sent as they are
+	flusher  *http.ResponseController
+	patience *call.Patience
+	begun    bool // the header is sent
+	buffer   []byte
+	large    *[]byte // the buffer, if it is one of largeBuffers, with a share of memory
+	ctx      context.Context
+	free     func() // gives back the share of memory of the stream
+	Format   negotiate.Format
+	socket   *socket // nil if events are the answer's body
+	ended    context.CancelFunc
+	leaving  <-chan struct{} // closed when the stream must end because the server stops
+	left     func()
 }
 
 // NewStream negotiates the format of events. The returned context ends when the client disconnects.
@@ -46,7 +47,7 @@ func (rd *Reader) NewStream(ctx context.Context, c *call.Call) (*Stream, context
 	if err := f.Streams(); err != nil {
 		return nil, nil, err
 	}
-	s := &Stream{rd: rd, c: c, Format: f, flusher: http.NewResponseController(c.W)}
+	s := &Stream{rd: rd, c: c, Format: f, flusher: http.NewResponseController(c.W), patience: call.NewPatience(c)}
 	if c.Kind != nil {
 		s.version = c.ShownVersion()
 	}
@@ -68,6 +69,8 @@ func (s *Stream) end() {
 	s.ended()
 	if s.socket != nil {
 		s.socket.close()
+	} else if s.begun {
+		s.patience.End()
 	}
 	s.left()
 	s.release()
@@ -92,8 +95,11 @@ func (s *Stream) Begin() {
 		}
 	}
 	s.c.WriteHeader(s.Format.StreamType())
+	s.begun = true
+	s.patience.Begin()
 	s.c.W.WriteHeader(http.StatusOK)
 	s.c.Sent = true
+	defer s.patience.Write()()
 	_ = s.flusher.Flush()
 }
 
@@ -154,18 +160,6 @@ func (s *Stream) release() {
 	}
 }
 
-// within ends the stream if do, which writes to it, takes longer than [call.Stalled]. HTTP/2 has no limit of its own for
-// clients that read other streams only.
-func (s *Stream) within(do func() error) error {
-	if s.stalled == nil {
-		s.stalled = time.AfterFunc(call.Stalled, func() { _ = s.flusher.SetWriteDeadline(time.Now()) })
-	} else {
-		s.stalled.Reset(call.Stalled)
-	}
-	defer s.stalled.Stop()
-	return do()
-}
-
 // ErrGone reports that a stream has ended: its client has disconnected, or the server stops.
 var ErrGone = errors.New("read: the client disconnected")
 
@@ -178,13 +172,9 @@ func (s *Stream) write() error {
 	if s.socket != nil {
 		err = s.socket.send(s.buffer)
 	} else {
-		if s.c.HTTP.ProtoMajor == 1 {
-			_ = s.flusher.SetWriteDeadline(time.Now().Add(call.Stalled))
-		}
-		err = s.within(func() error {
-			_, err := s.c.W.Write(s.buffer)
-			return err
-		})
+		done := s.patience.Write()
+		_, err = s.c.W.Write(s.buffer)
+		done()
 	}
 	s.release()
 	if err != nil {
@@ -201,7 +191,8 @@ func (s *Stream) Flush() error {
 	if err := s.write(); err != nil {
 		return err
 	}
-	if err := s.within(s.flusher.Flush); err != nil {
+	defer s.patience.Write()()
+	if err := s.flusher.Flush(); err != nil {
 		return ErrGone
 	}
 	return nil

@@ -16,6 +16,8 @@ type Route struct {
 	// Long is true if answers may take as long as the client reads them. Other answers have the timeout of every
 	// request.
 	Long bool
+	// Cost estimates how long a call keeps a processor busy, before it is authorized; nil if that is about as long as a get.
+	Cost func(c *call.Call) time.Duration
 	// Serve answers the call: it writes to c.W and sets c.Sent, or returns an error for the client. It MUST be safe
 	// for concurrent use.
 	Serve func(c *call.Call) error
@@ -34,22 +36,24 @@ func (s *Service) Route(path string) *Route {
 
 // serve answers a call of the route.
 func (r *Route) serve(c *call.Call) error {
-	if r.Long && c.HTTP.ProtoMajor == 1 {
-		c.W.ResponseWriter = &patient{ResponseWriter: c.W.ResponseWriter, control: http.NewResponseController(c.W.ResponseWriter)}
+	if r.Long {
+		p := &patient{ResponseWriter: c.W.ResponseWriter, patience: call.NewPatience(c)}
+		c.W.ResponseWriter = p
+		p.patience.Begin()
+		defer p.patience.End()
 	}
 	return r.Serve(c)
 }
 
-// patient ends a connection whose client has stopped reading. With HTTP/2 the server does that.
+// patient ends an answer whose client has stopped reading.
 type patient struct {
 	http.ResponseWriter
-	control *http.ResponseController
+	patience *call.Patience
 }
 
 func (p *patient) Write(b []byte) (int, error) {
-	_ = p.control.SetWriteDeadline(time.Now().Add(call.Stalled))
+	defer p.patience.Write()()
 	return p.ResponseWriter.Write(b)
 }
 
-// Unwrap returns the writer of the connection, for [http.ResponseController].
 func (p *patient) Unwrap() http.ResponseWriter { return p.ResponseWriter }

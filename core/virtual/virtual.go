@@ -37,6 +37,8 @@ type Resource struct {
 	Timeout time.Duration
 	// Memory is about how many bytes a request takes besides its body and its answer; 0 if that is little.
 	Memory int64
+	// Cost estimates how long a call keeps a processor busy, before it is authorized; nil if that is about as long as a get.
+	Cost func(*call.Call) time.Duration
 	// Route checks that the call's path is served and supports its verb; nil for the rules by Verbs.
 	Route func(*call.Call) error
 	// Serve answers a call that does not write.

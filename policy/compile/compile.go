@@ -216,20 +216,28 @@ func (c *compiler) rules(v cue.Value, of string) (rules []policy.Rule) {
 		var rule policy.Rule
 		c.Decode(x, &rule)
 		rule.ID, rule.Source = of+"/"+id, evaluation.Position(x)
-		resources, paths := len(rule.APIGroups)+len(rule.Resources), len(rule.NonResourceURLs)
-		switch {
-		case resources > 0 && paths > 0:
-			c.Add(rule.Source, x.Path().String(), "a rule is about resources or about nonResourceURLs, not both", "make it two rules")
-		case resources == 0 && paths == 0, resources > 0 && (len(rule.APIGroups) == 0 || len(rule.Resources) == 0):
-			c.Add(rule.Source, x.Path().String(), "a rule needs apiGroups and resources, or nonResourceURLs", `the core group is ""`)
-		case len(rule.Verbs) == 0:
-			c.Add(rule.Source, x.Path().String(), "a rule needs verbs", "")
-		case resources > 0 && !rule.Source.IsZero(): // only user-written rules: built-in ones are for all bundles
-			c.namings = append(c.namings, naming{rule.APIGroups, rule.Resources, x})
-		}
+		c.checkRule(x, rule.Verbs, rule.APIGroups, rule.Resources, rule.NonResourceURLs)
 		rules = append(rules, rule)
 	}
 	return rules
+}
+
+// checkRule checks that a rule is about resources or about paths. It returns false if it is not.
+func (c *compiler) checkRule(x cue.Value, verbs, groups, names, urls []string) (ok bool) {
+	at := evaluation.Position(x)
+	found := len(c.Diags)
+	resources, paths := len(groups)+len(names), len(urls)
+	switch {
+	case resources > 0 && paths > 0:
+		c.Add(at, x.Path().String(), "a rule is about resources or about nonResourceURLs, not both", "make it two rules")
+	case resources == 0 && paths == 0, resources > 0 && (len(groups) == 0 || len(names) == 0):
+		c.Add(at, x.Path().String(), "a rule needs apiGroups and resources, or nonResourceURLs", `the core group is ""`)
+	case len(verbs) == 0:
+		c.Add(at, x.Path().String(), "a rule needs verbs", "")
+	case resources > 0 && !at.IsZero(): // only user-written rules: built-in ones are for all bundles
+		c.namings = append(c.namings, naming{groups, names, x})
+	}
+	return len(c.Diags) == found
 }
 
 func (c *compiler) deny(team, name string, v cue.Value) policy.Deny {
@@ -258,13 +266,18 @@ func (c *compiler) subjects(v cue.Value) (list []policy.Subject) {
 	var subjects []struct{ User, Group, ServiceAccount string }
 	c.DecodeField(v, "subjects", &subjects)
 	for i, s := range subjects {
-		if s.ServiceAccount != "" {
-			s.User = serviceaccount.ServiceAccountUsernamePrefix + strings.Replace(s.ServiceAccount, "/", ":", 1)
-		}
-		c.serviceAccount(v, i, s.ServiceAccount, s.User)
-		list = append(list, policy.Subject{User: s.User, Group: s.Group})
+		list = append(list, c.subject(v, i, s.User, s.Group, s.ServiceAccount))
 	}
 	return list
+}
+
+// subject compiles the subject with index i of a value.
+func (c *compiler) subject(v cue.Value, i int, user, group, account string) policy.Subject {
+	if account != "" {
+		user = serviceaccount.ServiceAccountUsernamePrefix + strings.Replace(account, "/", ":", 1)
+	}
+	c.serviceAccount(v, i, account, user)
+	return policy.Subject{User: user, Group: group}
 }
 
 // uniqueNames checks names that must be unique across teams.

@@ -59,6 +59,10 @@ type Store struct {
 	// spent is the total cost of all changes ever published.
 	spent uint64
 
+	// counting is held, after mu, to change the map of feeds or their indexes of watchers. Readers of these hold either
+	// of both locks.
+	counting sync.RWMutex
+
 	// offered is the revision up to which all changes have been offered to watchers. It is written
 	// under mu, after they have been.
 	offered atomic.Uint64
@@ -222,6 +226,21 @@ func (s *Store) AtHand(r schema.GroupResource, revision uint64, most int) (*Stat
 	}
 	past.trees[r] = t
 	return past, nil
+}
+
+// Undone returns how many changes [Store.At] would undo for the state of a resource at a revision: none for the current
+// state and for pinned ones. ok is false if later changes have been dropped.
+func (s *Store) Undone(r schema.GroupResource, revision uint64) (n int, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, pinned := s.searchPinned(revision); pinned || revision >= s.revision {
+		return 0, true
+	}
+	f := s.feeds[r]
+	if f == nil {
+		return 0, revision >= s.base
+	}
+	return f.changes.len() - f.first(revision), revision >= f.floor
 }
 
 // Run offers published changes to watchers until the context ends.

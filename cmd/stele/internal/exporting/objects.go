@@ -195,10 +195,6 @@ func (e *exporter) flowSchema(s *policy.FlowSchema, version string) {
 		rules.Subjects = append(rules.Subjects, flowSubject(x))
 	}
 	for _, r := range s.Rules {
-		if len(r.ResourceNames) > 0 {
-			e.note(s.Source, "a rule of %s is not exported: FlowSchemas have no resourceNames", s.ID)
-			continue
-		}
 		if len(r.NonResourceURLs) > 0 {
 			rules.NonResourceRules = append(rules.NonResourceRules, flowcontrolv1.NonResourcePolicyRule{Verbs: r.Verbs, NonResourceURLs: r.NonResourceURLs})
 		}

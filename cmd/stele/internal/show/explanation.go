@@ -21,6 +21,9 @@ func Explanation(out io.Writer, e *explain.Explanation) error {
 		if s.Verdict == explain.Passed && s.Rule == "" {
 			rows[len(rows)-1][3] = s.Message
 		}
+		if s.Flow != nil && s.Verdict == explain.Passed {
+			notes[len(rows)-1] = "      " + Harmless(s.Message) + "\n"
+		}
 		for _, c := range s.Considered {
 			rows = append(rows, [4]string{"", "  " + c.Verdict, c.Rule, c.Source})
 			for _, text := range []string{c.Reason, c.Detail} {
@@ -75,6 +78,9 @@ func sentence(e *explain.Explanation) string {
 		}
 	}
 	policy := fmt.Sprintf("Policy %.12s, revision %d.", st.Policy, st.Revision)
+	if st.Revision == 0 { // of a bundle, without a server
+		policy = fmt.Sprintf("Policy %.12s.", st.Policy)
+	}
 	given := len(s.Object) > 0
 	switch {
 	case st.Written > 0:
