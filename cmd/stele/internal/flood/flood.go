@@ -157,9 +157,11 @@ func (f *flooder) send(ctx context.Context, c *http.Client, i, n int) {
 		body, _ := io.ReadAll(io.LimitReader(r.Body, 300))
 		text = string(body)
 	}
-	_, err = io.Copy(io.Discard, r.Body)
-	if err != nil && f.kind != "watches" && ctx.Err() == nil {
-		text = err.Error()
+	if _, err = io.Copy(io.Discard, r.Body); err != nil && f.kind != "watches" {
+		if ctx.Err() == nil {
+			f.counts.add("error", err.Error())
+		}
+		return
 	}
 	f.counts.add(fmt.Sprint(r.StatusCode), text)
 	if r.StatusCode < 300 && err == nil {
