@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -125,8 +126,8 @@ func (f *flooder) client() *http.Client {
 	return &http.Client{Transport: &http.Transport{TLSClientConfig: f.tls.Clone(), ForceAttemptHTTP2: true, DisableCompression: true}}
 }
 
-// send sends the n-th request of the i-th goroutine, and reads the answer. After a 429 it waits a moment, much less than
-// Retry-After says.
+// send sends the n-th request of the i-th goroutine, and reads the answer. After a 429 it waits as long as
+// Retry-After says, as client-go does.
 func (f *flooder) send(ctx context.Context, c *http.Client, i, n int) {
 	if f.kind == "watches" { // open only for a moment
 		var stop context.CancelFunc
@@ -146,7 +147,7 @@ func (f *flooder) send(ctx context.Context, c *http.Client, i, n int) {
 		return
 	case err != nil && ctx.Err() == nil:
 		f.counts.add("error", err.Error())
-		pause(ctx)
+		pause(ctx, time.Second)
 		return
 	case err != nil:
 		return
@@ -168,13 +169,14 @@ func (f *flooder) send(ctx context.Context, c *http.Client, i, n int) {
 		f.counts.answered(time.Since(began))
 	}
 	if r.StatusCode == http.StatusTooManyRequests {
-		pause(ctx)
+		seconds, _ := strconv.Atoi(r.Header.Get("Retry-After"))
+		pause(ctx, time.Duration(seconds)*time.Second)
 	}
 }
 
-func pause(ctx context.Context) {
+func pause(ctx context.Context, d time.Duration) {
 	select {
-	case <-time.After(50 * time.Millisecond):
+	case <-time.After(max(d, 50*time.Millisecond)):
 	case <-ctx.Done():
 	}
 }
