@@ -92,8 +92,8 @@ func (c *Control) Take(ctx context.Context, r *call.Call) error {
 	_, levels := c.tableOf(r.Tip.Policy)
 	s := r.Flow.Schema
 	f := fairqueue.Flow{Schema: s.Name, Distinguisher: r.Flow.Distinguisher, Hash: maphash.String(c.seed, s.Name+"\x00"+r.Flow.Distinguisher)}
-	t, err := levels[s.Level.Name].Take(ctx, f, c.cost(r), nil)
-	if err != nil {
+	t := &fairqueue.Ticket{}
+	if err := levels[s.Level.Name].Take(ctx, t, f, c.cost(r), 0, nil); err != nil {
 		return status.TooManyRequests("too many requests, please try again later")
 	}
 	r.Flow.Release = t.Release

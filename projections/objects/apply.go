@@ -7,7 +7,6 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/tidwall/btree"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/logpb"
@@ -247,7 +246,7 @@ func (tx *Tx) tree(r schema.GroupResource) *tree {
 	}
 	t := tx.next.trees[r]
 	if t == nil {
-		t = btree.NewBTreeGOptions(less, btree.Options{Degree: degree, NoLocks: true})
+		t = newTree()
 	} else {
 		t = tx.store.clone(t)
 	}

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/tidwall/btree"
 	"github.com/tidwall/gjson"
 	"google.golang.org/protobuf/encoding/protowire"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -234,7 +233,7 @@ func (i *Importer) Add(o *Object) error {
 		if i.last != nil && compareResources(i.last.kind.GroupResource, r) > 0 {
 			return fmt.Errorf("objects: %v is not in order", r)
 		}
-		i.tree = btree.NewBTreeGOptions(less, btree.Options{Degree: degree, NoLocks: true})
+		i.tree = newTree()
 		if i.state.trees == nil {
 			i.state.trees = map[schema.GroupResource]*tree{}
 		}

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tidwall/btree"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -30,7 +29,7 @@ func StateOf(k Kind, revision uint64, versions []Version) (*State, error) {
 	slices.SortFunc(all, func(a, b *Object) int {
 		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 	})
-	t := btree.NewBTreeGOptions(less, btree.Options{Degree: degree, NoLocks: true})
+	t := newTree()
 	for _, o := range all {
 		t.Load(o)
 	}

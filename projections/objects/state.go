@@ -4,15 +4,12 @@ import (
 	"iter"
 	"sort"
 
-	"github.com/tidwall/btree"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // degree is the degree of the trees: a node holds up to 2*degree-1 objects. A write copies the nodes on the
 // path to its object.
 const degree = 32
-
-type tree = btree.BTreeG[*Object]
 
 // State is the state of all objects at one revision. It is immutable and safe for concurrent use.
 type State struct {
@@ -107,6 +104,20 @@ func (s *State) Len(r schema.GroupResource) int {
 		return t.Len()
 	}
 	return 0
+}
+
+// Total returns the number of objects of a resource and the size of their JSON, in a namespace, or in all if that is
+// "". It takes O(log n) time, n being the number of namespaces.
+func (s *State) Total(r schema.GroupResource, namespace string) Total {
+	t := s.trees[r]
+	switch {
+	case t == nil:
+		return Total{}
+	case namespace == "":
+		return t.total
+	}
+	in, _ := t.in.Get(namespace)
+	return in
 }
 
 // Count returns the number of all objects.

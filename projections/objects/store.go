@@ -59,6 +59,10 @@ type Store struct {
 	// spent is the total cost of all changes ever published.
 	spent uint64
 
+	// counting is held, after mu, to change the map of feeds or their indexes of watchers. Readers of these hold either
+	// of both locks.
+	counting sync.RWMutex
+
 	// offered is the revision up to which all changes have been offered to watchers. It is written
 	// under mu, after they have been.
 	offered atomic.Uint64

@@ -14,7 +14,8 @@ const (
 	maxQueuedBytes = 4 << 20
 )
 
-// feed holds the recent changes and the watchers of a resource. Store.mu guards it.
+// feed holds the recent changes and the watchers of a resource. Store.mu guards it. The indexes of watchers are only
+// changed under Store.counting, too, so that either lock is enough to read them.
 type feed struct {
 	changes deque[*Change] // ascending by revision
 	// floor is the revision of the newest change that was dropped.
@@ -24,6 +25,7 @@ type feed struct {
 	byNamespace map[string]map[*Watcher]struct{}
 	byKey       map[key]map[*Watcher]struct{} // an empty namespace: in all of them
 	byField     map[fieldValue]map[*Watcher]struct{}
+	fielded     int      // watchers in byField
 	watched     []string // fields that are, or were, in byField
 }
 
@@ -39,15 +41,22 @@ func (s *Store) feed(r schema.GroupResource) *feed {
 			byKey:       map[key]map[*Watcher]struct{}{},
 			byField:     map[fieldValue]map[*Watcher]struct{}{},
 		}
+		s.counting.Lock()
 		s.feeds[r] = f
+		s.counting.Unlock()
 	}
 	return f
+}
+
+// first returns the index of the first change after a revision.
+func (f *feed) first(revision uint64) int {
+	return sort.Search(f.changes.len(), func(i int) bool { return f.changes.get(i).Revision > revision })
 }
 
 // after returns up to max changes after a revision, without the first skip of them.
 func (f *feed) after(revision uint64, skip, max int) []*Change {
 	n := f.changes.len()
-	i := sort.Search(n, func(i int) bool { return f.changes.get(i).Revision > revision }) + skip
+	i := f.first(revision) + skip
 	changes := make([]*Change, 0, min(n-i, max))
 	for ; i < n && len(changes) < max; i++ {
 		changes = append(changes, f.changes.get(i))
@@ -98,7 +107,9 @@ func (s *Store) Watch(r schema.GroupResource, sel Selection, after uint64) (*Wat
 	// A new watcher is lagging, so that it reads the changes since the revision by itself.
 	w := &Watcher{store: s, feed: f, sel: sel, wake: make(chan struct{}, 1), seen: after, lagging: true}
 	w.wake <- struct{}{}
-	f.index(w, func(set map[*Watcher]struct{}) { set[w] = struct{}{} })
+	s.counting.Lock()
+	f.index(w, 1, func(set map[*Watcher]struct{}) { set[w] = struct{}{} })
+	s.counting.Unlock()
 	s.watchers++
 	return w, nil
 }
@@ -107,16 +118,59 @@ func (s *Store) Watch(r schema.GroupResource, sel Selection, after uint64) (*Wat
 func (w *Watcher) Stop() {
 	w.store.mu.Lock()
 	defer w.store.mu.Unlock()
-	w.feed.index(w, func(set map[*Watcher]struct{}) { delete(set, w) })
+	w.store.counting.Lock()
+	w.feed.index(w, -1, func(set map[*Watcher]struct{}) { delete(set, w) })
+	w.store.counting.Unlock()
 	w.store.watchers--
 }
 
-// index calls change with the set of watchers that w belongs to.
-func (f *feed) index(w *Watcher, change func(map[*Watcher]struct{})) {
+// Watchers returns about how many watchers a write of an object will reach. They are counted by what they select: all
+// objects of the resource, those of the namespace, or one name. Watchers of selectable fields are counted as if each
+// value were written equally often. The name may be "" if it is not known. It never waits for watchers that are being
+// offered changes.
+func (s *Store) Watchers(r schema.GroupResource, namespace, name string) int {
+	s.counting.RLock()
+	defer s.counting.RUnlock()
+	f := s.feeds[r]
+	if f == nil {
+		return 0
+	}
+	n := len(f.all)
+	if namespace != "" {
+		n += len(f.byNamespace[namespace])
+	}
+	if name != "" {
+		n += len(f.byKey[key{namespace, name}])
+		if namespace != "" {
+			n += len(f.byKey[key{"", name}])
+		}
+	}
+	if values := len(f.byField); values > 0 {
+		n += (f.fielded + values - 1) / values
+	}
+	return n
+}
+
+// ChangesAfter returns how many changes of a resource after a revision are in memory, and whether none after it is
+// missing.
+func (s *Store) ChangesAfter(r schema.GroupResource, revision uint64) (n int, all bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f := s.feeds[r]
+	if f == nil {
+		return 0, revision >= s.base
+	}
+	n = f.changes.len()
+	return n - f.first(revision), revision >= f.floor
+}
+
+// index calls change with the set of watchers that w belongs to, to which it adds n watchers.
+func (f *feed) index(w *Watcher, n int, change func(map[*Watcher]struct{})) {
 	switch {
 	case w.sel.Name != "":
 		changeSet(f.byKey, key{w.sel.Namespace, w.sel.Name}, change)
 	case w.sel.field != "":
+		f.fielded += n
 		changeSet(f.byField, fieldValue{w.sel.field, w.sel.value}, change)
 		if !slices.Contains(f.watched, w.sel.field) {
 			f.watched = append(f.watched, w.sel.field)

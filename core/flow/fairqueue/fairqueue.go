@@ -1,20 +1,30 @@
 // Package fairqueue shares the seats of a priority level among flows, as API priority and fairness in Kubernetes does
 // (KEP-1040): a request takes one or more seats while it runs, and waits in a queue while there are none. Each flow has few
 // queues of many, and queues take turns by the seats and the time that their requests have used.
+//
+// Fairness is computed in a virtual world in which all queues that have requests run at the same time, each at the same
+// speed. The progress meter R says how many seat-seconds each of them has got since the start. It grows by
+// min(seats, demand) / queues seat-seconds per second. A queue has the reading of R at which its next request starts in the
+// virtual world. That grows by the work of each request that starts, which is an estimate, and is corrected by the real
+// duration when the request ends. In the real world, the request that is first to end in the virtual world is the next to
+// run.
 package fairqueue
 
 import (
 	"context"
 	"sync"
 	"time"
+
+	"k8s.io/apiserver/pkg/util/shufflesharding"
 )
 
 // Config configures a [Set].
 type Config struct {
-	// Seats is how many seats may be taken at a time.
+	// Seats is how many seats may be taken at a time. With none, no request runs.
 	Seats int
 	// Queues, HandSize and QueueLength say how requests wait: a flow has HandSize of the Queues, and a queue holds QueueLength
-	// requests. Without queues, requests that find no seats are refused.
+	// requests. Without queues, requests that find no seats are refused. The set uses at least one for HandSize and
+	// QueueLength, and reduces a HandSize that is greater than Queues or than what a hash of 60 bits can choose.
 	Queues, HandSize, QueueLength int
 	// Exempt is set if requests always run. Seats are only counted then.
 	Exempt bool
@@ -24,7 +34,8 @@ type Config struct {
 type Work struct {
 	// Seats is how many seats the request takes while it runs; at least 1.
 	Seats int
-	// FinalSeats is how many seats it holds for After once it has ended, for work that it leaves behind.
+	// FinalSeats is how many seats it holds for After once it has ended, for work that it leaves behind. If they are more than
+	// Seats, the request takes so many while it runs, too.
 	FinalSeats int
 	After      time.Duration
 }
@@ -33,7 +44,7 @@ type Work struct {
 type Flow struct {
 	// Hash chooses the queues of the flow.
 	Hash uint64
-	// Schema and Distinguisher name the flow, for [Set.State].
+	// Schema and Distinguisher name the flow, for [Set.Flows] and [Set.Requests].
 	Schema, Distinguisher string
 }
 
@@ -53,81 +64,205 @@ func (e *RefusedError) Error() string { return "no seats: " + e.Reason }
 
 // Set is the queues and seats of one priority level. It is safe for concurrent use.
 type Set struct {
+	start time.Time // other times are durations since start
+
 	mu     sync.Mutex
 	config Config
-	taken  int
-	freed  chan struct{} // closed when seats are freed
+	dealer *shufflesharding.Dealer // nil without queues
+	last   time.Duration           // when r and demand were last advanced
+
+	r      progress // what each active queue has got, in the virtual world
+	active int      // queues with requests that wait or run
+	// queues are those that flows are dealt, and above them those of an earlier configuration that still have requests or
+	// seats. A queue is nil until it is used.
+	queues  []*queue
+	backlog []*queue // queues with requests that wait, in no order
+	turn    int      // index of the queue that was served last
+	dealt   uint64   // how many requests got a queue
+
+	taken        int // seats taken by requests that run, or held as final seats
+	queued       int // those of them that belong to queues
+	waitingSeats int
+	waiting      int
+	executing    int
+	running      *Ticket // list of requests that run
+	dispatched   uint64
+	refused      Refusals
+
+	demand moments
+	flows  flowTable
 }
 
 // New returns a set.
-func New(c Config) *Set { return &Set{config: c, freed: make(chan struct{})} }
+func New(c Config) *Set {
+	s := &Set{start: time.Now(), turn: -1, flows: newFlowTable()}
+	s.configure(c)
+	return s
+}
 
-// Configure changes the configuration. Requests that wait stay in their queues.
+// Configure changes the configuration. Requests that wait stay in their queues, also in those that the new configuration
+// has no more, and are served as before. Requests that run keep their seats, also if they are more than the new limit.
 func (s *Set) Configure(c Config) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.advance()
+	s.configure(c)
+	s.dispatch(now)
+}
+
+// SetSeats changes how many seats the set has.
+func (s *Set) SetSeats(seats int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.advance()
+	s.config.Seats = max(seats, 0)
+	s.dispatch(now)
+}
+
+// configure takes a configuration over. mu is held, except in New.
+func (s *Set) configure(c Config) {
+	c.Seats, c.Queues = max(c.Seats, 0), max(c.Queues, 0)
+	s.dealer = nil
+	if c.Queues > 0 {
+		c.QueueLength, c.HandSize = max(c.QueueLength, 1), min(max(c.HandSize, 1), c.Queues)
+		for s.dealer == nil && c.HandSize > 0 {
+			if s.dealer, _ = shufflesharding.NewDealer(c.Queues, c.HandSize); s.dealer == nil {
+				c.HandSize--
+			}
+		}
+	}
 	s.config = c
-	s.wake()
-	s.mu.Unlock()
-}
-
-func (s *Set) wake() {
-	close(s.freed)
-	s.freed = make(chan struct{})
-}
-
-// Ticket holds the seats of a request.
-type Ticket struct {
-	set  *Set
-	work Work
-	once sync.Once
-}
-
-// Take takes seats for a request. If there are none, it waits until there are, the context ends, or the request is refused
-// with a [*RefusedError]. queued, if not nil, is called when the request enters a queue.
-func (s *Set) Take(ctx context.Context, f Flow, w Work, queued func()) (*Ticket, error) {
-	for {
-		s.mu.Lock()
-		if s.config.Exempt || s.taken == 0 || s.taken+w.Seats <= s.config.Seats {
-			s.taken += w.Seats
-			s.mu.Unlock()
-			return &Ticket{set: s, work: w}, nil
-		}
-		freed := s.freed
-		none := s.config.Queues == 0
-		s.mu.Unlock()
-		if none {
-			return nil, &RefusedError{ConcurrencyLimit}
-		}
-		select {
-		case <-freed:
-		case <-ctx.Done():
-			return nil, &RefusedError{TimeOut}
-		}
+	s.trim()
+	if n := c.Queues - len(s.queues); n > 0 {
+		s.queues = append(s.queues, make([]*queue, n)...)
 	}
 }
 
-// Release ends the request: its seats are free, or are held for a while as final seats. Later calls do nothing.
-func (t *Ticket) Release() {
-	t.once.Do(func() {
-		t.set.mu.Lock()
-		t.set.taken -= t.work.Seats
-		t.set.wake()
-		t.set.mu.Unlock()
-	})
+// The phases of a ticket.
+const (
+	unused = iota
+	waiting
+	running
+	ended
+)
+
+// Ticket holds the seats of a request. Its zero value is ready for [Set.Take]. It must not be copied after that. It can be
+// used again after [Ticket.Release], or if Take has returned an error.
+type Ticket struct {
+	// Details is what [Set.Requests] shows of the request. It must not be changed between Take and Release, nor what it points
+	// to.
+	Details any
+
+	set *Set
+
+	// The others are guarded by set.mu.
+	phase     int
+	flow      *flow
+	queue     *queue // nil without queues
+	previous  *Ticket
+	next      *Ticket // in the queue while the request waits, in set.running while it runs
+	work      Work
+	seats     int      // what it takes while it runs
+	total     progress // estimate of all its work
+	arrivedAt progress
+	arrived   time.Duration
+	started   time.Duration
+	ready     chan struct{} // closed when the request starts; nil if it starts at once
 }
 
-// State is what a set does at a moment.
-type State struct {
-	Config
-	// Taken is the number of seats that are taken, also as final seats.
-	Taken int
-	// Executing and Waiting are the numbers of requests.
-	Executing, Waiting int
+// Take takes seats for a request and notes them in t. If there are none, the request waits until there are, the context
+// ends, or it has waited as long as wait, which is 0 for no limit. A request that gets no seats is refused with a
+// [*RefusedError]. queued, if not nil, is called once if the request waits.
+func (s *Set) Take(ctx context.Context, t *Ticket, f Flow, w Work, wait time.Duration, queued func()) error {
+	s.mu.Lock()
+	now := s.advance()
+	*t = Ticket{Details: t.Details, set: s, flow: s.flows.get(f), work: w, arrived: now}
+	reason := s.arrive(t, f.Hash, now)
+	if reason != "" {
+		s.refuse(t, reason)
+	}
+	waits := t.phase == waiting
+	s.mu.Unlock()
+	switch {
+	case reason != "":
+		return &RefusedError{reason}
+	case !waits:
+		return nil
+	}
+	if queued != nil {
+		queued()
+	}
+	return s.await(ctx, t, wait)
 }
 
-// State returns what the set does now.
-func (s *Set) State() State {
+// await waits until a request that is in a queue runs or is refused.
+func (s *Set) await(ctx context.Context, t *Ticket, wait time.Duration) error {
+	var late <-chan time.Time
+	if wait > 0 {
+		timer := time.NewTimer(wait)
+		defer timer.Stop()
+		late = timer.C
+	}
+	reason := TimeOut
+	select {
+	case <-t.ready:
+		return nil
+	case <-late:
+	case <-ctx.Done():
+		if ctx.Err() != context.DeadlineExceeded {
+			reason = Cancelled
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return State{Config: s.config, Taken: s.taken}
+	if t.phase != waiting {
+		return nil // it got its seats first
+	}
+	now := s.advance()
+	s.leave(t)
+	s.bound(t.queue)
+	s.rest(t.queue)
+	s.refuse(t, reason)
+	s.dispatch(now) // what is behind it may need fewer seats
+	return &RefusedError{reason}
+}
+
+// refuse ends a ticket that neither waits nor runs. mu is held.
+func (s *Set) refuse(t *Ticket, reason string) {
+	t.phase = ended
+	s.refused.add(reason)
+	t.flow.refused.add(reason)
+	t.flow.waited(s.last - t.arrived)
+	s.flows.rest(t.flow)
+	t.flow, t.queue = nil, nil
+}
+
+// Release ends the request: its seats are free, or are held for a while as final seats. Later calls do nothing, as do those
+// for a ticket that has no seats.
+func (t *Ticket) Release() {
+	s := t.set
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t.phase != running {
+		return
+	}
+	now := s.advance()
+	s.end(t, now)
+	f, q, free := t.flow, t.queue, t.seats
+	t.flow, t.queue = nil, nil
+	if held := t.work.FinalSeats; held > 0 && t.work.After > 0 {
+		free -= held
+		time.AfterFunc(t.work.After, func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			now := s.advance()
+			s.free(f, q, held)
+			s.dispatch(now)
+		})
+	}
+	s.free(f, q, free)
+	s.dispatch(now)
 }
