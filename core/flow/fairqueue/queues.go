@@ -95,7 +95,7 @@ func (s *Set) arrive(t *Ticket, hash uint64, now time.Duration) string {
 	s.enter(t, q)
 	s.dispatch(now)
 	if t.phase == waiting {
-		t.ready = make(chan struct{})
+		t.ready, t.length = make(chan struct{}), q.waiting
 	}
 	return ""
 }
