@@ -3,6 +3,8 @@ package core
 import (
 	"context"
 
+	"stele.dev/stele/core/authn"
+	"stele.dev/stele/core/connections"
 	"stele.dev/stele/core/status"
 )
 
@@ -14,6 +16,9 @@ func (p *Pipeline) authentication(_ context.Context, r *Request) error {
 	u, err := p.authenticator.Authenticate(r.HTTP)
 	if err != nil {
 		return status.Unauthorized()
+	}
+	if u != authn.Anonymous {
+		connections.Known(r.HTTP.Context())
 	}
 	r.Requester = u
 	return nil

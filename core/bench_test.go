@@ -46,7 +46,7 @@ func serveTLS(b *testing.B, r *replica) (base string, newClient func() *http.Cli
 	if err != nil {
 		b.Fatal(err)
 	}
-	s := server.New(r, certificate.Get, nil, slog.New(slog.DiscardHandler))
+	s := server.New(r, certificate.Get, nil, nil, slog.New(slog.DiscardHandler))
 	go s.ServeTLS(listener, "", "")
 	b.Cleanup(func() { s.Close() })
 	return "https://" + listener.Addr().String(), func() *http.Client {

@@ -126,7 +126,7 @@ func newGate(t *testing.T) *gate {
 	g.address = listener.Addr().String()
 	s := server.New(g, certificate.Get, func() []*x509.Certificate {
 		return slices.Concat(authorities.Certificates(), frontProxy.Certificates())
-	}, slog.New(slog.DiscardHandler))
+	}, nil, slog.New(slog.DiscardHandler))
 	go func() { _ = s.ServeTLS(listener, "", "") }()
 	t.Cleanup(func() { _ = s.Close() })
 	return g

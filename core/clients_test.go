@@ -106,7 +106,7 @@ func (s *site) listen() {
 		s.mu.Unlock()
 		here.ServeHTTP(w, r)
 	})
-	s.server = server.New(handler, s.certificate.Get, nil, slog.New(slog.DiscardHandler))
+	s.server = server.New(handler, s.certificate.Get, nil, nil, slog.New(slog.DiscardHandler))
 	go func(server *http.Server) { _ = server.ServeTLS(listener, "", "") }(s.server)
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/core/call"
+	"stele.dev/stele/core/connections"
 	"stele.dev/stele/core/read"
 	"stele.dev/stele/core/status"
 )
@@ -46,11 +47,13 @@ func (p *Pipeline) connection(_ context.Context, r *Request) error {
 	}
 	defer func() {
 		// A client that stops sending or reading must not keep the request alive.
-		if deadline, ok := r.HTTP.Context().Deadline(); ok && r.HTTP.ProtoMajor == 1 {
-			c := http.NewResponseController(r.W)
-			_ = c.SetReadDeadline(deadline)
-			_ = c.SetWriteDeadline(deadline.Add(call.Stalled))
+		deadline, ok := r.HTTP.Context().Deadline()
+		if !ok || r.HTTP.ProtoMajor == 2 && time.Until(deadline) <= requestTimeout {
+			return // on a stream of HTTP/2 the server and the body have deadlines
 		}
+		c := http.NewResponseController(r.W)
+		_ = c.SetReadDeadline(deadline)
+		_ = c.SetWriteDeadline(deadline.Add(call.Stalled))
 	}()
 	timeout := requestTimeout
 	if info.Verb == "create" {
@@ -70,7 +73,7 @@ func (p *Pipeline) connection(_ context.Context, r *Request) error {
 	ctx, cancel := context.WithDeadline(r.HTTP.Context(), r.Received.Add(timeout))
 	r.HTTP, r.Cancel = r.HTTP.WithContext(ctx), cancel
 	if !r.Explained { // its body is part of one that has its share of memory; to wait for more would be a deadlock
-		r.HTTP.Body = p.bodies.Limit(ctx, r.HTTP.Body, r.HTTP.ContentLength)
+		r.HTTP.Body = p.bodies.Limit(ctx, connections.Body(ctx, r.W, r.HTTP.Body), r.HTTP.ContentLength)
 	}
 	return nil
 }

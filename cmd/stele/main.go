@@ -17,6 +17,7 @@ import (
 	"stele.dev/stele/cmd/stele/internal/doctor"
 	"stele.dev/stele/cmd/stele/internal/plugincheck"
 	"stele.dev/stele/cmd/stele/internal/restore"
+	"stele.dev/stele/cmd/stele/internal/top"
 	"stele.dev/stele/cmd/stele/internal/usage"
 )
 
@@ -78,7 +79,7 @@ Every flag can also be set by the environment: --data-dir by STELE_DATA_DIR.`,
 	root.SetVersionTemplate(versionText())
 	root.SetHelpCommand(usage.HelpCommand())
 	addGroup(root, "past", "The past:", logCommand(), historyCommand(), diffCommand(), blameCommand(), atCommand(), restore.RevertCommand(), restore.UndeleteCommand(), restore.UndoCommand())
-	addGroup(root, "server", "The control plane:", statusCommand(), doctor.Command(checkDatabaseApart), policyCommand(), whoCanCommand(), accessCommand(), projectionCommand())
+	addGroup(root, "server", "The control plane:", statusCommand(), top.Command(), doctor.Command(checkDatabaseApart), policyCommand(), whoCanCommand(), accessCommand(), projectionCommand())
 	root.AddCommand(versionCommand())
 	if !usage.IsPlugin() {
 		addGroup(root, "server", "", serveCommand(), kubeconfigCommand(), backup.Command(checkDatabaseApart), plugincheck.Command())

@@ -9,7 +9,6 @@ package flow
 
 import (
 	"context"
-	"hash/maphash"
 	"log/slog"
 	"runtime"
 	"slices"
@@ -164,7 +163,7 @@ func (c *Control) find(tip *commit.Tip, explained bool) *config {
 func (x *config) resolve(c *Control, explained bool) {
 	x.schemas = map[*flows.Schema]*schema{}
 	for _, s := range x.table.Schemas() {
-		r := &schema{Schema: s, control: c, uid: []string{UID("flowschemas", s.Name)}, levelUID: []string{UID("prioritylevelconfigurations", s.Level.Name)}}
+		r := &schema{Schema: s, control: c, uid: []string{s.UID}, levelUID: []string{s.Level.UID}}
 		x.schemas[s] = r
 		if explained {
 			continue
@@ -178,7 +177,7 @@ func (x *config) resolve(c *Control, explained bool) {
 		}
 		n := [2]string{r.level.name, s.Name}
 		if r.series = c.series[n]; r.series == nil {
-			r.series = &series{metrics: c.metrics, level: n[0], schema: n[1], seed: maphash.MakeSeed()}
+			r.series = &series{metrics: c.metrics, level: n[0], schema: n[1]}
 			c.series[n] = r.series
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"github.com/google/uuid"
 	"stele.dev/stele/core/flow/fairqueue"
 	"stele.dev/stele/core/flow/seats"
 	"stele.dev/stele/policy/flows"
@@ -125,10 +124,4 @@ func (c *Control) adjust() {
 // ordered returns the levels by name. c.mu is held.
 func (c *Control) ordered() []*level {
 	return slices.SortedFunc(maps.Values(c.levels), func(a, b *level) int { return strings.Compare(a.name, b.name) })
-}
-
-// UID returns the UID of an object of flowcontrol.apiserver.k8s.io: a flow schema or a priority level of the policy. It is
-// made of the names, so that it is the same on all servers.
-func UID(resource, name string) string {
-	return uuid.NewSHA1(uuid.NameSpaceURL, []byte("flowcontrol.apiserver.k8s.io/"+resource+"//"+name)).String()
 }

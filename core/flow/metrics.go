@@ -1,7 +1,6 @@
 package flow
 
 import (
-	"hash/maphash"
 	"sync"
 	"sync/atomic"
 
@@ -46,11 +45,10 @@ func (m *metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.rejected, m.dispatched, m.noAccommodation, m.wait, m.execution, m.seats, m.queueLength}
 }
 
-// series has the metrics of the requests of one schema in one level, and the seed of the hashes of their flows.
+// series has the metrics of the requests of one schema in one level.
 type series struct {
 	metrics       *metrics
 	level, schema string
-	seed          maphash.Seed
 	once          sync.Once
 	used          atomic.Bool // h is set
 	h             handles

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"sync"
 	"time"
 
@@ -61,7 +60,7 @@ func (c *Control) Take(ctx context.Context, r *call.Call) error {
 	m.seats.Observe(float64(max(work.Seats, work.FinalSeats)))
 	arrived := time.Now()
 	f.Ticket.Details = &f.Asked
-	err := s.level.set.Take(ctx, &f.Ticket, s.series.flow(f.Distinguisher), work, limit(ctx, r, arrived), nil)
+	err := s.level.set.Take(ctx, &f.Ticket, fairqueue.Flow{Schema: s.Name, Distinguisher: f.Distinguisher}, work, limit(ctx, r, arrived), nil)
 	now := time.Now()
 	if n := f.Ticket.QueueLength(); n > 0 {
 		m.queueLength.Observe(float64(n))
@@ -118,11 +117,6 @@ func (s *schema) End(r *call.Call) {
 	if r.Info.Verb == watch {
 		s.watches.remove(r.Flow.Distinguisher)
 	}
-}
-
-// flow returns the flow of a distinguisher. Its hash is stable as long as the process runs.
-func (s *series) flow(distinguisher string) fairqueue.Flow {
-	return fairqueue.Flow{Hash: maphash.String(s.seed, distinguisher), Schema: s.schema, Distinguisher: distinguisher}
 }
 
 // watches counts the open watches of a flow schema by distinguisher.
@@ -200,7 +194,7 @@ func (s *schema) explain(reason, distinguisher string) string {
 		}
 		return fmt.Sprintf("limited to %d watches%s by %s; close some, or raise watches in the flow schema", s.Watches, each, of)
 	case fairqueue.QueueFull:
-		return fmt.Sprintf("too many requests of %s: the queue in %s is full; send fewer at a time and try again later, or raise queueLengthLimit or nominalConcurrencyShares of the priority level", flow, level)
+		return fmt.Sprintf("too many requests of %s wait for seats of %s; send fewer at a time and try again later, or raise queueLengthLimit or nominalConcurrencyShares of the priority level", flow, level)
 	case fairqueue.ConcurrencyLimit:
 		return fmt.Sprintf("too many requests of %s: all seats of %s are taken, and it has no queues; try again later, or raise nominalConcurrencyShares of the priority level", flow, level)
 	case fairqueue.TimeOut:

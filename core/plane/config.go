@@ -15,6 +15,7 @@ import (
 	"stele.dev/stele/core/authn"
 	"stele.dev/stele/core/authz"
 	"stele.dev/stele/core/checkpoints"
+	"stele.dev/stele/core/connections"
 	"stele.dev/stele/core/controllers"
 	"stele.dev/stele/core/delivery"
 	"stele.dev/stele/core/server"
@@ -82,6 +83,9 @@ type Config struct {
 	Listener net.Listener
 	// Hosts are names and addresses for the server's certificate, beside those of this machine.
 	Hosts []string
+	// Connections limits the listener's connections, and what clients may do before and beside their requests. Fields of 0
+	// have defaults.
+	Connections connections.Limits
 	// Origins are those whose pages may use the API (CORS).
 	Origins server.Origins
 	// ShutdownDelay is how long the plane serves after it has begun to stop, so that load balancers

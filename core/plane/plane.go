@@ -34,6 +34,7 @@ import (
 	"stele.dev/stele/core/bucketsync"
 	"stele.dev/stele/core/checkpoints"
 	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/connections"
 	"stele.dev/stele/core/delivery"
 	"stele.dev/stele/core/inside"
 	"stele.dev/stele/core/logfiles"
@@ -102,6 +103,7 @@ type Plane struct {
 	front       *front             // its handler
 	certificate *pki.ServerCertificate
 	handover    *server.Handover   // has the listener
+	guard       *connections.Guard // limits the listener's connections
 	served      chan error         // gets the error with which the server ends
 	publisher   *trust.Publisher   // nil without a listener
 	delivery    *delivery.Follower // nil without a source of policies

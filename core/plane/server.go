@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"k8s.io/apiserver/pkg/authentication/user"
+	"stele.dev/stele/core/connections"
 	"stele.dev/stele/core/pki"
 	"stele.dev/stele/core/server"
 	"stele.dev/stele/core/trust"
@@ -22,8 +23,12 @@ func (p *Plane) serve(context.Context) error {
 		return err
 	}
 	p.certificate, p.front = certificate, &front{startup: p.startup}
+	p.guard = connections.New(p.config.Connections.WithDefaults(p.config.Memory))
+	if err := p.register(p.guard.Metrics()); err != nil {
+		return err
+	}
 	p.server = p.newServer(server.WithGoaway(p.front, p.config.GoawayChance))
-	p.handover = server.NewHandover(p.config.Listener)
+	p.handover = server.NewHandover(p.guard.Listener(p.config.Listener))
 	p.served = make(chan error, 1)
 	listener := p.handover.Listener()
 	go func() { p.served <- p.server.ServeTLS(listener, "", "") }()

@@ -18,17 +18,19 @@ import (
 
 // Stream writes watch events to one client. It buffers events while more are available, up to a size.
 type Stream struct {
-	rd      *Reader
-	c       *call.Call
-	version shown.Version                                        // converts objects to the client's version
-	encode  func(object []byte, revision uint64) ([]byte, error) // nil if objects are sent as they are
-	flusher *http.ResponseController
-	buffer  []byte
-	Format  negotiate.Format
-	socket  *socket // nil if events are the answer's body
-	ended   context.CancelFunc
-	leaving <-chan struct{} // closed when the stream must end because the server stops
-	left    func()
+	rd       *Reader
+	c        *call.Call
+	version  shown.Version                                        // converts objects to the client's version
+	encode   func(object []byte, revision uint64) ([]byte, error) // nil if objects are sent as they are
+	flusher  *http.ResponseController
+	patience *call.Patience
+	begun    bool // the header is sent
+	buffer   []byte
+	Format   negotiate.Format
+	socket   *socket // nil if events are the answer's body
+	ended    context.CancelFunc
+	leaving  <-chan struct{} // closed when the stream must end because the server stops
+	left     func()
 }
 
 // NewStream negotiates the format of events. The returned context ends when the client disconnects.
@@ -40,7 +42,7 @@ func (rd *Reader) NewStream(ctx context.Context, c *call.Call) (*Stream, context
 	if err := f.Streams(); err != nil {
 		return nil, nil, err
 	}
-	s := &Stream{rd: rd, c: c, Format: f, flusher: http.NewResponseController(c.W)}
+	s := &Stream{rd: rd, c: c, Format: f, flusher: http.NewResponseController(c.W), patience: call.NewPatience(c)}
 	if c.Kind != nil {
 		s.version = c.ShownVersion()
 	}
@@ -58,6 +60,8 @@ func (s *Stream) end() {
 	s.ended()
 	if s.socket != nil {
 		s.socket.close()
+	} else if s.begun {
+		s.patience.End()
 	}
 	s.left()
 }
@@ -80,8 +84,11 @@ func (s *Stream) Begin() {
 		}
 	}
 	s.c.WriteHeader(s.Format.StreamType())
+	s.begun = true
+	s.patience.Begin()
 	s.c.W.WriteHeader(http.StatusOK)
 	s.c.Sent = true
+	defer s.patience.Write()()
 	_ = s.flusher.Flush()
 }
 
@@ -112,10 +119,9 @@ func (s *Stream) write() error {
 	if s.socket != nil {
 		err = s.socket.send(s.buffer)
 	} else {
-		if s.c.HTTP.ProtoMajor == 1 {
-			_ = s.flusher.SetWriteDeadline(time.Now().Add(call.Stalled))
-		}
+		done := s.patience.Write()
 		_, err = s.c.W.Write(s.buffer)
+		done()
 	}
 	if s.buffer = s.buffer[:0]; cap(s.buffer) > 4*bufferAtOnce {
 		s.buffer = nil
@@ -134,6 +140,7 @@ func (s *Stream) Flush() error {
 	if err := s.write(); err != nil {
 		return err
 	}
+	defer s.patience.Write()()
 	if err := s.flusher.Flush(); err != nil {
 		return ErrGone
 	}

@@ -14,9 +14,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"strings"
 
-	"github.com/google/uuid"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"stele.dev/stele/core/discovery"
@@ -61,8 +59,7 @@ func (e *Entry) object(k *Kind, p place) *objects.Object {
 	r := k.Version.Kind.GroupResource()
 	meta := metav1.ObjectMeta{
 		Namespace: p.namespace, Name: e.Name, CreationTimestamp: p.created(), Labels: e.Labels, Annotations: map[string]string{},
-		// The UID is the same on every replica and under every policy.
-		UID: types.UID(uuid.NewSHA1(uuid.NameSpaceURL, []byte(strings.Join([]string{r.Group, r.Resource, p.namespace, e.Name}, "/"))).String()),
+		UID: types.UID(policy.ObjectUID(r.Group, r.Resource, p.namespace, e.Name)),
 	}
 	maps.Copy(meta.Annotations, e.Annotations)
 	meta.Annotations[ruleAnnotation] = e.ID

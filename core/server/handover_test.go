@@ -81,7 +81,7 @@ func TestGoaway(t *testing.T) {
 			t.Fatal(err)
 		}
 		counted := &countingListener{Listener: listener, accepted: make(chan struct{}, 2000)}
-		s := server.New(server.WithGoaway(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.Proto) }), chance), certificate.Get, nil, slog.New(slog.DiscardHandler))
+		s := server.New(server.WithGoaway(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.Proto) }), chance), certificate.Get, nil, nil, slog.New(slog.DiscardHandler))
 		go s.ServeTLS(counted, "", "")
 		defer s.Close()
 		transport := &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{RootCAs: own.Pool()}}

@@ -13,12 +13,14 @@ import (
 	"time"
 
 	"stele.dev/stele/core/authn"
+	"stele.dev/stele/core/connections"
 )
 
 // New returns a server. certificate returns the server's certificate for each handshake. clientCAs, which may be nil,
 // returns the authorities of which clients are told to send a certificate. The pipeline verifies client certificates
-// per request, so that a bad one gets an answer.
-func New(handler http.Handler, certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error), clientCAs func() []*x509.Certificate, logger *slog.Logger) *http.Server {
+// per request, so that a bad one gets an answer. guard limits connections and what they may do; without one the default
+// limits hold of which a server knows by itself.
+func New(handler http.Handler, certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error), clientCAs func() []*x509.Certificate, guard *connections.Guard, logger *slog.Logger) *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(true)
@@ -31,12 +33,11 @@ func New(handler http.Handler, certificate func(*tls.ClientHelloInfo) (*tls.Cert
 	if clientCAs != nil {
 		config.GetConfigForClient = acceptable(config.Clone(), clientCAs)
 	}
-	return &http.Server{
+	s := &http.Server{
 		Handler:   handler,
 		TLSConfig: config,
 		Protocols: protocols,
 		HTTP2: &http.HTTP2Config{
-			MaxConcurrentStreams: 250,
 			// A body may have 3 MiB. With this window a client can send it without waiting.
 			MaxReceiveBufferPerStream:     256 << 10,
 			MaxReceiveBufferPerConnection: 1 << 20,
@@ -45,12 +46,15 @@ func New(handler http.Handler, certificate func(*tls.ClientHelloInfo) (*tls.Cert
 			PingTimeout:      15 * time.Second,
 			WriteByteTimeout: 60 * time.Second,
 		},
-		ReadHeaderTimeout: 30 * time.Second,
-		IdleTimeout:       90 * time.Second,
-		MaxHeaderBytes:    1 << 20,
-		ConnContext:       func(ctx context.Context, _ net.Conn) context.Context { return authn.WithConnection(ctx) },
-		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
+		ConnContext: func(ctx context.Context, _ net.Conn) context.Context { return authn.WithConnection(ctx) },
+		ErrorLog:    slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
 	}
+	if guard == nil {
+		connections.Limits{}.WithDefaults(0).Configure(s)
+	} else {
+		guard.Attach(s)
+	}
+	return s
 }
 
 // acceptable gives each handshake a configuration with the current authorities.

@@ -39,7 +39,7 @@ func TestClientsAreToldWhoseCertificatesAreAccepted(t *testing.T) {
 		t.Fatal(err)
 	}
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.Write([]byte(r.Proto)) })
-	s := server.New(handler, certificate.Get, func() []*x509.Certificate { return *accepted.Load() }, slog.New(slog.DiscardHandler))
+	s := server.New(handler, certificate.Get, func() []*x509.Certificate { return *accepted.Load() }, nil, slog.New(slog.DiscardHandler))
 	go s.ServeTLS(listener, "", "")
 	defer s.Close()
 

@@ -3,7 +3,6 @@ package surface
 import (
 	"net/http"
 	"strings"
-	"time"
 
 	"stele.dev/stele/core/call"
 )
@@ -34,22 +33,24 @@ func (s *Service) Route(path string) *Route {
 
 // serve answers a call of the route.
 func (r *Route) serve(c *call.Call) error {
-	if r.Long && c.HTTP.ProtoMajor == 1 {
-		c.W.ResponseWriter = &patient{ResponseWriter: c.W.ResponseWriter, control: http.NewResponseController(c.W.ResponseWriter)}
+	if r.Long {
+		p := &patient{ResponseWriter: c.W.ResponseWriter, patience: call.NewPatience(c)}
+		c.W.ResponseWriter = p
+		p.patience.Begin()
+		defer p.patience.End()
 	}
 	return r.Serve(c)
 }
 
-// patient ends a connection whose client has stopped reading. With HTTP/2 the server does that.
+// patient ends an answer whose client has stopped reading.
 type patient struct {
 	http.ResponseWriter
-	control *http.ResponseController
+	patience *call.Patience
 }
 
 func (p *patient) Write(b []byte) (int, error) {
-	_ = p.control.SetWriteDeadline(time.Now().Add(call.Stalled))
+	defer p.patience.Write()()
 	return p.ResponseWriter.Write(b)
 }
 
-// Unwrap returns the writer of the connection, for [http.ResponseController].
 func (p *patient) Unwrap() http.ResponseWriter { return p.ResponseWriter }

@@ -222,9 +222,10 @@ func (c *compiler) rules(v cue.Value, of string) (rules []policy.Rule) {
 	return rules
 }
 
-// checkRule checks that a rule is about resources or about paths.
-func (c *compiler) checkRule(x cue.Value, verbs, groups, names, urls []string) {
+// checkRule checks that a rule is about resources or about paths. It returns false if it is not.
+func (c *compiler) checkRule(x cue.Value, verbs, groups, names, urls []string) (ok bool) {
 	at := evaluation.Position(x)
+	found := len(c.Diags)
 	resources, paths := len(groups)+len(names), len(urls)
 	switch {
 	case resources > 0 && paths > 0:
@@ -236,6 +237,7 @@ func (c *compiler) checkRule(x cue.Value, verbs, groups, names, urls []string) {
 	case resources > 0 && !at.IsZero(): // only user-written rules: built-in ones are for all bundles
 		c.namings = append(c.namings, naming{groups, names, x})
 	}
+	return len(c.Diags) == found
 }
 
 func (c *compiler) deny(team, name string, v cue.Value) policy.Deny {
@@ -264,13 +266,18 @@ func (c *compiler) subjects(v cue.Value) (list []policy.Subject) {
 	var subjects []struct{ User, Group, ServiceAccount string }
 	c.DecodeField(v, "subjects", &subjects)
 	for i, s := range subjects {
-		if s.ServiceAccount != "" {
-			s.User = serviceaccount.ServiceAccountUsernamePrefix + strings.Replace(s.ServiceAccount, "/", ":", 1)
-		}
-		c.serviceAccount(v, i, s.ServiceAccount, s.User)
-		list = append(list, policy.Subject{User: s.User, Group: s.Group})
+		list = append(list, c.subject(v, i, s.User, s.Group, s.ServiceAccount))
 	}
 	return list
+}
+
+// subject compiles the subject with index i of a value.
+func (c *compiler) subject(v cue.Value, i int, user, group, account string) policy.Subject {
+	if account != "" {
+		user = serviceaccount.ServiceAccountUsernamePrefix + strings.Replace(account, "/", ":", 1)
+	}
+	c.serviceAccount(v, i, account, user)
+	return policy.Subject{User: user, Group: group}
 }
 
 // uniqueNames checks names that must be unique across teams.

@@ -26,6 +26,7 @@ import (
 // crossings collects what the checks need.
 type crossings struct {
 	namings      []naming
+	inNamespaces []naming          // of rules of flow schemas that match no requests outside of namespaces
 	owners       map[string]*owner // of kinds
 	brokenKinds  map[string]bool
 	roleNames    []cue.Value // in bindings
@@ -39,6 +40,7 @@ func (c *compiler) crosscheck(v cue.Value, f *policy.Form) {
 		return
 	}
 	c.resources(f.Kinds)
+	c.onlyInNamespaces(f.Kinds)
 	c.historyOfKinds(f.Kinds)
 	roles := c.Words("#BuiltinRoles")
 	for _, r := range f.Roles[len(builtinRoles()):] {

@@ -17,51 +17,6 @@ func (c *compiler) carried(v cue.Value) {
 		Message: "carried in the policy, but not enforced yet by this version of stele", Lint: "NOT_ENFORCED"})
 }
 
-func (c *compiler) flow(v cue.Value) (f policy.Flow) {
-	levels := c.Words("#BuiltinLevels")
-	for name, x := range c.Fields(v, "priorityLevels") {
-		level := policy.PriorityLevel{ID: "flow/priorityLevels/" + name, Name: name, Source: evaluation.Position(x)}
-		c.DecodeField(x, "nominalConcurrencyShares", &level.NominalConcurrencyShares)
-		c.DecodeField(x, "lendablePercent", &level.LendablePercent)
-		c.DecodeField(x, "borrowingLimitPercent", &level.BorrowingLimitPercent)
-		c.DecodeField(x, "queuing", &level.Queuing)
-		f.PriorityLevels = append(f.PriorityLevels, level)
-		levels = append(levels, name)
-	}
-	for name, x := range c.Fields(v, "flowSchemas") {
-		s := policy.FlowSchema{ID: "flow/flowSchemas/" + name, Name: name, Source: evaluation.Position(x)}
-		c.DecodeField(x, "matchingPrecedence", &s.MatchingPrecedence)
-		c.DecodeField(x, "priorityLevel", &s.PriorityLevel)
-		c.reference(x.LookupPath(cue.ParsePath("priorityLevel")), levels)
-		c.DecodeField(x, "distinguisher", &s.Distinguisher)
-		s.Subjects = c.subjects(x)
-		c.DecodeField(x, "watches", &s.Watches)
-		s.Rules = c.flowRules(x, s.ID)
-		f.FlowSchemas = append(f.FlowSchemas, s)
-	}
-	// As in Kubernetes, the lesser name comes first among flow schemas of one precedence.
-	slices.SortStableFunc(f.FlowSchemas, func(a, b policy.FlowSchema) int { return cmp.Compare(a.MatchingPrecedence, b.MatchingPrecedence) })
-	if len(f.PriorityLevels)+len(f.FlowSchemas) > 0 {
-		c.carried(v)
-	}
-	return f
-}
-
-// flowRules compiles the rules of a flow schema.
-func (c *compiler) flowRules(v cue.Value, of string) (rules []policy.FlowRule) {
-	for id, x := range c.Fields(v, "rules") {
-		if !c.Sound(x) {
-			continue
-		}
-		var rule policy.FlowRule
-		c.Decode(x, &rule)
-		rule.ID, rule.Source = of+"/"+id, evaluation.Position(x)
-		c.checkRule(x, rule.Verbs, rule.APIGroups, rule.Resources, rule.NonResourceURLs)
-		rules = append(rules, rule)
-	}
-	return rules
-}
-
 func (c *compiler) audit(v cue.Value) (a policy.Audit) {
 	type ordered struct {
 		order int

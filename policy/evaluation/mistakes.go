@@ -337,17 +337,24 @@ func (c *Evaluation) choice(m *mistake, x *conflict, allowed []string) {
 	slices.Sort(allowed)
 	allowed = slices.Compact(allowed)
 	globs := len(allowed) > 0
-	words := make([]string, len(allowed))
+	var words, bounds []string
 	for i, a := range allowed {
 		globs = globs && wording.IsGlob(a)
-		words[i] = wording.Unquoted(a)
-		allowed[i], _ = wording.Bound(a)
+		var bound bool
+		if allowed[i], bound = wording.Bound(a); !bound {
+			words = append(words, wording.Unquoted(a))
+		} else if strings.ContainsAny(a[:1], "<>") {
+			bounds = append(bounds, allowed[i])
+		}
 	}
-	if globs {
+	switch {
+	case globs:
 		c.outsideNamespaces(x.at, m, x.value, allowed)
-		return
+	case len(bounds) > 0: // the words are the default
+		c.Add(x.at, m.String(), shortened(x.value, maxValue)+" is not "+strings.Join(bounds, " and "), "")
+	default:
+		c.Add(x.at, m.String(), shortened(x.value, maxValue)+" is not one of "+wording.Enumerate(allowed), wording.DidYouMean(wording.Unquoted(x.value), words, ""))
 	}
-	c.Add(x.at, m.String(), shortened(x.value, maxValue)+" is not one of "+wording.Enumerate(allowed), wording.DidYouMean(wording.Unquoted(x.value), words, ""))
 }
 
 // noPlugin reports a plugin in the chain that the bundle does not declare. CUE cannot list the

@@ -161,14 +161,14 @@ func TestLints(t *testing.T) {
 		"a plugin that is not in the chain": {`bundle: plugins: p: {sha256: "linux/amd64": "` + strings.Repeat("0", 64) + `"} // §`, []string{"PLUGIN_UNUSED"}},
 
 		"a flow schema after a wider one": {
-			`bundle: flow: priorityLevels: own: {nominalConcurrencyShares: 5} // §` + "\n" +
+			`bundle: flow: priorityLevels: own: {nominalConcurrencyShares: 5}` + "\n" +
 				`bundle: flow: flowSchemas: first: {matchingPrecedence: 5, priorityLevel: "own", subjects: [{group: "system:authenticated"}], rules: x: {` + widgets + `, verbs: ["*"]}}` + "\n" +
-				`bundle: flow: flowSchemas: second: {matchingPrecedence: 6, priorityLevel: "own", ` + somebody + `, rules: x: {` + widgets + `, verbs: ["get"]}} // §`, []string{"NOT_ENFORCED", "FLOW_UNREACHED"}},
+				`bundle: flow: flowSchemas: second: {matchingPrecedence: 6, priorityLevel: "own", ` + somebody + `, rules: x: {` + widgets + `, verbs: ["get"]}} // §`, []string{"FLOW_UNREACHED"}},
 		"a flow schema after one of others": {
-			`bundle: flow: priorityLevels: own: {nominalConcurrencyShares: 5} // §` + "\n" +
+			`bundle: flow: priorityLevels: own: {nominalConcurrencyShares: 5}` + "\n" +
 				`bundle: flow: flowSchemas: first: {matchingPrecedence: 5, priorityLevel: "own", subjects: [{group: "h"}], rules: x: {` + widgets + `, verbs: ["*"]}}` + "\n" +
-				`bundle: flow: flowSchemas: second: {matchingPrecedence: 6, priorityLevel: "own", ` + somebody + `, rules: x: {` + widgets + `, verbs: ["get"]}}`, []string{"NOT_ENFORCED"}},
-		"a level that nothing names": {`bundle: flow: priorityLevels: own: {nominalConcurrencyShares: 5} // § §`, []string{"NOT_ENFORCED", "PRIORITY_LEVEL_UNUSED"}},
+				`bundle: flow: flowSchemas: second: {matchingPrecedence: 6, priorityLevel: "own", ` + somebody + `, rules: x: {` + widgets + `, verbs: ["get"]}}`, nil},
+		"a level that nothing names": {`bundle: flow: priorityLevels: own: {nominalConcurrencyShares: 5} // §`, []string{"PRIORITY_LEVEL_UNUSED"}},
 		"an audit rule after a wider one": {
 			`bundle: audit: rules: first: {order: 1, level: "Metadata", resources: ["widgets"]} // §` + "\n" +
 				`bundle: audit: rules: second: {order: 2, level: "Request", verbs: ["create"], resources: ["widgets"]} // §`, []string{"NOT_ENFORCED", "AUDIT_UNREACHED"}},

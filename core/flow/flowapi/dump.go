@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/flow"
-	"stele.dev/stele/core/flow/fairqueue"
 	"stele.dev/stele/core/surface"
 )
 
@@ -78,19 +77,13 @@ func dumpLevels(t *tables, levels []flow.LevelState) {
 	}
 }
 
+// dumpQueues writes one row for each flow that has requests or seats: a flow has a queue of its own.
 func dumpQueues(t *tables, levels []flow.LevelState) {
 	t.row("PriorityLevelName", "Index", "PendingRequests", "ExecutingRequests", "SeatsInUse", "NextDispatchR", "InitialSeatsSum", "MaxSeatsSum", "TotalWorkSum")
 	for i := range levels {
 		l := &levels[i]
-		used := map[int]fairqueue.QueueState{}
-		last := l.Queues.Queues
 		for _, q := range l.ListQueues() {
-			used[q.Index] = q
-			last = max(last, q.Index+1)
-		}
-		for n := range last {
-			q := used[n]
-			t.row(l.Name, n, q.Waiting, q.Executing, q.Taken, seconds(q.Start), q.WaitingSeats, q.WaitingSeats, seconds(q.WaitingWork))
+			t.row(l.Name, q.Index, q.Waiting, q.Executing, q.Taken, seconds(q.Start), q.WaitingSeats, q.WaitingSeats, seconds(q.WaitingWork))
 		}
 	}
 }

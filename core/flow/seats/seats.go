@@ -96,8 +96,9 @@ func (l *Level) floor() int {
 }
 
 // Adjust sets Current and Target of the levels by their demand. It returns the fair fraction: the part of their targets that
-// levels get unless their limits say otherwise. It is 0 if there is not enough for what they should keep. If the error is not
-// nil, the seats of the levels that are not exempt are as before.
+// levels get unless their limits say otherwise. It is 0 if there is not enough for what they should keep. A level that has
+// shares keeps one seat at least, so that its requests run until its demand is known. If the error is not nil, the seats of the
+// levels that are not exempt are as before.
 func Adjust(levels []*Level) (fair float64, err error) {
 	remaining, lower, floors, upper := 0, 0, 0, 0
 	var limited []*Level
@@ -120,7 +121,7 @@ func Adjust(levels []*Level) (fair float64, err error) {
 			part = float64(remaining-lower) / float64(floors-lower)
 		}
 		for _, l := range limited {
-			l.Current = l.Lower + int(math.Round(float64(l.floor()-l.Lower)*part))
+			l.give(float64(l.Lower) + float64(l.floor()-l.Lower)*part)
 		}
 		return 0, nil
 	}
@@ -129,7 +130,10 @@ func Adjust(levels []*Level) (fair float64, err error) {
 		return 0, err
 	}
 	for i, l := range limited {
-		l.Current = int(math.Round(allocated[i]))
+		l.give(allocated[i])
 	}
 	return fair, nil
 }
+
+// give sets Current.
+func (l *Level) give(n float64) { l.Current = max(int(math.Round(n)), min(1, l.Nominal)) }

@@ -216,6 +216,15 @@ func TestABorrowerStopsAtItsLimitAndALenderAtIts(t *testing.T) {
 	}
 }
 
+func TestALevelThatLendsAllKeepsOneSeat(t *testing.T) {
+	limits := seats.Divide(20, []seats.Shares{{Shares: 1}, {Shares: 1, LendablePercent: 100}, {}})
+	busy, idle, none := &seats.Level{Limits: limits[0]}, &seats.Level{Limits: limits[1]}, &seats.Level{Limits: limits[2]}
+	observe(50, busy)
+	if adjust(t, []*seats.Level{busy, idle, none}); busy.Current != 20 || idle.Current != 1 || none.Current != 0 {
+		t.Errorf("seats = %d, %d, %d, want 20, 1, 0", busy.Current, idle.Current, none.Current)
+	}
+}
+
 // Nominal seats that an exempt level lends are not forced upon levels that may not borrow them.
 func TestSeatsThatNobodyMayBorrowStayFree(t *testing.T) {
 	zero := 0

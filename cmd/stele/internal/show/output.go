@@ -97,6 +97,9 @@ type Cell struct {
 	wide  bool // a line of its own: it does not widen the column
 }
 
+// Number returns a cell that is aligned right.
+func Number(text string) Cell { return Cell{Text: text, right: true} }
+
 // Columns prints tables. The rows of a table that are flushed together share their widths, and later rows are never
 // narrower.
 type Columns struct {
