@@ -35,7 +35,7 @@ var (
 const exemptAll = `package quickstart
 
 bundle: flow: flowSchemas: "everything-exempt": {
-	matchingPrecedence: 1
+	matchingPrecedence: 2
 	priorityLevel:      "exempt"
 	subjects: [{group: "system:authenticated"}, {group: "system:unauthenticated"}]
 	rules: all: {apiGroups: ["*"], resources: ["*"], verbs: ["*"], namespaces: ["*"]}
