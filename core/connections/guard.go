@@ -71,7 +71,7 @@ func (l *listener) Accept() (net.Conn, error) {
 func (g *Guard) admit(raw net.Conn) *Conn {
 	g.metrics.accepted.Inc()
 	c := &Conn{Conn: raw, guard: g}
-	c.used.Store(time.Now().UnixNano())
+	c.used.Store(int64(time.Since(epoch)))
 	why, closing := g.enter(c)
 	for _, old := range closing {
 		old.Close()
@@ -277,6 +277,14 @@ type connKey struct{}
 func of(ctx context.Context) *Conn {
 	c, _ := ctx.Value(connKey{}).(*Conn)
 	return c
+}
+
+// SourceOf returns the source of a request, the zero Prefix if its connection is not one of a guard.
+func SourceOf(ctx context.Context) netip.Prefix {
+	if c := of(ctx); c != nil {
+		return c.source.prefix
+	}
+	return netip.Prefix{}
 }
 
 // Known notes that the user of a request is known, so that its connection is not among the first to be closed.
