@@ -25,6 +25,7 @@ import (
 	"stele.dev/stele/core/explain"
 	"stele.dev/stele/core/flow"
 	"stele.dev/stele/core/flow/fairqueue"
+	"stele.dev/stele/core/flow/flowapi"
 	"stele.dev/stele/core/memory"
 	"stele.dev/stele/core/parts"
 	"stele.dev/stele/core/past"
@@ -245,7 +246,8 @@ func New(o Options) *Pipeline {
 	p.memory = memory.New(memory.Options{Limit: o.Memory, MaxBody: call.MaxBody, Reclaim: func() { p.reader.Past.DropCached() }})
 	p.metrics = newMetrics(o.Metrics, o.Committer, o.History, o.Evaluators, o.Authenticator, p.shadows.Collector(), p.memory)
 	p.surface = surface.New(surface.Options{
-		Committer: o.Committer, Tokens: o.Tokens, Version: o.Version, Metrics: p.metrics.handler, Checks: o.Checks, Routes: o.Routes, Logger: o.Logger,
+		Committer: o.Committer, Tokens: o.Tokens, Version: o.Version, Metrics: p.metrics.handler, Checks: o.Checks,
+		Routes: append(slices.Clip(o.Routes), flowapi.Routes(p.flows)...), Logger: o.Logger,
 	})
 	p.reader = read.New(read.Options{
 		Committer: o.Committer, History: o.History, Surface: p.surface, Version: o.Version.GitVersion, Watching: p.metrics.watching, Memory: p.memory, Logger: o.Logger,
@@ -269,6 +271,7 @@ func (p *Pipeline) newTable(o Options) *virtual.Table {
 		blame.New(p.reader),
 	}
 	rows = append(rows, access.New(p.reader)...)
+	rows = append(rows, flowapi.Resources(p.reader, p.flows)...)
 	rows = append(rows, reviews.New(reviews.Options{Reader: p.reader, Authenticator: o.Authenticator, Tokens: o.Tokens, Turns: p.largeReviews})...)
 	for _, kind := range append(slices.Clone(rbac.Kinds), definitions.Kind) {
 		rows = append(rows, rendered.New(p.reader, kind))
@@ -329,7 +332,7 @@ func (p *Pipeline) ServeHTTP(w http.ResponseWriter, h *http.Request) {
 		}
 	}()
 	defer func() {
-		r.endFlow()
+		r.EndFlow()
 		if r.Cancel != nil {
 			r.Cancel()
 		}
