@@ -38,7 +38,7 @@ type Kind struct {
 	// Find returns the rule with the name of an object, even if the object is hidden, or nil.
 	Find func(f *policy.Form, name string) *Entry
 	// Says and Part are for the errors of refused writes. Says is the subject and verb of the sentence, such as
-	// "access is"; Part is the part of a bundle that defines it.
+	// "access is"; Part is where in a bundle it is defined, such as "rbac.bindings of a team in the bundle".
 	Says, Part string
 }
 
@@ -46,6 +46,9 @@ type Kind struct {
 type Entry struct {
 	Name, ID string
 	Source   schemas.Position
+	// Builtin is set if the rule is a part of every policy. Replaceable is set if a bundle can replace it by a rule with the
+	// same name.
+	Builtin, Replaceable bool
 	// In reports whether a namespace has the object. It is nil for objects without a namespace.
 	In func(namespace string) bool
 	// Render returns the object. The metadata is complete except for Labels and Annotations.
@@ -76,14 +79,6 @@ func (e *Entry) object(k *Kind, p place) *objects.Object {
 		panic(fmt.Sprintf("rendered: %v", err)) // it always has metadata
 	}
 	return o
-}
-
-// Rule returns the ID and the position of the rule with a name. The ID is "" if there is none.
-func (k *Kind) Rule(f *policy.Form, name string) (id string, source schemas.Position) {
-	if e := k.Find(f, name); e != nil {
-		return e.ID, e.Source
-	}
-	return "", source
 }
 
 // Resource returns the discovery entry of the kind.
