@@ -22,6 +22,7 @@
 // The packages below, by their part in a request:
 //
 //	call       a request and its answer
+//	cost       what a request costs, before it runs
 //	bodies     limits the memory of request bodies
 //	authn      authentication
 //	authz      external authorizers that a policy names

@@ -20,11 +20,16 @@ import (
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/changes"
 	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/cost"
 	"stele.dev/stele/core/definitions"
 	"stele.dev/stele/core/delivery"
 	"stele.dev/stele/core/explain"
 	"stele.dev/stele/core/flow"
+<<<<<<< HEAD
 	"stele.dev/stele/core/flowcontrol"
+=======
+	"stele.dev/stele/core/flow/fairqueue"
+>>>>>>> main
 	"stele.dev/stele/core/parts"
 	"stele.dev/stele/core/past"
 	"stele.dev/stele/core/plans"
@@ -174,6 +179,7 @@ type Pipeline struct {
 	shadows       *shadow.Shadows
 	metrics       *metrics
 	flows         *flow.Control
+	costs         *cost.Estimator
 	bodies        *bodies.Budget
 	turns         turns.ByObject
 	largeWrites   turns.Turns
@@ -237,7 +243,7 @@ func New(o Options) *Pipeline {
 		bodies:   bodies.New(o.Memory, call.MaxBody), largeWrites: turns.New(), largeReviews: turns.New(),
 	}
 	p.resume = p.runFrom
-	p.flows = flow.New(flow.Options{Seats: o.Seats, Metrics: o.Metrics, Logger: o.Logger})
+	p.flows = flow.New(flow.Options{Seats: o.Seats, Cost: p.cost, Metrics: o.Metrics, Logger: o.Logger})
 	p.shadows = shadow.New(p.decideAgain, o.Logger)
 	p.metrics = newMetrics(o.Metrics, o.Committer, o.History, o.Evaluators, o.Authenticator, p.shadows.Collector())
 	p.surface = surface.New(surface.Options{
@@ -249,6 +255,7 @@ func New(o Options) *Pipeline {
 	})
 	p.table = p.newTable(o)
 	p.surface.Table = p.table
+	p.costs = cost.New(cost.Options{Objects: o.Committer.Objects(), Table: p.table, Route: p.surface.Route, Seats: o.Seats})
 	return p
 }
 
@@ -279,6 +286,9 @@ func (p *Pipeline) newTable(o Options) *virtual.Table {
 	}
 	return virtual.NewTable(rows...)
 }
+
+// cost estimates what a request costs. The estimator knows all resources, so it is made last.
+func (p *Pipeline) cost(c *call.Call) fairqueue.Work { return p.costs.Of(c) }
 
 // RunFlow moves seats between priority levels by their demand, until the context ends.
 func (p *Pipeline) RunFlow(ctx context.Context) error { return p.flows.Run(ctx) }

@@ -11,21 +11,26 @@ const fromX = `subjects: [{user: "x"}], `
 
 func TestMistakesInPriorityLevels(t *testing.T) {
 	const at = "bundle.flow.priorityLevels"
+	used := func(level string) string {
+		return "\nflow: flowSchemas: s: {matchingPrecedence: 5, priorityLevel: \"l\", " + fromX + `rules: {}}` + "\n}\nbundle: {\n" + level
+	}
 	for name, tc := range map[string]struct {
 		bundle string
 		want   []string
 	}{
-		"exempt":                             {`flow: priorityLevels: §exempt: {nominalConcurrencyShares: 5}`, []string{`.exempt: the built-in priority level exempt cannot be replaced; choose another name: exempt is for administrators, who must always get through`}},
-		"catch-all":                          {`flow: priorityLevels: §"catch-all": {nominalConcurrencyShares: 5}`, []string{`."catch-all": the built-in priority level catch-all cannot be replaced; choose another name: catch-all is for requests that no other flow schema matches`}},
-		"a suggested one":                    {`flow: priorityLevels: "workload-low": {nominalConcurrencyShares: 5}`, nil},
-		"a hand larger than the queues":      {`flow: priorityLevels: l: {nominalConcurrencyShares: 5, queuing: {queues: 4, §handSize: 5}}`, []string{`.l.queuing.handSize: a flow cannot have a hand of 5 queues if there are 4; lower handSize, or raise queues`}},
-		"fewer queues than the usual":        {`flow: priorityLevels: l: {nominalConcurrencyShares: 5, queuing: {§queues: 5}}`, []string{`.l.queuing.handSize: a flow cannot have a hand of 6 queues if there are 5; lower handSize, or raise queues`}},
-		"a hand of all queues":               {`flow: priorityLevels: l: {nominalConcurrencyShares: 5, queuing: {queues: 5, handSize: 5}}`, nil},
-		"a hand that no hash can choose":     {`flow: priorityLevels: l: {nominalConcurrencyShares: 5, queuing: {queues: 64, §handSize: 11}}`, []string{`.l.queuing.handSize: the hash of a flow has 60 bits, and choosing 11 of 64 queues takes 66; lower handSize or queues`}},
-		"the largest hand":                   {`flow: priorityLevels: l: {nominalConcurrencyShares: 5, queuing: {queues: 64, handSize: 10}}`, nil},
-		"too many queues":                    {`flow: priorityLevels: l: {nominalConcurrencyShares: 5, queuing: {queues: §10000001}}`, []string{`.l.queuing.queues: 10000001 is not at most 10000000`}},
-		"negative shares":                    {`flow: priorityLevels: l: {nominalConcurrencyShares: §-1}`, []string{`.l.nominalConcurrencyShares: -1 is not at least 0`}},
-		"more than all to lend":              {`flow: priorityLevels: l: {nominalConcurrencyShares: 5, lendablePercent: §101}`, []string{`.l.lendablePercent: 101 is not at most 100`}},
+		"exempt":                         {`flow: priorityLevels: §exempt: {nominalConcurrencyShares: 5}`, []string{`.exempt: the built-in priority level exempt cannot be replaced; choose another name: exempt is for administrators, who must always get through`}},
+		"catch-all":                      {`flow: priorityLevels: §"catch-all": {nominalConcurrencyShares: 5}`, []string{`."catch-all": the built-in priority level catch-all cannot be replaced; choose another name: catch-all is for requests that no other flow schema matches`}},
+		"a suggested one":                {`flow: priorityLevels: "workload-low": {nominalConcurrencyShares: 5}`, nil},
+		"a hand larger than the queues":  {`flow: priorityLevels: l: {nominalConcurrencyShares: 5, queuing: {queues: 4, §handSize: 5}}`, []string{`.l.queuing.handSize: a flow cannot have a hand of 5 queues if there are 4; lower handSize, or raise queues`}},
+		"fewer queues than the usual":    {`flow: priorityLevels: l: {nominalConcurrencyShares: 5, queuing: {§queues: 5}}`, []string{`.l.queuing.handSize: a flow cannot have a hand of 6 queues if there are 5; lower handSize, or raise queues`}},
+		"a hand of all queues":           {`flow: priorityLevels: l: {nominalConcurrencyShares: 5, queuing: {queues: 5, handSize: 5}}`, nil},
+		"a hand that no hash can choose": {`flow: priorityLevels: l: {nominalConcurrencyShares: 5, queuing: {queues: 64, §handSize: 11}}`, []string{`.l.queuing.handSize: the hash of a flow has 60 bits, and choosing 11 of 64 queues takes 66; lower handSize or queues`}},
+		"the largest hand":               {`flow: priorityLevels: l: {nominalConcurrencyShares: 5, queuing: {queues: 64, handSize: 10}}`, nil},
+		"too many queues":                {`flow: priorityLevels: l: {nominalConcurrencyShares: 5, queuing: {queues: §10000001}}`, []string{`.l.queuing.queues: 10000001 is not at most 10000000`}},
+		"negative shares":                {`flow: priorityLevels: l: {nominalConcurrencyShares: §-1}`, []string{`.l.nominalConcurrencyShares: -1 is not at least 0`}},
+		"more than all to lend":          {`flow: priorityLevels: l: {nominalConcurrencyShares: 5, lendablePercent: §101}`, []string{`.l.lendablePercent: 101 is not at most 100`}},
+		"no share, and a limit of borrowing": {used(`flow: priorityLevels: §l: {nominalConcurrencyShares: 0, borrowingLimitPercent: 200}`),
+			[]string{`.l: the level never has a seat, so that requests of s are always rejected: it has no share, and its limit of borrowing is a percentage of nothing; give it nominalConcurrencyShares, or leave out borrowingLimitPercent`}},
 		"no share, and nothing that is used": {`flow: priorityLevels: l: {nominalConcurrencyShares: 0, borrowingLimitPercent: 200}`, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -63,6 +68,9 @@ func TestMistakesInFlowSchemas(t *testing.T) {
 		"a method for a resource":         {rule(`apiGroups: [""], resources: ["secrets"], verbs: ["get", §"post"]`), []string{`.s.rules.x.verbs.1: no request for a resource has the verb "post"; the verb is "create"`}},
 		"a verb for a path":               {rule(`nonResourceURLs: ["/metrics"], verbs: ["get", §"list"]`), []string{`.s.rules.x.verbs.1: no request for a path has the verb "list"; the verb is "get"`}},
 		"methods of paths":                {rule(`nonResourceURLs: ["/metrics"], verbs: ["get", "post", "put", "patch", "delete", "head", "options"]`), nil},
+		"a pattern of paths":              {rule(`nonResourceURLs: ["/metrics/*", "/*", §"/met*"], verbs: ["*"]`), []string{`.s.rules.x.nonResourceURLs.2: no request is for a path "/met*"; write "/met", which includes all paths below it, or "/met/*" for those alone`}},
+		"a star within a path":            {rule(`nonResourceURLs: [§"/a/*/b"], verbs: ["*"]`), []string{`.s.rules.x.nonResourceURLs.0: no request is for a path "/a/*/b"; a * stands only at the end, after a /`}},
+		"a pattern of resources":          {rule(`apiGroups: [""], resources: [§"*/status"], verbs: ["*"]`), []string{`.s.rules.x.resources.0: "*/status" is no resource: flow schemas have no patterns of resources; name each of them, such as "widgets/status"`}},
 		"paths in namespaces":             {rule(`nonResourceURLs: ["/metrics"], verbs: ["*"], §namespaces: ["x"]`), []string{`.s.rules.x.namespaces: requests for paths have no namespace; leave it out`}},
 		"a namespace":                     {of(`"secrets"`, `namespaces: ["kube-system", ""]`), nil},
 		"no namespaces":                   {of(`"secrets"`, `§namespaces: []`), []string{`.s.rules.x.namespaces: a rule for no namespaces matches no request; name some, or leave it out: then all requests are meant`}},

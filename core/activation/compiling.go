@@ -21,7 +21,7 @@ func (v *Service) CompileSpec(ctx context.Context, c *call.Call, spec *Spec) (*c
 	if v.Compile == nil {
 		return nil, status.Unavailable("this replica does not compile policies")
 	}
-	done, err := v.compiling.Take(ctx)
+	done, err := v.compiling.TakeAside(ctx, c)
 	if err != nil {
 		return nil, err
 	}

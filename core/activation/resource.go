@@ -10,6 +10,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"stele.dev/stele/core/call"
+	"stele.dev/stele/core/cost"
 	"stele.dev/stele/core/parts"
 	"stele.dev/stele/core/read"
 	"stele.dev/stele/core/status"
@@ -54,13 +55,24 @@ func New(o Options) *Service { return &Service{o, make(turns.Turns, 1)} }
 // Virtual returns the virtual resource of policies.
 func (v *Service) Virtual() *virtual.Resource {
 	return &virtual.Resource{
-		Resource: Resource(), Object: func() any { return Policy{} }, Timeout: PushTimeout, Route: route, Serve: v.serve,
+		Resource: Resource(), Object: func() any { return Policy{} }, Timeout: PushTimeout, Cost: Cost, Route: route, Serve: v.serve,
 		Write: func(c *call.Call) virtual.Write { return &push{Service: v, c: c} },
 	}
 }
 
 // PushTimeout limits the time of a push. A large bundle takes minutes to compile.
 const PushTimeout = 30 * time.Minute
+
+// Cost estimates the time of calls about policies: to create one compiles it, which takes seconds.
+func Cost(c *call.Call) time.Duration {
+	switch {
+	case c.Info.Verb != "create":
+		return 0
+	case c.Info.Name == Parts:
+		return cost.Body(c)
+	}
+	return time.Second
+}
 
 // route checks the path and the verb: policies are read and created, and parts of them uploaded.
 func route(c *call.Call) error {

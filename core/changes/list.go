@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	internalscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage"
 	"stele.dev/stele/core/call"
+	"stele.dev/stele/core/cost"
 	"stele.dev/stele/core/difference"
 	"stele.dev/stele/core/metadata"
 	"stele.dev/stele/core/read"
@@ -33,7 +35,33 @@ type service struct{ *read.Reader }
 
 // New returns the virtual resource of changes.
 func New(rd *read.Reader) *virtual.Resource {
-	return &virtual.Resource{Resource: Resource(), Object: func() any { return Change{} }, Serve: (&service{rd}).serve}
+	return &virtual.Resource{Resource: Resource(), Object: func() any { return Change{} }, Cost: estimate, Serve: (&service{rd}).serve}
+}
+
+// Times of one change, see estimate.
+const (
+	changeTime  = 40 * time.Microsecond // read from the history, compared with the version before it, and sent
+	unlimited   = 10_000                // as many changes have the maximum cost
+	getTime     = 200 * time.Microsecond
+	watchedTime = 10 * time.Microsecond // less, because a watch sends what it can at once
+)
+
+// estimate returns the time of a call: by the limit of a list, or the revisions that a watch resumes from.
+func estimate(c *call.Call) time.Duration {
+	revisions := int(min(c.Tip.Revision(), unlimited))
+	switch c.Info.Verb {
+	case "get":
+		return getTime
+	case "list":
+		if limit := cost.Limit(c); limit > 0 {
+			return getTime + time.Duration(min(limit, revisions))*changeTime
+		}
+		return getTime + time.Duration(revisions)*changeTime
+	}
+	if from := cost.Revision(c); from > 0 && from < c.Tip.Revision() {
+		return getTime + time.Duration(min(c.Tip.Revision()-from, unlimited))*watchedTime
+	}
+	return getTime
 }
 
 // query is the part of a request that selects changes.

@@ -109,6 +109,7 @@ func (f *following) run(ctx context.Context) error {
 		} else if err := f.Flush(); err != nil {
 			return err
 		}
+		f.r.ReleaseSeats() // from here on the watch waits
 		waiting, stop := context.WithDeadline(ctx, quiet)
 		next := f.at + 1
 		if next > f.last {

@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"time"
 
 	"k8s.io/apiserver/pkg/endpoints/request"
 	kjson "sigs.k8s.io/json"
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/changes"
+	"stele.dev/stele/core/cost"
 	"stele.dev/stele/core/negotiate"
 	"stele.dev/stele/core/read"
 	"stele.dev/stele/core/status"
@@ -39,7 +41,15 @@ type service struct {
 // New returns the virtual resource of explanations. refused contains the explanations of refused requests.
 func New(rd *read.Reader, runner Runner, refused *Journal) *virtual.Resource {
 	v := &service{rd, runner, refused}
-	return &virtual.Resource{Resource: Resource(), Object: func() any { return Explanation{} }, Past: virtual.AsToday, Serve: v.serve}
+	return &virtual.Resource{Resource: Resource(), Object: func() any { return Explanation{} }, Past: virtual.AsToday, Cost: estimate, Serve: v.serve}
+}
+
+// estimate returns the time of a call: a create runs the request without its effects, and a get searches the log.
+func estimate(c *call.Call) time.Duration {
+	if c.Info.Verb == "get" {
+		return 10 * time.Millisecond
+	}
+	return 500*time.Microsecond + cost.Body(c)
 }
 
 // serve explains a request that the client describes (create), or a past request (get).

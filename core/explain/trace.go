@@ -67,8 +67,12 @@ func (t *Trace) Note(c *call.Call, authorized *policy.Decision, err error) {
 			s.Message = "as " + userText(c.User)
 		}
 	case "flow":
-		if f := c.Flow; f.Schema != nil {
-			s.Rule, s.Source, s.Message = f.Schema.ID, f.Schema.Source.String(), "flow schema "+f.Schema.Name+", priority level "+f.Schema.PriorityLevel
+		if x := c.Flow.Schema; x != nil {
+			s.Flow = &Flow{Schema: x.Name, PriorityLevel: x.PriorityLevel, Distinguisher: x.Distinguisher, Of: c.Flow.Distinguisher, Watches: x.Watches, Exempt: x.Level.Exempt}
+			s.Rule, s.Source, s.Message = x.ID, x.Source.String(), s.Flow.String()
+			if x.Builtin {
+				s.Source = "built in"
+			}
 		}
 	case "authorization", "conditions":
 		if d := c.Decision; d != nil && (c.Stage == "authorization" || authorized.Pending != nil) {
@@ -104,6 +108,26 @@ func (t *Trace) Note(c *call.Call, authorized *policy.Decision, err error) {
 	t.considered = nil
 	t.Forget(s.Name) // a stage that runs again replaces its verdict and those of later stages
 	t.Stages = append(t.Stages, s)
+}
+
+// String describes the flow: "priority level batch, flow of the user dana".
+func (f *Flow) String() string {
+	text := "priority level " + f.PriorityLevel
+	switch f.Distinguisher {
+	case "ByUser":
+		text += ", flow of the user " + f.Of
+	case "ByNamespace":
+		if text += ", flow of the namespace " + f.Of; f.Of == "" {
+			text = strings.TrimSuffix(text, "the namespace ") + "requests outside of namespaces"
+		}
+	}
+	if f.Watches > 0 {
+		text += fmt.Sprintf(", at most %d watches", f.Watches)
+	}
+	if f.Exempt {
+		text += ", which never waits"
+	}
+	return text
 }
 
 func userText(u user.Info) string {

@@ -101,6 +101,24 @@ type Stage struct {
 	Message string `json:"message,omitempty"`
 	// Considered are the rules that the stage evaluated, if the stage records them one by one.
 	Considered []Considered `json:"considered,omitempty"`
+	// Flow is the flow of the request, in the stage flow.
+	Flow *Flow `json:"flow,omitempty"`
+}
+
+// Flow is a flow of requests that wait for each other, as in API priority and fairness.
+type Flow struct {
+	// Schema is the name of the flow schema.
+	Schema string `json:"schema"`
+	// PriorityLevel is the name of the priority level whose seats the request takes.
+	PriorityLevel string `json:"priorityLevel"`
+	// Distinguisher is ByUser or ByNamespace; empty if all requests of the flow schema are one flow.
+	Distinguisher string `json:"distinguisher,omitempty"`
+	// Of is the user or the namespace whose flow it is.
+	Of string `json:"of,omitempty"`
+	// Watches is how many watches the flow may have open on a server; 0 means any number.
+	Watches int `json:"watches,omitempty"`
+	// Exempt is true if requests of the priority level never wait and are never rejected.
+	Exempt bool `json:"exempt,omitempty"`
 }
 
 // Considered is a rule or an authorizer, and its verdict on the request.

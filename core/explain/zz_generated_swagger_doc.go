@@ -25,6 +25,20 @@ func (Explanation) SwaggerDoc() map[string]string {
 	return map_Explanation
 }
 
+var map_Flow = map[string]string{
+	"":              "Flow is a flow of requests that wait for each other, as in API priority and fairness.",
+	"schema":        "Schema is the name of the flow schema.",
+	"priorityLevel": "PriorityLevel is the name of the priority level whose seats the request takes.",
+	"distinguisher": "Distinguisher is ByUser or ByNamespace; empty if all requests of the flow schema are one flow.",
+	"of":            "Of is the user or the namespace whose flow it is.",
+	"watches":       "Watches is how many watches the flow may have open on a server; 0 means any number.",
+	"exempt":        "Exempt is true if requests of the priority level never wait and are never rejected.",
+}
+
+func (Flow) SwaggerDoc() map[string]string {
+	return map_Flow
+}
+
 var map_Spec = map[string]string{
 	"":              "Spec is a request for a resource or a path.",
 	"verb":          "Verb is the verb of the request. For a resource: get, list, watch, create, update, patch, delete or deletecollection. For a path: get, head, post, put, patch or delete.",
@@ -59,6 +73,7 @@ var map_Stage = map[string]string{
 	"source":     "Source is the file and line of the rule.",
 	"message":    "Message is the message of the stage.",
 	"considered": "Considered are the rules that the stage evaluated, if the stage records them one by one.",
+	"flow":       "Flow is the flow of the request, in the stage flow.",
 }
 
 func (Stage) SwaggerDoc() map[string]string {

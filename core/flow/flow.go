@@ -91,7 +91,7 @@ func (c *Control) Take(ctx context.Context, r *call.Call) error {
 	c.Classify(r)
 	_, levels := c.tableOf(r.Tip.Policy)
 	s := r.Flow.Schema
-	f := fairqueue.Flow{Schema: s.Name, Distinguisher: r.Flow.Distinguisher, Hash: maphash.String(c.seed, s.Name+"\x00"+r.Flow.Distinguisher)}
+	f := fairqueue.Flow{Schema: s.Name, Distinguisher: r.Flow.Distinguisher}
 	t := &fairqueue.Ticket{}
 	if err := levels[s.Level.Name].Take(ctx, t, f, c.cost(r), 0, nil); err != nil {
 		return status.TooManyRequests("too many requests, please try again later")

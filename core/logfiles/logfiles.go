@@ -81,11 +81,27 @@ func Routes(o Options) []surface.Route {
 	s := service{o.Source()}
 	return []surface.Route{
 		{Path: StatePath, Serve: s.answerState},
-		{Path: BatchesPath, Long: true, Serve: s.answerBatches},
-		{Path: Prefix + "segments/", Long: true, Serve: s.answerFile},
-		{Path: Prefix + "checkpoints/", Long: true, Serve: s.answerFile},
+		{Path: BatchesPath, Long: true, Cost: estimateBatches, Serve: s.answerBatches},
+		{Path: Prefix + "segments/", Long: true, Cost: estimateFile, Serve: s.answerFile},
+		{Path: Prefix + "checkpoints/", Long: true, Cost: estimateFile, Serve: s.answerFile},
 	}
 }
+
+// batchTime is the time to read and send one revision.
+const batchTime = 2 * time.Microsecond
+
+// estimateBatches returns the time of a stream of batches: by the revisions that it has.
+func estimateBatches(c *call.Call) time.Duration {
+	after, _ := revisionOf(c, "after")
+	until, err := revisionOf(c, "until")
+	if err != nil || until < after {
+		return 0
+	}
+	return time.Duration(min(until-after, 1<<20)) * batchTime
+}
+
+// estimateFile returns the time of a file of a few megabytes. How large a file is takes a look at the disk.
+func estimateFile(*call.Call) time.Duration { return 5 * time.Millisecond }
 
 func (s service) answerState(c *call.Call) error {
 	state, err := s.log.State(c.HTTP.Context())

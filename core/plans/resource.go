@@ -59,7 +59,8 @@ type service struct {
 func New(o ServiceOptions) *virtual.Resource {
 	v := &service{o, make(turns.Turns, 1)}
 	return &virtual.Resource{
-		Resource: Resource(), Object: func() any { return Request{} }, Timeout: activation.PushTimeout, Past: virtual.AsToday, Serve: v.serve,
+		Resource: Resource(), Object: func() any { return Request{} }, Timeout: activation.PushTimeout, Past: virtual.AsToday,
+		Cost: activation.Cost, Serve: v.serve,
 	}
 }
 
@@ -136,7 +137,7 @@ func (v *service) plan(ctx context.Context, c *call.Call, s *Spec) (*plan.Plan, 
 	if err != nil {
 		return nil, err
 	}
-	done, err := v.making.Take(ctx)
+	done, err := v.making.TakeAside(ctx, c)
 	if err != nil {
 		return nil, err
 	}

@@ -238,6 +238,7 @@ func (s *Stream) follow(ctx context.Context, w Source, from uint64, o *internalv
 		if err != nil || last {
 			return nil
 		}
+		s.c.ReleaseSeats() // from here on the watch waits
 		bookmark = false
 		select {
 		case <-w.Ready():

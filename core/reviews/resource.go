@@ -8,6 +8,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"stele.dev/stele/core/authn"
 	"stele.dev/stele/core/call"
+	"stele.dev/stele/core/cost"
 	"stele.dev/stele/core/negotiate"
 	"stele.dev/stele/core/read"
 	"stele.dev/stele/core/tokens"
@@ -32,7 +33,7 @@ func New(o Options) (rows []*virtual.Resource) {
 	v := &service{o}
 	for i, r := range Resources() {
 		rows = append(rows, &virtual.Resource{
-			Resource: r, Object: func() any { return kinds[i].New() }, Builtin: true, Past: virtual.AsToday,
+			Resource: r, Object: func() any { return kinds[i].New() }, Builtin: true, Past: virtual.AsToday, Cost: cost.Body,
 			Serve: func(ctx context.Context, c *call.Call) error { return v.serve(ctx, c, kinds[i]) },
 		})
 	}

@@ -58,7 +58,7 @@ func Resource(rd *read.Reader, pushes *activation.Service, s *Shadows) *virtual.
 		Resource: discovery.Resource{Group: Group, Version: Version, APIResource: metav1.APIResource{
 			Name: Plural, SingularName: "shadow", Kind: Kind, Verbs: metav1.Verbs{"create", "delete", "get", "list"},
 		}},
-		Object: func() any { return Shadow{} }, Timeout: activation.PushTimeout, Past: virtual.Refuses, Serve: v.serve,
+		Object: func() any { return Shadow{} }, Timeout: activation.PushTimeout, Past: virtual.Refuses, Cost: activation.Cost, Serve: v.serve,
 	}
 }
 

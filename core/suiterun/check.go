@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/flows"
 	"stele.dev/stele/policy/suites"
 	"stele.dev/stele/policy/wording"
 	"stele.dev/stele/schemas"
@@ -16,6 +17,13 @@ import (
 // not exist, tests that expect nothing. Such a suite cannot be run. If incomplete is set, tests may expect nothing.
 func (r *Runner) Check(s *suites.Suite, incomplete bool) schemas.Diagnostics {
 	c := &checker{Runner: r, rules: r.ruleIDs()}
+	table := flows.New(&r.Form().Flow)
+	for _, s := range table.Schemas() {
+		c.schemas = append(c.schemas, s.Name)
+	}
+	for _, l := range table.Levels() {
+		c.levels = append(c.levels, l.Name)
+	}
 	c.objects(s.Given)
 	c.authorizers(s.Authorizers, func(string) schemas.Position {
 		if len(s.Tests) > 0 {
@@ -34,6 +42,7 @@ func (r *Runner) Check(s *suites.Suite, incomplete bool) schemas.Diagnostics {
 		if e := &t.Expect; e.Rule != nil && *e.Rule != "" && !c.rules[*e.Rule] {
 			c.add(t.Position("expect.rule"), fmt.Sprintf("%s: the bundle has no rule %q", t.Name, *e.Rule), wording.DidYouMean(*e.Rule, slices.Sorted(maps.Keys(c.rules)), ""))
 		}
+		c.flow(t)
 		if t.Skip == "" && t.Expect.Empty() && !incomplete {
 			c.add(t.Source, t.Name+": the test expects nothing", "write expect: {code: …}, or run `stele policy test --update`")
 		}
@@ -47,11 +56,25 @@ func (r *Runner) Check(s *suites.Suite, incomplete bool) schemas.Diagnostics {
 type checker struct {
 	*Runner
 	rules map[string]bool
-	found schemas.Diagnostics
+	// schemas and levels are the names of the flow schemas and priority levels in force.
+	schemas, levels []string
+	found           schemas.Diagnostics
 }
 
 func (c *checker) add(pos schemas.Position, message, hint string) {
 	c.found = append(c.found, schemas.Diagnostic{Pos: pos, Message: message, Hint: hint})
+}
+
+// flow reports names of flow schemas and priority levels that the policy does not have.
+func (c *checker) flow(t *suites.Test) {
+	for _, x := range []struct {
+		field, what, name string
+		known             []string
+	}{{"flowSchema", "flow schema", t.Expect.FlowSchema, c.schemas}, {"priorityLevel", "priority level", t.Expect.PriorityLevel, c.levels}} {
+		if x.name != "" && !slices.Contains(x.known, x.name) {
+			c.add(t.Position("expect."+x.field), fmt.Sprintf("%s: the bundle has no %s %q", t.Name, x.what, x.name), wording.DidYouMean(x.name, x.known, "there are"))
+		}
+	}
 }
 
 func (c *checker) objects(given []suites.Object) {

@@ -25,7 +25,7 @@ type Point struct {
 }
 
 // Parts are the parts of a policy that are counted, in the order of reports.
-var Parts = []string{"binding", "deny", "admission rule", "kind validation", "enum value", "bound"}
+var Parts = []string{"binding", "deny", "admission rule", "kind validation", "enum value", "bound", "flow schema"}
 
 // Exercised reports whether tests tried all that they should.
 func (p *Point) Exercised() bool { return len(p.Missing()) == 0 }
@@ -126,6 +126,9 @@ func (c *Coverage) AddPolicy(f *policy.Form) {
 			c.add("admission rule", check.ID, check.Source.String(), allows, refuses)
 		}
 	}
+	for i := range f.Flow.FlowSchemas {
+		c.add("flow schema", f.Flow.FlowSchemas[i].ID, f.Flow.FlowSchemas[i].Source.String(), used)
+	}
 	for i := range f.Kinds {
 		k := &f.Kinds[i]
 		if k.Builtin {
@@ -190,6 +193,9 @@ func (c *Coverage) Observe(a *Answer) {
 	inConditions := slices.ContainsFunc(a.Stages, func(s explain.Stage) bool { return s.Name == "conditions" })
 	for i := range a.Stages {
 		s := &a.Stages[i]
+		if s.Flow != nil {
+			c.see("flow schema", s.Rule, used)
+		}
 		for _, considered := range s.Considered {
 			switch s.Name {
 			case "authorization":

@@ -18,6 +18,7 @@ func compare(e *suites.Expect, a *Answer) (failures []string) {
 	if wanted, ok := outcome(e, a); !ok {
 		fail("expected %s, and got %s", wanted, a.outcome())
 	}
+	failures = append(failures, compareFlow(e, a)...)
 	for _, pattern := range e.Message {
 		if re := regexp.MustCompile(pattern); a.Code < 400 {
 			fail("expected a message that matches %q, and the request was allowed", pattern)
@@ -45,6 +46,23 @@ func compare(e *suites.Expect, a *Answer) (failures []string) {
 		} else if !slices.Equal(wanted, a.Names) {
 			fail("expected the objects %s, and got %s", listText(wanted), listText(a.Names))
 		}
+	}
+	return failures
+}
+
+// compareFlow compares the flow that is expected.
+func compareFlow(e *suites.Expect, a *Answer) (failures []string) {
+	if e.FlowSchema == "" && e.PriorityLevel == "" {
+		return nil
+	}
+	if a.Flow == nil {
+		return []string{"expected a flow, and the request was refused in stage " + a.Stage + ", before it had one"}
+	}
+	if e.FlowSchema != "" && e.FlowSchema != a.Flow.Schema {
+		failures = append(failures, fmt.Sprintf("expected the flow schema %s, and got %s (%s)", e.FlowSchema, a.Flow.Schema, a.Flow))
+	}
+	if e.PriorityLevel != "" && e.PriorityLevel != a.Flow.PriorityLevel {
+		failures = append(failures, fmt.Sprintf("expected the priority level %s, and got %s, of the flow schema %s", e.PriorityLevel, a.Flow.PriorityLevel, a.Flow.Schema))
 	}
 	return failures
 }

@@ -24,6 +24,8 @@ type Answer struct {
 	// Rules are the rules that decided. If several rules refuse, all of them.
 	Rules   []Rule
 	Message string
+	// Flow is the flow of the request; nil if a stage before flow refused it.
+	Flow *explain.Flow
 	// Fields are the messages about fields that are wrong, by their paths.
 	Fields   map[string]string
 	Object   map[string]any // nil if the answer has none
@@ -114,7 +116,9 @@ func answerOf(t *target, verdict *explain.Status, w *httptest.ResponseRecorder, 
 		if stage.Verdict == explain.Refused {
 			a.Stage = stage.Name
 		}
-		if stage.Rule != "" && (stage.Verdict == explain.Refused || a.Code < 400) {
+		if stage.Flow != nil {
+			a.Flow = stage.Flow
+		} else if stage.Rule != "" && (stage.Verdict == explain.Refused || a.Code < 400) {
 			a.Rules = []Rule{{stage.Rule, stage.Source}}
 		}
 		if stage.Verdict == explain.Refused && stage.Name == "schema" {

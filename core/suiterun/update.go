@@ -36,6 +36,12 @@ func (r *Result) Expected() map[string]any {
 		}
 		set["rule"] = rule
 	}
+	if f := a.Flow; f != nil && e.FlowSchema != "" && e.FlowSchema != f.Schema {
+		set["flowSchema"] = f.Schema
+	}
+	if f := a.Flow; f != nil && e.PriorityLevel != "" && e.PriorityLevel != f.PriorityLevel {
+		set["priorityLevel"] = f.PriorityLevel
+	}
 	if len(e.Message) > 0 && a.Code >= 400 && !matchesAll(e.Message, a.Message) || all && a.Code >= 400 && len(a.Fields) == 0 {
 		set["message"] = pattern(a.Message)
 	} else if len(e.Message) > 0 && a.Code < 400 {

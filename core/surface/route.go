@@ -3,6 +3,7 @@ package surface
 import (
 	"net/http"
 	"strings"
+	"time"
 
 	"stele.dev/stele/core/call"
 )
@@ -15,6 +16,8 @@ type Route struct {
 	// Long is true if answers may take as long as the client reads them. Other answers have the timeout of every
 	// request.
 	Long bool
+	// Cost estimates how long a call keeps a processor busy, before it is authorized; nil if that is about as long as a get.
+	Cost func(c *call.Call) time.Duration
 	// Serve answers the call: it writes to c.W and sets c.Sent, or returns an error for the client. It MUST be safe
 	// for concurrent use.
 	Serve func(c *call.Call) error

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"sync"
 
+	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/commit"
 )
 
@@ -23,6 +24,18 @@ func (t Turns) Take(ctx context.Context) (done func(), err error) {
 		return func() { <-t }, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
+	}
+}
+
+// TakeAside is Take for work that may take minutes. A call that has to wait for its turn gives back its seats, which would
+// otherwise keep other requests waiting; from then on its turn alone limits its work.
+func (t Turns) TakeAside(ctx context.Context, c *call.Call) (done func(), err error) {
+	select {
+	case t <- struct{}{}:
+		return func() { <-t }, nil
+	default:
+		c.ReleaseSeats()
+		return t.Take(ctx)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"time"
 
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/status"
@@ -18,9 +19,12 @@ type Answer struct {
 	Results []Result `json:"results"`
 }
 
+// estimate returns the time of a verification, which reads the whole log.
+func estimate(*call.Call) time.Duration { return time.Second }
+
 // Route returns the route of [Path]. It answers when all have been verified.
 func (v *Verifier) Route() surface.Route {
-	return surface.Route{Path: Path, Long: true, Serve: func(c *call.Call) error {
+	return surface.Route{Path: Path, Long: true, Cost: estimate, Serve: func(c *call.Call) error {
 		results, err := v.Verify(c.HTTP.Context(), c.HTTP.URL.Query()["projection"]...)
 		switch {
 		case errors.Is(err, ErrUnknown):

@@ -35,6 +35,8 @@ type Resource struct {
 	Past Past
 	// Timeout bounds a create; zero for the timeout of all requests.
 	Timeout time.Duration
+	// Cost estimates how long a call keeps a processor busy, before it is authorized; nil if that is about as long as a get.
+	Cost func(*call.Call) time.Duration
 	// Route checks that the call's path is served and supports its verb; nil for the rules by Verbs.
 	Route func(*call.Call) error
 	// Serve answers a call that does not write.

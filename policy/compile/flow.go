@@ -132,6 +132,7 @@ func (c *compiler) flowRules(v cue.Value, of string) (rules []policy.FlowRule) {
 		rule.ID, rule.Source = of+"/"+id, evaluation.Position(x)
 		if c.checkRule(x, rule.Verbs, rule.APIGroups, rule.Resources, rule.NonResourceURLs) {
 			c.flowVerbs(x, &rule)
+			c.flowPaths(x, &rule)
 			c.flowNamespaces(x, &rule)
 		}
 		rules = append(rules, rule)
@@ -162,6 +163,28 @@ func (c *compiler) flowVerbs(v cue.Value, rule *policy.FlowRule) {
 			hint = fmt.Sprintf("the verb is %q", instead)
 		}
 		c.Add(element(v, "verbs", i), fmt.Sprintf("%s.verbs.%d", v.Path(), i), fmt.Sprintf("no request for %s has the verb %q", what, verb), hint)
+	}
+}
+
+// flowPaths rejects patterns of paths and of resources that flow schemas do not have. A path includes those below it.
+func (c *compiler) flowPaths(v cue.Value, rule *policy.FlowRule) {
+	for i, path := range rule.NonResourceURLs {
+		head, below := strings.CutSuffix(path, "/*")
+		hint := ""
+		switch {
+		case !strings.Contains(head, "*") && !strings.Contains(head, "//") && !strings.ContainsAny(head, " \t\r\n"):
+		case strings.HasSuffix(path, "*") && !below:
+			hint = fmt.Sprintf("write %q, which includes all paths below it, or %q for those alone", strings.TrimRight(path, "*"), strings.TrimRight(path, "*")+"/*")
+			fallthrough
+		default:
+			c.Add(element(v, "nonResourceURLs", i), fmt.Sprintf("%s.nonResourceURLs.%d", v.Path(), i), fmt.Sprintf("no request is for a path %q", path), cmp.Or(hint, "a * stands only at the end, after a /"))
+		}
+	}
+	for i, resource := range rule.Resources {
+		if strings.HasPrefix(resource, "*/") {
+			c.Add(element(v, "resources", i), fmt.Sprintf("%s.resources.%d", v.Path(), i), fmt.Sprintf("%q is no resource: flow schemas have no patterns of resources", resource),
+				`name each of them, such as "widgets`+resource[1:]+`"`)
+		}
 	}
 }
 

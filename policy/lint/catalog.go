@@ -75,9 +75,13 @@ var Lints = []Lint{
 
 	// Traffic.
 	{"FLOW_UNREACHED", Warning, "Earlier flow schemas match all requests of a flow schema.", "give it a lower matchingPrecedence, or leave it out",
-		`The first flow schema that matches a request decides. For each subject of this one, earlier ones name the same requests, so that none is left. It is found by computing with sets of requests. Built-in flow schemas are not considered.`},
+		`The first flow schema that matches a request decides. For each subject of this one, earlier ones match all of its requests, so that none is left. Built-in flow schemas are earlier ones, too: exempt takes all requests of system:masters. Or the flow schema has no subjects or no rules. It is found by computing with sets of requests. A group counts as part of another one only if all of its members are certainly in that, such as in system:authenticated.`},
+	{"FLOW_TIED", Warning, "Two flow schemas with the same matchingPrecedence match the same requests.", "another matchingPrecedence for one of them",
+		`The one whose name is first in the alphabet is tried first, so that a new name may change which flow schema requests are of. The finding names requests that both match. It is found by computing with sets of requests. Somebody may be in any two groups, so that flow schemas of different groups are reported, too. Built-in flow schemas are compared as well.`},
+	{"FLOW_UNDIVIDED", Warning, "`distinguisher: ByNamespace` has no effect.", "`ByUser`, or leave it out",
+		`The rules of the flow schema match paths, requests outside of namespaces, or resources that are not in namespaces. All of its requests have the namespace "" and are one flow, so that they wait for each other.`},
 	{"PRIORITY_LEVEL_UNUSED", Warning, "No flow schema names a priority level.", "name it in a flow schema, or leave it out",
-		`The level has a share of the server's capacity that nobody uses.`},
+		`The level has a share of the server's seats that only others use, as far as it lends them. Built-in flow schemas that are not replaced count.`},
 	{"AUDIT_UNREACHED", Warning, "An earlier audit rule matches all requests of an audit rule.", "give it a lower order, or leave it out",
 		`The first audit rule that matches a request decides its level. Each list of an earlier rule is empty, has a "*", or has all names of this one. Several earlier rules that match everything only together are not seen.`},
 

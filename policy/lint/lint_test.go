@@ -54,6 +54,11 @@ func role(name, rule string) string {
 	return rbac + `clusterRoles: ` + name + `: rules: x: {` + rule + "}\n"
 }
 
+// flowSchema returns a flow schema of the level system.
+func flowSchema(name string, precedence int, rest string) string {
+	return fmt.Sprintf("bundle: flow: flowSchemas: %q: {matchingPrecedence: %d, priorityLevel: \"system\", %s}", name, precedence, rest)
+}
+
 // marked returns a role with a finding on its line.
 func marked(name, rule string) string {
 	return strings.TrimSuffix(role(name, rule), "\n") + " // §"
@@ -82,6 +87,24 @@ func module(files map[string]string) fstest.MapFS {
 		fsys[name] = &fstest.MapFile{Data: []byte(text)}
 	}
 	return fsys
+}
+
+func TestFindingsInFlowSchemasSayWhatToDo(t *testing.T) {
+	text := prelude + flowSchema("a", 9000, `subjects: [{serviceAccount: "x/y"}], rules: x: {`+widgets+`, verbs: ["get"]}`) + "\n" +
+		flowSchema("b", 9001, `subjects: [{serviceAccount: "x/y"}], rules: x: {`+widgets+`, verbs: ["get"]}`) + "\n" +
+		flowSchema("c", 7, `subjects: [{group: "system:masters"}], rules: x: {`+widgets+`, verbs: ["get"]}`) + "\n"
+	var got []string
+	for _, f := range check(t, module(map[string]string{"bundle.cue": text}), ".") {
+		got = append(got, f.Pos.String()+" "+f.Path+": "+f.Message+"; "+f.Hint)
+	}
+	want := []string{
+		"bundle.cue:22 flow/flowSchemas/a: flow/flowSchemas/a (bundle.cue:22) and the built-in flow schema service-accounts have the same matchingPrecedence, 9000, and both match requests of ServiceAccount x/y to get widgets.a.example.com in any namespace; a is tried first, because of its name; give one of them another matchingPrecedence",
+		"bundle.cue:23 flow/flowSchemas/b: before it, flow/flowSchemas/a (bundle.cue:22) takes all of its requests; give it a matchingPrecedence below 9000, or leave it out",
+		"bundle.cue:24 flow/flowSchemas/c: before it, the built-in flow schema exempt takes all of its requests; leave it out: members of system:masters are exempt",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
 }
 
 func TestLints(t *testing.T) {
@@ -168,7 +191,34 @@ func TestLints(t *testing.T) {
 			`bundle: flow: priorityLevels: own: {nominalConcurrencyShares: 5}` + "\n" +
 				`bundle: flow: flowSchemas: first: {matchingPrecedence: 5, priorityLevel: "own", subjects: [{group: "h"}], rules: x: {` + widgets + `, verbs: ["*"]}}` + "\n" +
 				`bundle: flow: flowSchemas: second: {matchingPrecedence: 6, priorityLevel: "own", ` + somebody + `, rules: x: {` + widgets + `, verbs: ["get"]}}`, nil},
-		"a level that nothing names": {`bundle: flow: priorityLevels: own: {nominalConcurrencyShares: 5} // §`, []string{"PRIORITY_LEVEL_UNUSED"}},
+		"a flow schema for nobody":                   {flowSchema("own", 5, "subjects: [], rules: x: {"+widgets+`, verbs: ["get"]}`) + " // §", []string{"FLOW_UNREACHED"}},
+		"a flow schema for nothing":                  {flowSchema("own", 5, somebody+", rules: {}") + " // §", []string{"FLOW_UNREACHED"}},
+		"a flow schema of administrators":            {flowSchema("own", 5, `subjects: [{group: "system:masters"}], rules: x: {`+widgets+`, verbs: ["get"]}`) + " // §", []string{"FLOW_UNREACHED"}},
+		"a flow schema of administrators and others": {flowSchema("own", 5, `subjects: [{group: "system:masters"}, {user: "u"}], rules: x: {`+widgets+`, verbs: ["get"]}`), nil},
+		"a flow schema after a built-in one":         {flowSchema("own", 9001, `subjects: [{serviceAccount: "x/y"}], rules: x: {`+widgets+`, verbs: ["get"]}`) + " // §", []string{"FLOW_UNREACHED"}},
+		"a flow schema before a built-in one":        {flowSchema("own", 8999, `subjects: [{serviceAccount: "x/y"}], rules: x: {`+widgets+`, verbs: ["get"]}`), nil},
+		"a flow schema after one that was built in": {flowSchema("service-accounts", 9000, `subjects: [{serviceAccount: "x/z"}], rules: x: {`+widgets+`, verbs: ["get"]}`) + "\n" +
+			flowSchema("own", 9001, `subjects: [{serviceAccount: "x/y"}], rules: x: {`+widgets+`, verbs: ["get"]}`), nil},
+		"a flow schema for everybody, at the end": {flowSchema("own", 9950, `subjects: [{user: "*"}], rules: x: {`+widgets+`, verbs: ["get"]}`) + " // §", []string{"FLOW_UNREACHED"}},
+		"a flow schema for some namespaces, after one for others": {flowSchema("first", 5, somebody+`, rules: x: {`+widgets+`, verbs: ["get"], namespaces: ["a"]}`) + "\n" +
+			flowSchema("second", 6, somebody+`, rules: x: {`+widgets+`, verbs: ["get"], namespaces: ["a", "b"]}`), nil},
+		"a flow schema for a namespace, after one for all": {flowSchema("first", 5, somebody+`, rules: x: {`+widgets+`, verbs: ["get"], namespaces: ["*"]}`) + "\n" +
+			flowSchema("second", 6, somebody+`, rules: x: {`+widgets+`, verbs: ["get"], namespaces: ["a", "b"]}`) + " // §", []string{"FLOW_UNREACHED"}},
+		"a flow schema for all, after two": {flowSchema("first", 5, somebody+`, rules: x: {`+widgets+`, verbs: ["get"], namespaces: ["*"]}`) + "\n" +
+			flowSchema("second", 6, somebody+`, rules: x: {`+widgets+`, verbs: ["get"], namespaces: [""]}`) + "\n" +
+			flowSchema("third", 7, somebody+`, rules: x: {`+widgets+`, verbs: ["get"]}`) + " // §", []string{"FLOW_UNREACHED"}},
+		"flow schemas of one precedence": {flowSchema("a", 5, somebody+`, rules: x: {`+widgets+`, verbs: ["get"]}`) + "\n" +
+			flowSchema("b", 5, `subjects: [{user: "u"}], rules: x: {`+widgets+`, verbs: ["*"]}`) + " // §", []string{"FLOW_TIED"}},
+		"flow schemas of one precedence for different users": {flowSchema("a", 5, `subjects: [{user: "v"}], rules: x: {`+widgets+`, verbs: ["get"]}`) + "\n" +
+			flowSchema("b", 5, `subjects: [{user: "u"}], rules: x: {`+widgets+`, verbs: ["*"]}`), nil},
+		"flow schemas of one precedence for different requests": {flowSchema("a", 5, somebody+`, rules: x: {`+widgets+`, verbs: ["get"]}`) + "\n" +
+			flowSchema("b", 5, somebody+`, rules: x: {`+widgets+`, verbs: ["list"]}`), nil},
+		"a flow schema with the precedence of a built-in one": {flowSchema("a", 9000, `subjects: [{serviceAccount: "x/y"}], rules: x: {`+widgets+`, verbs: ["get"]}`) + " // §", []string{"FLOW_TIED"}},
+		"flows of namespaces, of paths":                       {flowSchema("a", 5, somebody+`, distinguisher: "ByNamespace", rules: x: {nonResourceURLs: ["/metrics"], verbs: ["get"]}`) + " // §", []string{"FLOW_UNDIVIDED"}},
+		"flows of namespaces, of what is in none":             {flowSchema("a", 5, somebody+`, distinguisher: "ByNamespace", rules: x: {apiGroups: [""], resources: ["namespaces"], verbs: ["list"], namespaces: [""]}`) + " // §", []string{"FLOW_UNDIVIDED"}},
+		"flows of namespaces":                                 {flowSchema("a", 5, somebody+`, distinguisher: "ByNamespace", rules: {y: {nonResourceURLs: ["/metrics"], verbs: ["get"]}, x: {`+widgets+`, verbs: ["list"]}}`), nil},
+		"a level that only a built-in flow schema names":      {`bundle: flow: priorityLevels: "workload-low": {nominalConcurrencyShares: 5}`, nil},
+		"a level that nothing names":                          {`bundle: flow: priorityLevels: own: {nominalConcurrencyShares: 5} // §`, []string{"PRIORITY_LEVEL_UNUSED"}},
 		"an audit rule after a wider one": {
 			`bundle: audit: rules: first: {order: 1, level: "Metadata", resources: ["widgets"]} // §` + "\n" +
 				`bundle: audit: rules: second: {order: 2, level: "Request", verbs: ["create"], resources: ["widgets"]} // §`, []string{"NOT_ENFORCED", "AUDIT_UNREACHED"}},

@@ -1,31 +1,42 @@
 package lint
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/flows"
 	"stele.dev/stele/policy/rights"
+	"stele.dev/stele/policy/wording"
 )
 
-// flows finds flow schemas that no request reaches, and priority levels that nothing names.
+// flows finds flow schemas that no request reaches or whose order is left to their names, and priority levels that nothing
+// names.
 func (c *checking) flows() {
+	schemas := flows.New(&c.Form.Flow).Schemas()
 	used := map[string]bool{}
-	for i := range c.Form.Flow.FlowSchemas {
-		s := &c.Form.Flow.FlowSchemas[i]
+	list := make([]*policy.FlowSchema, len(schemas))
+	for i, s := range schemas {
 		used[s.PriorityLevel] = true
-		if len(s.Subjects) == 0 || len(s.Rules) == 0 {
-			c.add("FLOW_UNREACHED", s.Source, s.ID, "it names no subjects or no rules, so that it matches no request", "")
+		list[i] = &s.FlowSchema
+	}
+	f := rights.NewFlows(c.ctx, list)
+	for i, s := range schemas {
+		if s.Builtin {
 			continue
 		}
-		unreached, err := c.shadowed(s, c.Form.Flow.FlowSchemas[:i])
 		switch {
-		case err != nil:
-			c.notChecked(err, s.Source, s.ID, "the flow schema was not compared with the earlier ones")
-		case unreached:
-			c.add("FLOW_UNREACHED", s.Source, s.ID, "earlier flow schemas match all of its requests", "")
+		case len(s.Subjects) == 0:
+			c.add("FLOW_UNREACHED", s.Source, s.ID, "it names no subjects, so that it matches no request", "name users, groups or service accounts in subjects, or leave the flow schema out")
+		case len(s.Rules) == 0:
+			c.add("FLOW_UNREACHED", s.Source, s.ID, "it has no rules, so that it matches no request", "write rules, or leave the flow schema out")
+		default:
+			c.unreached(f, schemas, i)
 		}
+		c.oneFlow(s)
 	}
+	c.tied(f, schemas)
 	for i := range c.Form.Flow.PriorityLevels {
 		if l := &c.Form.Flow.PriorityLevels[i]; !used[l.Name] {
 			c.add("PRIORITY_LEVEL_UNUSED", l.Source, l.ID, "no flow schema names the priority level", "")
@@ -33,44 +44,107 @@ func (c *checking) flows() {
 	}
 }
 
-// shadowed reports whether earlier flow schemas match all requests of each subject of a flow schema.
-func (c *checking) shadowed(s *policy.FlowSchema, earlier []policy.FlowSchema) (bool, error) {
-	for _, subject := range s.Subjects {
-		var before []policy.FlowRule
-		for i := range earlier {
-			if slices.ContainsFunc(earlier[i].Subjects, func(e policy.Subject) bool { return includes(e, subject) }) {
-				before = append(before, earlier[i].Rules...)
+// unreached reports a flow schema if earlier ones take all requests of its subjects.
+func (c *checking) unreached(f *rights.Flows, schemas []*flows.Schema, i int) {
+	s := schemas[i]
+	by, err := f.Before(i)
+	if err != nil {
+		c.notChecked(err, s.Source, s.ID, "the flow schema was not compared with the earlier ones")
+		return
+	}
+	if by == nil {
+		return
+	}
+	earlier := make([]rights.Ground, len(by))
+	least := s.MatchingPrecedence
+	for j, k := range by {
+		earlier[j] = rights.Ground{ID: schemaName(schemas[k]), Source: schemas[k].Source.String()}
+		least = min(least, schemas[k].MatchingPrecedence)
+	}
+	hint := "leave it out: members of " + policy.MastersGroup + " are exempt"
+	if least > 2 {
+		hint = fmt.Sprintf("give it a matchingPrecedence below %d, or leave it out", least)
+	}
+	c.add("FLOW_UNREACHED", s.Source, s.ID, "before it, "+named(earlier, "takes", "take")+" all of its requests", hint)
+}
+
+// schemaName returns the id of a flow schema, and whether it is built in.
+func schemaName(s *flows.Schema) string {
+	if s.Builtin {
+		return "the built-in flow schema " + s.Name
+	}
+	return s.ID
+}
+
+// maxTies limits the pairs of flow schemas that are compared.
+const maxTies = 20_000
+
+// tied reports flow schemas of one precedence that match the same requests.
+func (c *checking) tied(f *rights.Flows, schemas []*flows.Schema) {
+	compared := 0
+	for i, s := range schemas {
+		for j := i - 1; j >= 0 && schemas[j].MatchingPrecedence == s.MatchingPrecedence; j-- {
+			first := schemas[j]
+			at := s
+			if s.Builtin {
+				at = first
 			}
-		}
-		for i := range s.Rules {
-			var rules []policy.Rule
-			for j := range before {
-				if inAll(before[j].Namespaces, s.Rules[i].Namespaces) {
-					rules = append(rules, requests(&before[j]))
-				}
+			if at.Builtin {
+				continue
 			}
-			rule := requests(&s.Rules[i])
-			if covered, err := rights.Covered(c.ctx, &rule, rules); err != nil || !covered {
-				return false, err
+			if compared++; compared > maxTies {
+				c.add("NOT_CHECKED", at.Source, at.ID, "the flow schema was not compared with all others of its precedence: there are too many", "")
+				return
+			}
+			scope, subject, err := f.Meet(j, i)
+			switch {
+			case err != nil:
+				c.notChecked(err, at.Source, at.ID, "the flow schema was not compared with the others of its precedence")
+				return
+			case scope != nil:
+				c.add("FLOW_TIED", at.Source, at.ID, fmt.Sprintf("%s%s and %s have the same matchingPrecedence, %d, and both match requests of %s to %s; %s is tried first, because of its name",
+					schemaName(first), wording.At(first.Source.String()), schemaName(s), s.MatchingPrecedence, rights.SubjectWords(subject), scope, first.Name),
+					"give one of them another matchingPrecedence")
 			}
 		}
 	}
-	return true, nil
 }
 
-// requests returns a rule of a flow schema without its namespaces.
-func requests(r *policy.FlowRule) policy.Rule {
-	return policy.Rule{ID: r.ID, Verbs: r.Verbs, APIGroups: r.APIGroups, Resources: r.Resources, NonResourceURLs: r.NonResourceURLs, Source: r.Source}
-}
-
-// inAll reports whether the namespaces of a rule include those of another.
-func inAll(wide, narrow []string) bool {
-	if wide == nil || narrow == nil {
-		return wide == nil
+// oneFlow reports a flow schema that tells flows apart by namespaces, and matches no requests in namespaces.
+func (c *checking) oneFlow(s *flows.Schema) {
+	if s.Distinguisher != "ByNamespace" || len(s.Rules) == 0 {
+		return
 	}
-	return !slices.ContainsFunc(narrow, func(n string) bool {
-		return !slices.Contains(wide, n) && (n == "" || !slices.Contains(wide, "*"))
-	})
+	for i := range s.Rules {
+		if c.inNamespaces(&s.Rules[i]) {
+			return
+		}
+	}
+	c.add("FLOW_UNDIVIDED", s.Source, s.ID, "its rules match no requests in namespaces, so that distinguisher: ByNamespace makes all of them one flow", `write distinguisher: "ByUser", or leave it out`)
+}
+
+// inNamespaces reports whether a rule of a flow schema may match requests in namespaces. Requests for one namespace are in it.
+func (c *checking) inNamespaces(r *policy.FlowRule) bool {
+	if len(r.NonResourceURLs) > 0 || len(r.Namespaces) == 1 && r.Namespaces[0] == "" {
+		return false
+	}
+	for _, resource := range r.Resources {
+		plural, _, _ := strings.Cut(resource, "/")
+		known := false // as a kind without namespaces
+		for i := range c.Form.Kinds {
+			k := &c.Form.Kinds[i]
+			if k.Plural != plural || !slices.Contains(r.APIGroups, "*") && !slices.Contains(r.APIGroups, k.Group) {
+				continue
+			}
+			if known = true; k.Namespaced || k.Group == "" && plural == "namespaces" {
+				return true
+			}
+		}
+		if !known {
+			return true
+		}
+	}
+	return false
 }
 
 // includes reports whether all users of one subject are certainly users of another.

@@ -126,7 +126,7 @@ var Rules = []Rule{
 	{"RETENTION_LENGTHENED", History, Changes, "The past is kept longer.", "Past states or records are kept longer. What has been erased does not come back. The log grows."},
 	{"RETENTION_SHORTENED", History, Breaks, "The past is erased earlier.", "Past states, or records of who changed what, are erased earlier, as soon as the policy is in force. A rollback does not bring them back. Make a backup first if you need them."},
 
-	{"FLOW_CHANGED", Traffic, Changes, "Priority levels or flow schemas differ.", "A priority level or a flow schema differs. This part of a policy is stored but not enforced yet. Entries are compared by their values."},
+	{"FLOW_CHANGED", Traffic, Changes, "Priority levels or flow schemas differ.", "A priority level or a flow schema differs, or replaces a built-in one. The finding of a flow schema says whose requests move to another priority level, which is computed with sets of requests, for users of whom nothing but the named subject is known. The class is widens if requests become exempt: these never wait and are never rejected. The finding of a priority level says what the level and the others have of the seats, in percent."},
 	{"AUDIT_CHANGED", Traffic, Changes, "Audit rules differ.", "An audit rule differs. This part of a policy is stored but not enforced yet. Entries are compared by their values."},
 
 	{"TEAM_ADDED", Files, Changes, "A team is new.", "A team has roles, bindings, denies or admission rules for the first time. A team that has only kinds is not seen."},

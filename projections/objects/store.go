@@ -228,6 +228,21 @@ func (s *Store) AtHand(r schema.GroupResource, revision uint64, most int) (*Stat
 	return past, nil
 }
 
+// Undone returns how many changes [Store.At] would undo for the state of a resource at a revision: none for the current
+// state and for pinned ones. ok is false if later changes have been dropped.
+func (s *Store) Undone(r schema.GroupResource, revision uint64) (n int, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, pinned := s.searchPinned(revision); pinned || revision >= s.revision {
+		return 0, true
+	}
+	f := s.feeds[r]
+	if f == nil {
+		return 0, revision >= s.base
+	}
+	return f.changes.len() - f.first(revision), revision >= f.floor
+}
+
 // Run offers published changes to watchers until the context ends.
 func (s *Store) Run(ctx context.Context) error {
 	for {

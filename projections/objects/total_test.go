@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/fields"
@@ -21,6 +22,9 @@ func counted(s *objects.State, namespace string) (t objects.Total) {
 		if namespace == "" || o.Namespace == namespace {
 			t.Objects++
 			t.Bytes += int64(len(o.JSON))
+			if len(o.JSON) >= objects.LargeObject {
+				t.Large++
+			}
 		}
 	}
 	return t
@@ -64,6 +68,9 @@ func TestTotalsAreThoseOfAScan(t *testing.T) {
 		for range 150 {
 			before := maps.Clone(live)
 			w := thing{namespace: totalNamespaces[rnd.IntN(4)], name: fmt.Sprintf("w%d", rnd.IntN(12)), color: "red", size: rnd.IntN(1e6)}
+			if rnd.IntN(10) == 0 {
+				w.color = strings.Repeat("red", objects.LargeObject/3)
+			}
 			id := w.namespace + "/" + w.name
 			old, exists := live[id]
 			tx := s.Begin()
@@ -184,14 +191,29 @@ func TestChangesAfterARevisionAreCounted(t *testing.T) {
 		apply(t, s, revision, event(kind, thing{namespace: "a", name: "x", color: "red"}, last))
 		last = revision
 	}
-	if n, all := s.ChangesAfter(widgets, 18); n != 2 || !all {
-		t.Errorf("after 18: %d changes, all %t; want 2, true", n, all)
+	floor := uint64(0)
+	for _, err := s.At(widgets, floor); err != nil; _, err = s.At(widgets, floor) {
+		floor++
 	}
-	if n, all := s.ChangesAfter(widgets, 20); n != 0 || !all {
-		t.Errorf("after 20: %d changes, all %t; want 0, true", n, all)
+	if floor < 2 || floor > 17 {
+		t.Fatalf("the test needs changes that were dropped, and some that were not: they are dropped up to %d", floor)
 	}
-	if n, all := s.ChangesAfter(widgets, 1); n == 0 || all {
-		t.Errorf("after 1: %d changes, all %t; want some, but not all", n, all)
+	for _, c := range []struct {
+		revision uint64
+		after    int
+		kept     bool
+	}{{18, 2, true}, {20, 0, true}, {99, 0, true}, {floor, int(20 - floor), true}, {1, 19, false}} {
+		if n, kept := s.ChangesAfter(widgets, c.revision); n != c.after || kept != c.kept {
+			t.Errorf("after %d: %d changes, in memory %t; want %d, %t", c.revision, n, kept, c.after, c.kept)
+		}
+		if n, kept := s.Undone(widgets, c.revision); kept != c.kept || kept && n != c.after {
+			t.Errorf("at %d: %d changes are undone, in memory %t; want %d, %t", c.revision, n, kept, c.after, c.kept)
+		}
+	}
+	s.Pin(s.State())
+	apply(t, s, 21, event(logpb.Type_TYPE_UPDATED, thing{namespace: "a", name: "x", color: "red"}, last))
+	if n, ok := s.Undone(widgets, 20); n != 0 || !ok {
+		t.Errorf("at a pinned revision: %d changes are undone, in memory %t; want 0, true", n, ok)
 	}
 	if n, all := s.ChangesAfter(schema.GroupResource{Resource: "others"}, 1); n != 0 || !all {
 		t.Errorf("of another resource: %d changes, all %t; want 0, true", n, all)

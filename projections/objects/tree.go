@@ -2,14 +2,34 @@ package objects
 
 import "github.com/tidwall/btree"
 
+// LargeObject is the size of JSON from which [Total] counts an object as large.
+const LargeObject = 64 << 10
+
 // Total is the number of some objects, and the size of their JSON as clients get it.
 type Total struct {
 	Objects int
 	Bytes   int64
+	// Large is the number of objects of [LargeObject] bytes or more.
+	Large int
 }
 
-// plus returns the total with n more objects of so many bytes together.
-func (t Total) plus(n int, bytes int64) Total { return Total{t.Objects + n, t.Bytes + bytes} }
+// plus returns the total with an object added; o may be nil.
+func (t Total) plus(o *Object) Total { return t.add(o, 1) }
+
+// minus returns the total without an object; o may be nil.
+func (t Total) minus(o *Object) Total { return t.add(o, -1) }
+
+func (t Total) add(o *Object, n int) Total {
+	if o == nil {
+		return t
+	}
+	t.Objects += n
+	t.Bytes += int64(n * len(o.JSON))
+	if len(o.JSON) >= LargeObject {
+		t.Large += n
+	}
+	return t
+}
 
 // tree has the objects of a resource, ordered by namespace and name, and their totals. A copy shares its nodes until one
 // of them is changed.
@@ -28,37 +48,34 @@ func (t *tree) Copy() *tree { return &tree{t.objects.Copy(), t.total, t.in.Copy(
 
 // Set adds an object, in place of the one with its key.
 func (t *tree) Set(o *Object) {
-	if before, replaced := t.objects.Set(o); replaced {
-		t.count(o.Namespace, 0, int64(len(o.JSON)-len(before.JSON)))
-		return
-	}
-	t.count(o.Namespace, 1, int64(len(o.JSON)))
+	before, _ := t.objects.Set(o)
+	t.count(o.Namespace, before, o)
 }
 
 // Delete removes the object with the key of o.
 func (t *tree) Delete(o *Object) {
-	if before, deleted := t.objects.Delete(o); deleted {
-		t.count(o.Namespace, -1, -int64(len(before.JSON)))
-	}
+	before, _ := t.objects.Delete(o)
+	t.count(o.Namespace, before, nil)
 }
 
 // Load is Set for an object that comes after all others. It is faster.
 func (t *tree) Load(o *Object) {
 	t.objects.Load(o)
-	t.count(o.Namespace, 1, int64(len(o.JSON)))
+	t.count(o.Namespace, nil, o)
 }
 
-// count adds n objects in a namespace to the totals.
-func (t *tree) count(namespace string, n int, bytes int64) {
-	if n == 0 && bytes == 0 {
+// count changes the totals by an object of a namespace that became another one. Either may be nil.
+func (t *tree) count(namespace string, before, after *Object) {
+	total := t.total.minus(before).plus(after)
+	if total == t.total {
 		return
 	}
-	t.total = t.total.plus(n, bytes)
+	t.total = total
 	if namespace == "" {
 		return
 	}
-	before, _ := t.in.Get(namespace)
-	if in := before.plus(n, bytes); in.Objects > 0 {
+	in, _ := t.in.Get(namespace)
+	if in = in.minus(before).plus(after); in.Objects > 0 {
 		t.in.Set(namespace, in)
 	} else {
 		t.in.Delete(namespace)

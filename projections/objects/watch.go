@@ -1,6 +1,7 @@
 package objects
 
 import (
+	"math"
 	"slices"
 	"sort"
 	"sync"
@@ -151,17 +152,25 @@ func (s *Store) Watchers(r schema.GroupResource, namespace, name string) int {
 	return n
 }
 
-// ChangesAfter returns how many changes of a resource after a revision are in memory, and whether none after it is
-// missing.
-func (s *Store) ChangesAfter(r schema.GroupResource, revision uint64) (n int, all bool) {
+// ChangesAfter returns about how many changes of a resource there are after a revision, and whether all of them are in
+// memory. If they are not, it assumes that the resource had the same share of the older changes as it has of those in
+// memory.
+func (s *Store) ChangesAfter(r schema.GroupResource, revision uint64) (n int, inMemory bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f := s.feeds[r]
-	if f == nil {
+	switch {
+	case revision >= s.revision:
+		return 0, true
+	case f == nil:
 		return 0, revision >= s.base
 	}
-	n = f.changes.len()
-	return n - f.first(revision), revision >= f.floor
+	n = f.changes.len() - f.first(revision)
+	if revision >= f.floor {
+		return n, true
+	}
+	older, all := int(min(f.floor-revision, math.MaxInt32)), max(1, s.history.len())
+	return n + older*max(1, n)/all, false
 }
 
 // index calls change with the set of watchers that w belongs to, to which it adds n watchers.

@@ -1,30 +1,32 @@
 // Package fairqueue shares the seats of a priority level among flows, as API priority and fairness in Kubernetes does
-// (KEP-1040): a request takes one or more seats while it runs, and waits in a queue while there are none. Each flow has few
-// queues of many, and queues take turns by the seats and the time that their requests have used.
+// (KEP-1040): a request takes one or more seats while it runs, and waits while there are none. Flows take turns by the seats
+// and the time that their requests have used.
 //
-// Fairness is computed in a virtual world in which all queues that have requests run at the same time, each at the same
+// Fairness is computed in a virtual world in which all flows that have requests run at the same time, each at the same
 // speed. The progress meter R says how many seat-seconds each of them has got since the start. It grows by
-// min(seats, demand) / queues seat-seconds per second. A queue has the reading of R at which its next request starts in the
+// min(seats, demand) / flows seat-seconds per second. A flow has the reading of R at which its next request starts in the
 // virtual world. That grows by the work of each request that starts, which is an estimate, and is corrected by the real
 // duration when the request ends. In the real world, the request that is first to end in the virtual world is the next to
 // run.
+//
+// kube-apiserver computes the same for queues instead of flows: it chooses one of few queues of each flow by shuffle
+// sharding. If flows share no queues, both give the same turns. If they do, a flow waits behind the requests of others there.
+// Here each flow has a queue of its own.
 package fairqueue
 
 import (
 	"context"
 	"sync"
 	"time"
-
-	"k8s.io/apiserver/pkg/util/shufflesharding"
 )
 
 // Config configures a [Set].
 type Config struct {
 	// Seats is how many seats may be taken at a time. With none, no request runs.
 	Seats int
-	// Queues, HandSize and QueueLength say how requests wait: a flow has HandSize of the Queues, and a queue holds QueueLength
-	// requests. Without queues, requests that find no seats are refused. The set uses at least one for HandSize and
-	// QueueLength, and reduces a HandSize that is greater than Queues or than what a hash of 60 bits can choose.
+	// Queues, HandSize and QueueLength say how many requests can wait: Queues*QueueLength in all, and HandSize*QueueLength of
+	// one flow, and fewer of it while many others wait. Without queues, requests that find no seats are refused. The set uses
+	// at least one for HandSize and QueueLength, and at most Queues for HandSize.
 	Queues, HandSize, QueueLength int
 	// Exempt is set if requests always run. Seats are only counted then.
 	Exempt bool
@@ -42,9 +44,7 @@ type Work struct {
 
 // Flow is the flow that a request is part of.
 type Flow struct {
-	// Hash chooses the queues of the flow.
-	Hash uint64
-	// Schema and Distinguisher name the flow, for [Set.Flows] and [Set.Requests].
+	// Schema and Distinguisher name the flow.
 	Schema, Distinguisher string
 }
 
@@ -68,20 +68,15 @@ type Set struct {
 
 	mu     sync.Mutex
 	config Config
-	dealer *shufflesharding.Dealer // nil without queues
-	last   time.Duration           // when r and demand were last advanced
+	last   time.Duration // when r and demand were last advanced
 
-	r      progress // what each active queue has got, in the virtual world
-	active int      // queues with requests that wait or run
-	// queues are those that flows are dealt, and above them those of an earlier configuration that still have requests or
-	// seats. A queue is nil until it is used.
-	queues  []*queue
-	backlog []*queue // queues with requests that wait, in no order
-	turn    int      // index of the queue that was served last
-	dealt   uint64   // how many requests got a queue
+	r       progress // what each active flow has got, in the virtual world
+	typical progress // moving average of the work of requests
+	lead    progress // how much of it requests may begin before r; leadOfFlows
+	active  int      // flows with requests that wait or run
+	backlog backlog
 
 	taken        int // seats taken by requests that run, or held as final seats
-	queued       int // those of them that belong to queues
 	waitingSeats int
 	waiting      int
 	executing    int
@@ -95,13 +90,13 @@ type Set struct {
 
 // New returns a set.
 func New(c Config) *Set {
-	s := &Set{start: time.Now(), turn: -1, flows: newFlowTable()}
+	s := &Set{start: time.Now(), lead: leadOfFlows, flows: newFlowTable()}
 	s.configure(c)
 	return s
 }
 
-// Configure changes the configuration. Requests that wait stay in their queues, also in those that the new configuration
-// has no more, and are served as before. Requests that run keep their seats, also if they are more than the new limit.
+// Configure changes the configuration. Requests that wait go on to wait, also if they are more than the new configuration
+// allows. Requests that run keep their seats, also if they are more than the new limit.
 func (s *Set) Configure(c Config) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,20 +117,10 @@ func (s *Set) SetSeats(seats int) {
 // configure takes a configuration over. mu is held, except in New.
 func (s *Set) configure(c Config) {
 	c.Seats, c.Queues = max(c.Seats, 0), max(c.Queues, 0)
-	s.dealer = nil
 	if c.Queues > 0 {
 		c.QueueLength, c.HandSize = max(c.QueueLength, 1), min(max(c.HandSize, 1), c.Queues)
-		for s.dealer == nil && c.HandSize > 0 {
-			if s.dealer, _ = shufflesharding.NewDealer(c.Queues, c.HandSize); s.dealer == nil {
-				c.HandSize--
-			}
-		}
 	}
 	s.config = c
-	s.trim()
-	if n := c.Queues - len(s.queues); n > 0 {
-		s.queues = append(s.queues, make([]*queue, n)...)
-	}
 }
 
 // The phases of a ticket.
@@ -158,9 +143,8 @@ type Ticket struct {
 	// The others are guarded by set.mu.
 	phase     int
 	flow      *flow
-	queue     *queue // nil without queues
 	previous  *Ticket
-	next      *Ticket // in the queue while the request waits, in set.running while it runs
+	next      *Ticket // in the flow's queue while the request waits, in set.running while it runs
 	work      Work
 	seats     int      // what it takes while it runs
 	total     progress // estimate of all its work
@@ -177,7 +161,7 @@ func (s *Set) Take(ctx context.Context, t *Ticket, f Flow, w Work, wait time.Dur
 	s.mu.Lock()
 	now := s.advance()
 	*t = Ticket{Details: t.Details, set: s, flow: s.flows.get(f), work: w, arrived: now}
-	reason := s.arrive(t, f.Hash, now)
+	reason := s.arrive(t, now)
 	if reason != "" {
 		s.refuse(t, reason)
 	}
@@ -220,8 +204,8 @@ func (s *Set) await(ctx context.Context, t *Ticket, wait time.Duration) error {
 	}
 	now := s.advance()
 	s.leave(t)
-	s.bound(t.queue)
-	s.rest(t.queue)
+	s.order(t.flow)
+	s.rest(t.flow)
 	s.refuse(t, reason)
 	s.dispatch(now) // what is behind it may need fewer seats
 	return &RefusedError{reason}
@@ -234,7 +218,7 @@ func (s *Set) refuse(t *Ticket, reason string) {
 	t.flow.refused.add(reason)
 	t.flow.waited(s.last - t.arrived)
 	s.flows.rest(t.flow)
-	t.flow, t.queue = nil, nil
+	t.flow = nil
 }
 
 // Release ends the request: its seats are free, or are held for a while as final seats. Later calls do nothing, as do those
@@ -251,18 +235,18 @@ func (t *Ticket) Release() {
 	}
 	now := s.advance()
 	s.end(t, now)
-	f, q, free := t.flow, t.queue, t.seats
-	t.flow, t.queue = nil, nil
+	f, free := t.flow, t.seats
+	t.flow = nil
 	if held := t.work.FinalSeats; held > 0 && t.work.After > 0 {
 		free -= held
 		time.AfterFunc(t.work.After, func() {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			now := s.advance()
-			s.free(f, q, held)
+			s.free(f, held)
 			s.dispatch(now)
 		})
 	}
-	s.free(f, q, free)
+	s.free(f, free)
 	s.dispatch(now)
 }

@@ -1,6 +1,7 @@
 package fairqueue
 
 import (
+	"slices"
 	"strings"
 	"time"
 )
@@ -11,19 +12,35 @@ const remembered = 1000
 // flowName names a flow.
 type flowName struct{ schema, distinguisher string }
 
-// flow counts the requests of a flow. Set.mu guards it.
+// flow is the queue of a flow, and counts its requests. Set.mu guards it.
 type flow struct {
-	name         flowName
-	executing    int
-	seats        int // also final seats
+	name   flowName
+	number int
+
+	start progress // when the next request starts in the virtual world; without meaning if the flow is not active
+	turn  uint64   // Set.dispatched when it was served last
+	place int      // in Set.backlog, while requests wait
+
+	head, tail   *Ticket // those that wait
 	waiting      int
 	waitingSeats int
-	longest      time.Duration
-	dispatched   uint64
-	refused      Refusals
+	waitingWork  progress
+
+	executing int
+	seats     int // of requests that run, and final seats
+
+	longest    time.Duration
+	dispatched uint64
+	refused    Refusals
 
 	previous, next *flow // in flowTable.idle, while it has no requests and seats
 }
+
+// active reports whether the flow has requests that wait or run.
+func (f *flow) active() bool { return f.waiting > 0 || f.executing > 0 }
+
+// bound keeps the first request that waits from starting before it arrived: what a flow could not use is not credited.
+func (f *flow) bound() { f.start = max(f.start, f.head.arrivedAt) }
 
 // waited notes how long a request has waited.
 func (f *flow) waited(d time.Duration) { f.longest = max(f.longest, d) }
@@ -31,8 +48,10 @@ func (f *flow) waited(d time.Duration) { f.longest = max(f.longest, d) }
 // flowTable finds flows by name. It keeps those that have requests or seats, and some others.
 type flowTable struct {
 	named map[flowName]*flow
-	idle  *flow // ring of the flows without requests and seats, from the one that is so for the shortest time; idle itself is no flow
-	count int   // in the ring
+	last  int // number of the newest flow
+	// idle is the ring of the flows without requests and seats, the latest first. It is itself no flow.
+	idle  *flow
+	count int // in the ring
 }
 
 // newFlowTable returns a table without flows.
@@ -46,7 +65,8 @@ func newFlowTable() flowTable {
 func (t *flowTable) get(f Flow) *flow {
 	known := t.named[flowName{f.Schema, f.Distinguisher}]
 	if known == nil {
-		known = &flow{name: flowName{strings.Clone(f.Schema), strings.Clone(f.Distinguisher)}}
+		t.last++
+		known = &flow{name: flowName{strings.Clone(f.Schema), strings.Clone(f.Distinguisher)}, number: t.last}
 		t.named[known.name] = known
 		return known
 	}
@@ -58,7 +78,7 @@ func (t *flowTable) get(f Flow) *flow {
 
 // rest puts a flow into the ring if it has no requests and seats, and forgets the oldest in it if there are too many.
 func (t *flowTable) rest(f *flow) {
-	if f.executing > 0 || f.waiting > 0 || f.seats > 0 || f.next != nil {
+	if f.active() || f.seats > 0 || f.next != nil {
 		return
 	}
 	f.previous, f.next = t.idle, t.idle.next
@@ -76,4 +96,16 @@ func (t *flowTable) unlink(f *flow) {
 	f.previous.next, f.next.previous = f.next, f.previous
 	f.previous, f.next = nil, nil
 	t.count--
+}
+
+// busy returns the flows with requests or seats, by number.
+func (t *flowTable) busy() []*flow {
+	var busy []*flow
+	for _, f := range t.named {
+		if f.next == nil {
+			busy = append(busy, f)
+		}
+	}
+	slices.SortFunc(busy, func(a, b *flow) int { return a.number - b.number })
+	return busy
 }

@@ -1,6 +1,7 @@
 package fairqueue
 
 import (
+	"container/heap"
 	"math"
 	"time"
 )
@@ -8,6 +9,13 @@ import (
 // estimate is how long a request is expected to run, until it has ended. Any value would be right in the long run; this one
 // is kube-apiserver's.
 const estimate = 3 * time.Millisecond
+
+// reserve is how much of the places of a set one flow can have: at most reserve times as many as are free. So flows that
+// fill the set leave places for others, the more the fewer they are.
+const reserve = 4
+
+// leadOfFlows is by how much of the typical work of requests a request may begin before the present reading of the meter.
+const leadOfFlows = 4
 
 // progress is an amount of work, or a reading of the meter of it, in units of 10 ns of one seat. It is as exact as
 // kube-apiserver's, so that both give the same turns.
@@ -24,24 +32,6 @@ func workOf(seats float64, d time.Duration) progress {
 // seconds returns seat-seconds.
 func (p progress) seconds() float64 { return float64(p) / 1e8 }
 
-// queue holds requests in order of arrival, and counts those that have left it to run.
-type queue struct {
-	index int
-	start progress // when the next request starts in the virtual world; without meaning if the queue is not active
-
-	head, tail   *Ticket
-	waiting      int
-	waitingSeats int
-	waitingWork  progress
-	place        int // in Set.backlog, while requests wait
-
-	executing int
-	seats     int // of requests that run, and final seats
-}
-
-// active reports whether the queue has requests that wait or run.
-func (q *queue) active() bool { return q.waiting > 0 || q.executing > 0 }
-
 // advance moves the meter of progress and the moments of demand to the present, and returns it, as the time since the start
 // of the set. It is called before anything is changed. mu is held.
 func (s *Set) advance() time.Duration {
@@ -53,7 +43,7 @@ func (s *Set) advance() time.Duration {
 	s.last = now
 	s.demand.add(d, s.taken+s.waitingSeats)
 	if s.active > 0 {
-		s.r += workOf(float64(min(s.queued+s.waitingSeats, s.config.Seats))/float64(s.active), d)
+		s.r += workOf(float64(min(s.taken+s.waitingSeats, s.config.Seats))/float64(s.active), d)
 		if s.r >= rewindAt {
 			s.rewind()
 		}
@@ -63,12 +53,9 @@ func (s *Set) advance() time.Duration {
 
 // rewind sets the meter to zero. It takes the same from all readings of it.
 func (s *Set) rewind() {
-	for _, q := range s.queues {
-		if q == nil {
-			continue
-		}
-		q.start -= s.r
-		for t := q.head; t != nil; t = t.next {
+	for _, f := range s.flows.named {
+		f.start -= s.r
+		for t := f.head; t != nil; t = t.next {
 			t.arrivedAt -= s.r
 		}
 	}
@@ -76,23 +63,23 @@ func (s *Set) rewind() {
 }
 
 // arrive lets a new request run or wait, or returns the reason why it is refused. mu is held.
-func (s *Set) arrive(t *Ticket, hash uint64, now time.Duration) string {
+func (s *Set) arrive(t *Ticket, now time.Duration) string {
 	w := &t.work
 	w.Seats = max(w.Seats, 1)
 	t.seats = max(w.Seats, w.FinalSeats)
 	t.total = workOf(float64(w.Seats), estimate) + workOf(float64(w.FinalSeats), w.After)
-	if s.dealer == nil || s.config.Exempt {
-		if !s.fits(t.seats) {
-			return ConcurrencyLimit
-		}
+	f := t.flow
+	switch {
+	case (s.waiting == 0 || s.config.Queues == 0 || s.config.Exempt) && s.fits(t.seats):
+		s.begin(f)
 		s.run(t, now)
 		return ""
-	}
-	q := s.deal(hash)
-	if q.waiting >= s.config.QueueLength {
+	case s.config.Queues == 0:
+		return ConcurrencyLimit
+	case s.full(f):
 		return QueueFull
 	}
-	s.enter(t, q)
+	s.enter(t)
 	s.dispatch(now)
 	if t.phase == waiting {
 		t.ready = make(chan struct{})
@@ -100,75 +87,79 @@ func (s *Set) arrive(t *Ticket, hash uint64, now time.Duration) string {
 	return ""
 }
 
-// deal returns the queue for a request: of those of its flow, the one in which the least work waits.
-func (s *Set) deal(hash uint64) *queue {
-	var space [16]int
-	hand := s.dealer.DealIntoHand(hash, space[:])
-	// The hand is looked at from another card each time, so that no queue is preferred.
-	first := int(s.dealt % uint64(len(hand)))
-	s.dealt++
-	var best *queue
-	for i := range hand {
-		at := first + i
-		if at >= len(hand) {
-			at -= len(hand)
-		}
-		q := s.queues[hand[at]]
-		if q == nil {
-			q = &queue{index: hand[at]}
-			s.queues[hand[at]] = q
-		}
-		if q.waiting == 0 {
-			return q
-		}
-		if best == nil || q.waitingWork < best.waitingWork {
-			best = q
-		}
-	}
-	return best
+// full reports whether no more requests of a flow can wait.
+func (s *Set) full(f *flow) bool {
+	c := s.config
+	free := c.Queues*c.QueueLength - s.waiting
+	return f.waiting >= c.HandSize*c.QueueLength || f.waiting >= reserve*free
 }
 
-// enter puts a request at the end of a queue.
-func (s *Set) enter(t *Ticket, q *queue) {
-	if !q.active() {
-		q.start = s.r
+// begin is called when a request of a flow arrives, and returns the reading at which it can start in the virtual world. With
+// none before it in its queue, the flow starts no earlier.
+//
+// kube-apiserver takes the present reading of the meter. But the flows that always have requests have got that much on
+// average, and many are behind: a flow that needs little would wait until they all have had a turn. So it begins at the
+// reading of the flow whose turn is next. It cannot use that to get more than others, because its start counts all that it
+// has used. And it cannot begin more than the typical work of few requests before the present, or new flows without end would
+// keep others from ever having a turn.
+func (s *Set) begin(f *flow) progress {
+	at := s.r
+	if len(s.backlog) > 0 {
+		at = min(s.r, max(s.backlog[0].start, s.r-s.lead*s.typical))
+	}
+	if !f.active() {
+		f.start = min(f.start, s.r) // what it used more than its share is forgotten, as in kube-apiserver
 		s.active++
 	}
-	t.phase, t.queue, t.arrivedAt = waiting, q, s.r
-	if t.previous = q.tail; q.tail == nil {
-		q.head = t
-		q.place = len(s.backlog)
-		s.backlog = append(s.backlog, q)
-	} else {
-		q.tail.next = t
+	if f.waiting == 0 {
+		f.start = max(f.start, at)
 	}
-	q.tail = t
-	s.countWaiting(t, 1)
-	s.demand.observe(s.taken + s.waitingSeats)
-	s.bound(q)
+	return at
 }
 
-// leave takes a request out of its queue.
+// enter puts a request at the end of its flow's queue.
+func (s *Set) enter(t *Ticket) {
+	f := t.flow
+	t.arrivedAt = s.begin(f)
+	t.phase = waiting
+	if t.previous = f.tail; f.tail == nil {
+		f.head = t
+	} else {
+		f.tail.next = t
+	}
+	f.tail = t
+	s.countWaiting(t, 1)
+	s.demand.observe(s.taken + s.waitingSeats)
+	if f.waiting == 1 {
+		heap.Push(&s.backlog, f)
+	}
+}
+
+// leave takes a request out of the queue. The caller calls order.
 func (s *Set) leave(t *Ticket) {
-	q := t.queue
+	f := t.flow
 	if t.previous == nil {
-		q.head = t.next
+		f.head = t.next
 	} else {
 		t.previous.next = t.next
 	}
 	if t.next == nil {
-		q.tail = t.previous
+		f.tail = t.previous
 	} else {
 		t.next.previous = t.previous
 	}
 	t.previous, t.next = nil, nil
 	s.countWaiting(t, -1)
-	if q.waiting == 0 {
-		last := len(s.backlog) - 1
-		other := s.backlog[last]
-		s.backlog[q.place], other.place = other, q.place
-		s.backlog[last] = nil
-		s.backlog = s.backlog[:last]
+	if f.waiting == 0 {
+		heap.Remove(&s.backlog, f.place)
+	}
+}
+
+// order corrects the place of a flow in the backlog, after its first request or its start has changed.
+func (s *Set) order(f *flow) {
+	if f.waiting > 0 {
+		f.bound()
+		heap.Fix(&s.backlog, f.place)
 	}
 }
 
@@ -177,36 +168,9 @@ func (s *Set) countWaiting(t *Ticket, sign int) {
 	seats := sign * t.seats
 	s.waiting += sign
 	s.waitingSeats += seats
-	t.queue.waiting += sign
-	t.queue.waitingSeats += seats
-	t.queue.waitingWork += progress(sign) * t.total
 	t.flow.waiting += sign
 	t.flow.waitingSeats += seats
-}
-
-// bound keeps a queue from having its next request start before it arrived: what a flow could not use is not credited.
-func (s *Set) bound(q *queue) {
-	if t := q.head; t != nil {
-		q.start = max(q.start, t.arrivedAt)
-	}
-}
-
-// rest is called when a request of an active queue ended or left: the queue may be idle now.
-func (s *Set) rest(q *queue) {
-	if !q.active() {
-		s.active--
-	}
-	s.trim()
-}
-
-// trim removes the last queues that the configuration has no more, as far as nothing is in them.
-func (s *Set) trim() {
-	n := len(s.queues)
-	for n > s.config.Queues && (s.queues[n-1] == nil || !s.queues[n-1].active() && s.queues[n-1].seats == 0) {
-		n--
-		s.queues[n] = nil
-	}
-	s.queues = s.queues[:n]
+	t.flow.waitingWork += progress(sign) * t.total
 }
 
 // fits reports whether there are seats. A request that needs more than all seats runs when no other does.
@@ -223,47 +187,19 @@ func (s *Set) fits(seats int) bool {
 // dispatch lets as many requests run as possible. mu is held.
 func (s *Set) dispatch(now time.Duration) {
 	for s.waiting > 0 && (s.taken < s.config.Seats || s.config.Exempt) {
-		q := s.choose()
-		t := q.head
+		f := s.backlog[0]
+		t := f.head
 		if !s.fits(t.seats) {
 			return // others do not pass it, or it would wait for ever
 		}
-		s.turn = q.index
 		s.leave(t)
-		t.limitFinal(s.config)
 		s.run(t, now)
-		s.bound(q)
+		s.order(f)
 		if t.ready != nil {
-			t.flow.waited(now - t.arrived)
+			f.waited(now - t.arrived)
 			close(t.ready)
 		}
 	}
-}
-
-// choose returns the queue whose first request is the first to end in the virtual world. If there are more of them, queues
-// take turns. There is at least one request that waits.
-func (s *Set) choose() *queue {
-	best := s.backlog[0]
-	end, distance := best.start+best.head.total, s.distance(best)
-	for _, q := range s.backlog[1:] {
-		e := q.start + q.head.total
-		if e > end {
-			continue
-		}
-		if d := s.distance(q); e < end || d < distance {
-			best, end, distance = q, e, d
-		}
-	}
-	return best
-}
-
-// distance returns how far a queue is from its turn.
-func (s *Set) distance(q *queue) int {
-	d := q.index - s.turn - 1
-	if d < 0 {
-		d += math.MaxInt32
-	}
-	return d
 }
 
 // limitFinal reduces final seats to the limit, and holds them for longer, so that the work is the same.
@@ -277,33 +213,29 @@ func (t *Ticket) limitFinal(c Config) {
 	t.seats = max(w.Seats, w.FinalSeats)
 }
 
-// run lets a request run that is in no queue any more. mu is held.
+// run lets a request run that waits no more, of a flow that is active. mu is held.
 func (s *Set) run(t *Ticket, now time.Duration) {
+	t.limitFinal(s.config)
 	t.phase, t.started = running, now
 	s.executing++
 	s.dispatched++
 	s.taken += t.seats
 	s.demand.observe(s.taken + s.waitingSeats)
-	t.flow.executing++
-	t.flow.dispatched++
-	t.flow.seats += t.seats
-	if q := t.queue; q != nil {
-		s.queued += t.seats
-		q.executing++
-		q.seats += t.seats
-		q.start += t.total
-	}
+	f := t.flow
+	f.executing++
+	f.dispatched++
+	f.seats += t.seats
+	f.start += t.total
+	f.turn = s.dispatched
 	if t.next = s.running; t.next != nil {
 		t.next.previous = t
 	}
 	s.running = t
 }
 
-// end takes a request from those that run. Its seats stay taken. mu is held.
+// end takes a request from those that run, and corrects the estimate of its work. Its seats stay taken. mu is held.
 func (s *Set) end(t *Ticket, now time.Duration) {
 	t.phase = ended
-	s.executing--
-	t.flow.executing--
 	if t.previous == nil {
 		s.running = t.next
 	} else {
@@ -313,24 +245,57 @@ func (s *Set) end(t *Ticket, now time.Duration) {
 		t.next.previous = t.previous
 	}
 	t.previous, t.next = nil, nil
-	if q := t.queue; q != nil {
-		q.executing--
-		q.start -= workOf(float64(t.work.Seats), estimate-(now-t.started))
-		s.bound(q)
-		if !q.active() {
-			s.active--
-		}
+	s.executing--
+	f := t.flow
+	f.executing--
+	f.start -= workOf(float64(t.work.Seats), estimate-(now-t.started))
+	work := workOf(float64(t.work.Seats), now-t.started) + workOf(float64(t.work.FinalSeats), t.work.After)
+	s.typical += (work - s.typical) / 16
+	s.order(f)
+	s.rest(f)
+}
+
+// rest is called when a request of an active flow ended or left: the flow may have no others.
+func (s *Set) rest(f *flow) {
+	if !f.active() {
+		s.active--
 	}
 }
 
 // free gives seats back. mu is held.
-func (s *Set) free(f *flow, q *queue, seats int) {
+func (s *Set) free(f *flow, seats int) {
 	s.taken -= seats
-	if q != nil {
-		s.queued -= seats
-		q.seats -= seats
-		s.trim()
-	}
 	f.seats -= seats
 	s.flows.rest(f)
+}
+
+// backlog is a heap of the flows with requests that wait.
+type backlog []*flow
+
+func (b backlog) Len() int { return len(b) }
+
+// Less reports whether the first request of a flow is before that of another: the first to end in the virtual world. If both
+// end at the same reading, the flow is before that was served longer ago.
+func (b backlog) Less(i, j int) bool {
+	x, y := b[i], b[j]
+	xEnd, yEnd := x.start+x.head.total, y.start+y.head.total
+	return xEnd < yEnd || xEnd == yEnd && (x.turn < y.turn || x.turn == y.turn && x.number < y.number)
+}
+
+func (b backlog) Swap(i, j int) {
+	b[i], b[j] = b[j], b[i]
+	b[i].place, b[j].place = i, j
+}
+
+func (b *backlog) Push(f any) {
+	f.(*flow).place = len(*b)
+	*b = append(*b, f.(*flow))
+}
+
+func (b *backlog) Pop() any {
+	last := len(*b) - 1
+	f := (*b)[last]
+	(*b)[last] = nil
+	*b = (*b)[:last]
+	return f
 }

@@ -102,10 +102,11 @@ func (m *moments) reset(demand int) Demand {
 	return r
 }
 
-// QueueState is what a queue of a set does at a moment.
+// QueueState is what the queue of a flow does at a moment.
 type QueueState struct {
-	// Index is the number of the queue, from 0.
-	Index int
+	// Index is the number of the queue, from 1. It does not change while the set remembers the flow.
+	Index                 int
+	Schema, Distinguisher string
 	// Start is the reading of the meter R at which the next request starts in the virtual world, in seat-seconds.
 	Start float64
 	// Taken is the number of seats that are taken, also as final seats.
@@ -117,17 +118,15 @@ type QueueState struct {
 	WaitingWork  float64
 }
 
-// Queues returns what the queues do now. A queue without requests and seats is not listed.
+// Queues returns what the queues do now, by number. A queue without requests and seats is not listed.
 func (s *Set) Queues() []QueueState {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var states []QueueState
-	for _, q := range s.queues {
-		if q == nil || !q.active() && q.seats == 0 {
-			continue
-		}
-		states = append(states, QueueState{Index: q.index, Start: q.start.seconds(), Taken: q.seats, Executing: q.executing,
-			Waiting: q.waiting, WaitingSeats: q.waitingSeats, WaitingWork: q.waitingWork.seconds()})
+	for _, f := range s.flows.busy() {
+		states = append(states, QueueState{Index: f.number, Schema: f.name.schema, Distinguisher: f.name.distinguisher,
+			Start: f.start.seconds(), Taken: f.seats, Executing: f.executing, Waiting: f.waiting, WaitingSeats: f.waitingSeats,
+			WaitingWork: f.waitingWork.seconds()})
 	}
 	return states
 }
@@ -135,7 +134,7 @@ func (s *Set) Queues() []QueueState {
 // Request is a request that waits or runs.
 type Request struct {
 	Schema, Distinguisher string
-	// Queue is the number of its queue, or -1. Position is its position among the requests that wait in it, from 0.
+	// Queue is the number of its flow's queue. Position is its position among the requests that wait in it, from 0.
 	Queue, Position int
 	Work            Work
 	// Arrived is when the request arrived. Started is when it got its seats; it is zero if it waits.
@@ -150,12 +149,9 @@ func (s *Set) Requests() []Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	requests := make([]Request, 0, s.waiting+s.executing)
-	for _, q := range s.queues {
-		if q == nil {
-			continue
-		}
+	for _, f := range s.flows.busy() {
 		position := 0
-		for t := q.head; t != nil; t = t.next {
+		for t := f.head; t != nil; t = t.next {
 			requests = append(requests, t.show(position))
 			position++
 		}
@@ -168,11 +164,8 @@ func (s *Set) Requests() []Request {
 
 // show returns what is shown of a request.
 func (t *Ticket) show(position int) Request {
-	r := Request{Schema: t.flow.name.schema, Distinguisher: t.flow.name.distinguisher, Queue: -1, Position: position,
+	r := Request{Schema: t.flow.name.schema, Distinguisher: t.flow.name.distinguisher, Queue: t.flow.number, Position: position,
 		Work: t.work, Arrived: t.set.start.Add(t.arrived), Details: t.Details}
-	if t.queue != nil {
-		r.Queue = t.queue.index
-	}
 	if t.phase == running {
 		r.Started = t.set.start.Add(t.started)
 	}
@@ -202,17 +195,15 @@ func (s *Set) Flows() []FlowState {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.advance()
-	oldest := map[*flow]time.Duration{}
-	for _, q := range s.backlog {
-		for t := q.head; t != nil; t = t.next {
-			oldest[t.flow] = max(oldest[t.flow], now-t.arrived)
-		}
-	}
 	states := make([]FlowState, 0, len(s.flows.named))
 	for _, f := range s.flows.named {
+		var waits time.Duration
+		if f.head != nil {
+			waits = now - f.head.arrived
+		}
 		states = append(states, FlowState{Schema: f.name.schema, Distinguisher: f.name.distinguisher, Taken: f.seats,
-			Executing: f.executing, Waiting: f.waiting, WaitingSeats: f.waitingSeats, Waits: oldest[f],
-			LongestWait: max(f.longest, oldest[f]), Dispatched: f.dispatched, Refused: f.refused})
+			Executing: f.executing, Waiting: f.waiting, WaitingSeats: f.waitingSeats, Waits: waits,
+			LongestWait: max(f.longest, waits), Dispatched: f.dispatched, Refused: f.refused})
 	}
 	return states
 }

@@ -32,7 +32,10 @@ func Compare(ctx context.Context, s plan.Sides) ([]plan.Finding, error) {
 		c.reasons()
 		c.plugins()
 		c.history()
-		c.traffic()
+		if err := c.flows(); err != nil {
+			return nil, err
+		}
+		c.audit()
 		c.teams()
 	}
 	return c.findings, ctx.Err()

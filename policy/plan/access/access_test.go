@@ -98,7 +98,23 @@ func TestChangesOfAccess(t *testing.T) {
 		{"a narrower window", []string{`windows: secrets: "10m"`, `windows: {secrets: "10m", "databases.data.corp.example": "1d"}`}, []string{"narrows WINDOW_NARROWED history/windows/databases.data.corp.example"}, `"before":"all"`},
 		{"the past is erased earlier", []string{`{history: "30d"}`, `{history: "7d"}`}, []string{"breaks RETENTION_SHORTENED history/retention/default"}, "It is about 6 kinds"},
 		{"the past is kept longer", []string{`{history: "30d"}`, `{history: "31d"}`}, []string{"changes RETENTION_LENGTHENED history/retention/default"}, ""},
-		{"flow", []string{`nominalConcurrencyShares: 10`, `nominalConcurrencyShares: 20`}, []string{"changes FLOW_CHANGED flow/priorityLevels/batch"}, "not enforced yet"},
+		{"shares", []string{`nominalConcurrencyShares: 10`, `nominalConcurrencyShares: 20`}, []string{"changes FLOW_CHANGED flow/priorityLevels/batch"}, `"It has 7.5% of the seats instead of 3.9%.","The other levels: catch-all 1.9% instead of 2%, global-default 7.5% instead of 7.8%,`},
+		{"queues", []string{`nominalConcurrencyShares: 10`, `nominalConcurrencyShares: 10, lendablePercent: 50, borrowingLimitPercent: 0, queuing: {}`}, []string{"changes FLOW_CHANGED flow/priorityLevels/batch"},
+			`"It lends up to 50% of them while they are idle, instead of 0%.","It borrows seats up to 0% of its own seats instead of without a limit.","There may wait 50 requests in each of 64 queues, of which a flow uses 6, instead of no requests."`},
+		{"a level that replaces a built-in one", []string{`flow: priorityLevels: batch`, `flow: priorityLevels: "workload-low": {nominalConcurrencyShares: 300}
+	flow: priorityLevels: batch`}, []string{"changes FLOW_CHANGED flow/priorityLevels/workload-low"}, `The priority level replaces the built-in one.`},
+		{"a flow schema", []string{`flow: priorityLevels: batch`, `flow: flowSchemas: lists: {matchingPrecedence: 1000, priorityLevel: "batch", subjects: [{group: "developers"}], rules: x: {apiGroups: ["data.corp.example"], resources: ["databases"], verbs: ["list"], namespaces: ["data-shop", ""]}}
+	flow: priorityLevels: batch`}, []string{"changes FLOW_CHANGED flow/flowSchemas/lists"},
+			`["Requests of Group developers to list databases.data.corp.example in namespace data-shop and at cluster scope use the priority level batch (flow schema lists), and used global-default (flow schema global-default)."]`},
+		{"a flow schema for all", []string{`flow: priorityLevels: batch`, `flow: flowSchemas: lists: {matchingPrecedence: 8000, priorityLevel: "batch", subjects: [{group: "system:authenticated"}], rules: x: {apiGroups: ["*"], resources: ["*"], verbs: ["list"]}}
+	flow: priorityLevels: batch`}, []string{"changes FLOW_CHANGED flow/flowSchemas/lists"},
+			`"Requests of Group system:authenticated to list all resources in any namespace use the priority level batch (flow schema lists), and used global-default (flow schema global-default).","Requests of Group system:serviceaccounts to list all resources in any namespace use the priority level batch (flow schema lists), and used workload-low (flow schema service-accounts)."]`},
+		{"a flow schema that exempts", []string{`flow: priorityLevels: batch`, `flow: flowSchemas: lists: {matchingPrecedence: 1000, priorityLevel: "exempt", subjects: [{group: "developers"}], rules: x: {nonResourceURLs: ["/metrics"], verbs: ["get"]}}
+	flow: priorityLevels: batch`}, []string{"widens FLOW_CHANGED flow/flowSchemas/lists"},
+			`Requests of Group developers to get /metrics, /metrics/* use the priority level exempt (flow schema lists)`},
+		{"a flow schema that replaces a built-in one", []string{`flow: priorityLevels: batch`, `flow: flowSchemas: "service-accounts": {matchingPrecedence: 9000, priorityLevel: "batch", subjects: [{group: "system:serviceaccounts"}], rules: x: {apiGroups: ["*"], resources: ["*"], verbs: ["*"]}}
+	flow: priorityLevels: batch`}, []string{"changes FLOW_CHANGED flow/flowSchemas/service-accounts"},
+			`"Requests of Group system:serviceaccounts to do anything with all resources in any namespace use the priority level batch (flow schema service-accounts), and used workload-low (flow schema service-accounts).","Requests of Group system:serviceaccounts to do anything but get with /*, and to get /* but /healthz, /healthz/*, /livez, /livez/*, /readyz, /readyz/* use the priority level global-default (flow schema global-default), and used workload-low (flow schema service-accounts)."`},
 		{"audit", []string{`level: "Metadata"`, `level: "Request"`}, []string{"changes AUDIT_CHANGED audit/rules/all"}, "not enforced yet"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -137,10 +137,8 @@ func span(n int64) string {
 
 const notEnforced = "This part of a policy is stored, but not enforced yet by this version of stele."
 
-// traffic compares priority and fairness, and the rules of audit, entry by entry.
-func (c *comparison) traffic() {
-	entries(c, "FLOW_CHANGED", "The priority level", c.from.Flow.PriorityLevels, c.to.Flow.PriorityLevels, func(x *policy.PriorityLevel) (string, schemas.Position) { return x.ID, x.Source })
-	entries(c, "FLOW_CHANGED", "The flow schema", c.from.Flow.FlowSchemas, c.to.Flow.FlowSchemas, func(x *policy.FlowSchema) (string, schemas.Position) { return x.ID, x.Source })
+// audit compares the rules of audit, entry by entry.
+func (c *comparison) audit() {
 	entries(c, "AUDIT_CHANGED", "The audit rule", c.from.Audit.Rules, c.to.Audit.Rules, func(x *policy.AuditRule) (string, schemas.Position) { return x.ID, x.Source })
 }
 

@@ -96,7 +96,7 @@ func expectOf(e *explain.Explanation) map[string]any {
 			} else {
 				delete(expect, "rule")
 			}
-		} else if s.Rule != "" && e.Status.Allowed {
+		} else if s.Rule != "" && s.Flow == nil && e.Status.Allowed {
 			expect["rule"] = s.Rule
 		}
 	}

@@ -105,6 +105,10 @@ bundle: policy.#Bundle & {
 			validationActions: ["Warn"]
 		}
 	}
+	flow: flowSchemas: bulk: {
+		matchingPrecedence: 1000, priorityLevel: "workload-low", distinguisher: "ByUser", watches: 8, subjects: [{group: "editors"}]
+		rules: lists: {apiGroups: ["shop.example"], resources: ["databases"], verbs: ["list", "watch"]}
+	}
 }
 `
 
@@ -135,6 +139,9 @@ func TestEachExpectationCanFail(t *testing.T) {
 		names: {as: "eddie", request: {verb: "list", resource: "databases"}, expect: names: ["orders", "shop"]}
 		condition: {as: {user: "helper"}, request: {verb: "create", object: _db & {metadata: name: "new", spec: {size: 1, tier: "prod"}}}, expect: code: 201}
 		skipped: {skip: "not yet", as: "eddie", request: {verb: "list", resource: "databases"}, expect: code: 500}
+		flow: {as: "eddie", request: {verb: "list", resource: "databases"}, expect: {flowSchema: "global-default", priorityLevel: "global-default"}}
+		exempt: {as: {user: "system:anonymous"}, request: {verb: "get", path: "/livez"}, expect: priorityLevel: "catch-all"}
+		ofFlow: {as: "eddie", request: {verb: "list", resource: "databases"}, expect: {flowSchema: "bulk", priorityLevel: "workload-low", rule: "data/bindings/editors"}}
 	}
 	invariants: {
 		only: {reason: "r1", only: {may: {verbs: ["create"], apiGroups: ["shop.example"], resources: ["databases"]}, subjects: [{group: "editors"}]}}
@@ -153,6 +160,9 @@ func TestEachExpectationCanFail(t *testing.T) {
 		"expected 200, and got 404",
 		"expected in stage validation, and got 403 in stage authorization by data/denies/keep (bundle.cue:23)",
 		"expected by data/bindings/helpers, and got 201 by data/bindings/editors (bundle.cue:21)",
+		"expected the flow schema global-default, and got bulk (priority level workload-low, flow of the user eddie, at most 8 watches)\n      expected the priority level global-default, and got workload-low, of the flow schema bulk",
+		"expected the priority level catch-all, and got exempt, of the flow schema probes",
+		"ok    .  ofFlow",
 		`expected a message that matches "something else", and got: databases.shop.example "orders" is forbidden`,
 		`expected a message about spec.size that matches "positive", and got: Invalid value: 0`,
 		"spec.tier is wrong, too: Unsupported value",
@@ -164,9 +174,9 @@ func TestEachExpectationCanFail(t *testing.T) {
 		`invariant "only" (r1)`, "a counterexample: User helper may create databases.shop.example",
 		`invariant "never" (r2)`, "a counterexample: Group editors may delete databases.shop.example",
 		`invariant "always" (r3)`, "a counterexample: User eve may not always delete databases.shop.example",
-		`ok    .  invariant "holds" (r4)  tests/tests.cue:27`,
+		`ok    .  invariant "holds" (r4)  tests/tests.cue:30`,
 		"skip  .  skipped  tests/tests.cue:21\n      not yet\n",
-		"FAIL  .  10 tests, 4 invariants, 1 skipped\n15 tests, 13 failed, 1 skipped. Not exercised by any test: ",
+		"FAIL  .  13 tests, 4 invariants, 1 skipped\n18 tests, 15 failed, 1 skipped. Not exercised by any test: ",
 	} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("it does not say %q", want)
@@ -222,6 +232,8 @@ func TestWhatCannotRunIsSaid(t *testing.T) {
 		{"resource", `tests: t: {as: "eddie", request: {verb: "list", resource: "databses"}, expect: code: 200}`, `tests/tests.cue:8: t: the bundle serves no resource "databses"; did you mean "databases"?`},
 		{"person", `tests: t: {as: "edie", request: {verb: "list", resource: "databases"}, expect: code: 200}`, `tests/tests.cue:8: the suite has no person "edie"; did you mean "eddie"?`},
 		{"rule", `tests: t: {as: "eddie", request: {verb: "list", resource: "databases"}, expect: rule: "data/bindings/editor"}`, `tests/tests.cue:8: t: the bundle has no rule "data/bindings/editor"; did you mean "data/bindings/editors"?`},
+		{"flow schema", `tests: t: {as: "eddie", request: {verb: "list", resource: "databases"}, expect: flowSchema: "bluk"}`, `tests/tests.cue:8: t: the bundle has no flow schema "bluk"; did you mean "bulk"?`},
+		{"priority level", `tests: t: {as: "eddie", request: {verb: "list", resource: "databases"}, expect: priorityLevel: "worklod-low"}`, `tests/tests.cue:8: t: the bundle has no priority level "worklod-low"; did you mean "workload-low"?`},
 		{"nothing expected", `tests: t: {as: "eddie", request: {verb: "list", resource: "databases"}}`, `tests/tests.cue:8: t: the test expects nothing`},
 		{"name", `tests: t: {as: "eddie", request: {verb: "list", resource: "databases"}, expekt: code: 200}`, `tests/tests.cue:8: suite.tests.t.expekt: field not allowed; did you mean "expect"?`},
 		{"regular expression", `tests: t: {as: "eddie", request: {verb: "list", resource: "databases"}, expect: message: "("}`, `is not a regular expression`},

@@ -21,6 +21,9 @@ func Explanation(out io.Writer, e *explain.Explanation) error {
 		if s.Verdict == explain.Passed && s.Rule == "" {
 			rows[len(rows)-1][3] = s.Message
 		}
+		if s.Flow != nil && s.Verdict == explain.Passed {
+			notes[len(rows)-1] = "      " + Harmless(s.Message) + "\n"
+		}
 		for _, c := range s.Considered {
 			rows = append(rows, [4]string{"", "  " + c.Verdict, c.Rule, c.Source})
 			for _, text := range []string{c.Reason, c.Detail} {

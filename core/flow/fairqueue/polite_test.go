@@ -1,0 +1,107 @@
+package fairqueue_test
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apiserver/pkg/util/flowcontrol/request"
+
+	"stele.dev/stele/core/flow/fairqueue"
+)
+
+// suggested is like a suggested priority level of kube-apiserver.
+var suggested = fairqueue.Config{Seats: 10, Queues: 128, HandSize: 6, QueueLength: 50}
+
+// latencies returns how long requests of a polite client take, which run for 10 ms and come one every 47 ms, beside greedy
+// clients that each have some requests open at all times, of 10 ms on average. serve runs a request, and reports whether it
+// was not refused.
+func latencies(t *testing.T, newServer func() func(client string, d time.Duration) bool, greedy, open int) []time.Duration {
+	var all []time.Duration
+	synctest.Test(t, func(t *testing.T) {
+		serve := newServer()
+		ctx, stop := context.WithCancel(context.Background())
+		var clients sync.WaitGroup
+		for i := range greedy {
+			for j := range open {
+				clients.Go(func() {
+					r := rand.New(rand.NewPCG(uint64(i), uint64(j)))
+					time.Sleep(time.Duration(i*open+j) * 7919 * time.Nanosecond)
+					for ctx.Err() == nil {
+						if !serve(fmt.Sprint("greedy-", i), 5*time.Millisecond+time.Duration(r.IntN(10_000_000))) {
+							time.Sleep(time.Second) // as told by Retry-After
+						}
+					}
+				})
+			}
+		}
+		time.Sleep(2 * time.Second)
+		for range 60 {
+			begun := time.Now()
+			if !serve("polite", 10*time.Millisecond) {
+				t.Error("a request of the polite client was refused")
+			}
+			all = append(all, time.Since(begun))
+			time.Sleep(47 * time.Millisecond)
+		}
+		stop()
+		clients.Wait()
+	})
+	slices.Sort(all)
+	return all
+}
+
+func oursForLatencies() func(client string, d time.Duration) bool {
+	s := fairqueue.New(suggested)
+	return func(client string, d time.Duration) bool {
+		var ticket fairqueue.Ticket
+		f := fairqueue.Flow{Schema: "users", Distinguisher: client}
+		if s.Take(context.Background(), &ticket, f, fairqueue.Work{Seats: 1}, 0, nil) != nil {
+			return false
+		}
+		time.Sleep(d)
+		ticket.Release()
+		return true
+	}
+}
+
+func theirsForLatencies(t *testing.T) func() func(client string, d time.Duration) bool {
+	return func() func(client string, d time.Duration) bool {
+		s := theirSet(t, suggested)
+		return func(client string, d time.Duration) bool {
+			h := fnv.New64a()
+			h.Write([]byte(client))
+			hash := h.Sum64() * 0x9E3779B97F4A7C15
+			r, _ := s.set.StartRequest(context.Background(), &request.WorkEstimate{InitialSeats: 1}, hash, client, "users", nil, nil, nil)
+			if r == nil {
+				return false
+			}
+			r.Finish(func() { time.Sleep(d) })
+			return true
+		}
+	}
+}
+
+// TestPoliteClient has a client that uses less than its share beside fifty that want all there is. Its requests take at
+// most twice as long as alone.
+func TestPoliteClient(t *testing.T) {
+	for _, open := range []int{1, 4, 20, 100} {
+		alone := latencies(t, oursForLatencies, 0, 0)
+		beside := latencies(t, oursForLatencies, 50, open)
+		worst, limit := beside[len(beside)-1], 2*alone[len(alone)-1]
+		if worst > limit {
+			t.Errorf("beside 50 clients with %d open requests each: a request took %v, at most %v expected", open, worst, limit)
+		}
+		if *fairnessUpstream {
+			theirs := latencies(t, theirsForLatencies(t), 50, open)
+			t.Logf("beside 50 clients with %d open requests each: median %v, worst %v; kube-apiserver's queues: median %v, worst %v", open,
+				beside[len(beside)/2], worst, theirs[len(theirs)/2], theirs[len(theirs)-1])
+		}
+	}
+}
