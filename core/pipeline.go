@@ -25,11 +25,8 @@ import (
 	"stele.dev/stele/core/delivery"
 	"stele.dev/stele/core/explain"
 	"stele.dev/stele/core/flow"
-<<<<<<< HEAD
-	"stele.dev/stele/core/flowcontrol"
-=======
 	"stele.dev/stele/core/flow/fairqueue"
->>>>>>> main
+	"stele.dev/stele/core/flowcontrol"
 	"stele.dev/stele/core/parts"
 	"stele.dev/stele/core/past"
 	"stele.dev/stele/core/plans"

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"stele.dev/stele/core/discovery"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/uid"
 	"stele.dev/stele/projections/objects"
 	"stele.dev/stele/schemas"
 )
@@ -62,7 +63,7 @@ func (e *Entry) object(k *Kind, p place) *objects.Object {
 	r := k.Version.Kind.GroupResource()
 	meta := metav1.ObjectMeta{
 		Namespace: p.namespace, Name: e.Name, CreationTimestamp: p.created(), Labels: e.Labels, Annotations: map[string]string{},
-		UID: types.UID(policy.ObjectUID(r.Group, r.Resource, p.namespace, e.Name)),
+		UID: types.UID(uid.Of(r.Group, r.Resource, p.namespace, e.Name)),
 	}
 	maps.Copy(meta.Annotations, e.Annotations)
 	meta.Annotations[ruleAnnotation] = e.ID
