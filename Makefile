@@ -4,7 +4,7 @@ ROUNDS ?= 500
 STREAMS ?= 500
 TIMES ?= 10
 
-.PHONY: test fuzz fuzz-schemas plan-schemas conformance sim sim-bugs soak history-large chaos upgrade
+.PHONY: test fuzz fuzz-schemas plan-schemas conformance sim sim-bugs fairness-search soak history-large chaos upgrade
 
 test:
 	go test ./...
@@ -41,6 +41,11 @@ SEEDS ?= 3000
 FROM ?= 1
 sim:
 	go test ./core -run 'TestSimulation$$' -timeout 0 -simulation-from $(FROM) -simulation-seeds $(SEEDS)
+
+# Compares the queues of priority levels with kube-apiserver's, and tries their random model, on SEEDS seeds from FROM on; measures a polite
+# client in both: docs/OVERLOAD.md.
+fairness-search:
+	go test ./core/flow/fairqueue -run 'TestSameTurns|TestModel|TestSeatLimit|TestPoliteClient' -v -timeout 0 -fairness-from $(FROM) -fairness-seeds $(SEEDS) -fairness-upstream
 
 # Plants bugs in the program, and searches for a seed of the simulation that finds each.
 BUGS ?= .

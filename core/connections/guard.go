@@ -71,7 +71,7 @@ func (l *listener) Accept() (net.Conn, error) {
 func (g *Guard) admit(raw net.Conn) *Conn {
 	g.metrics.accepted.Inc()
 	c := &Conn{Conn: raw, guard: g}
-	c.used.Store(time.Now().UnixNano())
+	c.used.Store(int64(time.Since(epoch)))
 	why, closing := g.enter(c)
 	for _, old := range closing {
 		old.Close()

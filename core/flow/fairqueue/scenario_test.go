@@ -101,9 +101,11 @@ func (s scenario) test(t *testing.T) {
 			p.seats = s.config.Seats
 		}
 		split := false
+		for range s.clients {
+			p.executed = append(p.executed, newMeter())
+		}
 		for i, c := range s.clients {
 			split = split || c.split
-			p.executed = append(p.executed, newMeter())
 			for j := range c.threads {
 				// No two threads begin in the same nanosecond.
 				delay, calls := time.Duration(90*j+20*i), c.calls
