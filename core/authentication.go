@@ -2,19 +2,24 @@ package core
 
 import (
 	"context"
+	"errors"
 
 	"stele.dev/stele/core/authn"
 	"stele.dev/stele/core/connections"
 	"stele.dev/stele/core/status"
 )
 
-// authentication sets the requester. A failed authentication gets a 401 without a reason.
+// authentication sets the requester. A failed authentication gets a 401 without a reason, or a 429 if there were too many of
+// its source.
 func (p *Pipeline) authentication(_ context.Context, r *Request) error {
 	if r.Explained {
 		return nil // the requester is the user who asked for the explanation
 	}
 	u, err := p.authenticator.Authenticate(r.HTTP)
 	if err != nil {
+		if throttled := (*authn.ThrottledError)(nil); errors.As(err, &throttled) {
+			return status.TooManyRequestsFor(throttled.Error()+"; try again later", throttled.After)
+		}
 		return status.Unauthorized()
 	}
 	if u != authn.Anonymous {

@@ -21,6 +21,7 @@ import (
 	"k8s.io/klog/v2"
 	"stele.dev/stele/cmd/stele/internal/build"
 	"stele.dev/stele/cmd/stele/internal/compiling"
+	"stele.dev/stele/cmd/stele/internal/connections"
 	"stele.dev/stele/cmd/stele/internal/delivery"
 	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
@@ -53,6 +54,7 @@ type serveOptions struct {
 	authentication authenticationOptions
 	authorization  authorizationOptions
 	compile        compiling.Options
+	connections    connections.Flags
 	delivery       delivery.Flags
 	storage        storageOptions
 }
@@ -104,6 +106,7 @@ SIGTERM and SIGINT end it in order, after --shutdown-delay; a second signal ends
 	o.storage.addFlags(groups.Group("Flags for the log and its storage"))
 	o.authentication.addFlags(groups.Group("Flags for authentication"))
 	o.authorization.addFlags(groups.Group("Flags for authorization"))
+	o.connections.Add(groups.Group("Flags for limits of connections"))
 	o.delivery.AddGitFlags(groups.Group("Flags for a policy in a git repository"))
 	o.delivery.AddOCIFlags(groups.Group("Flags for a policy in a registry"))
 	o.compile.AddFlags(groups.Group("Flags for compiling policies"))
@@ -211,6 +214,9 @@ func (o *serveOptions) config(cmd *cobra.Command, logger *slog.Logger) (c plane.
 		if c.Policy, err = o.source(); err != nil {
 			return c, err
 		}
+	}
+	if c.Connections, o.authentication.FailuresPerMinute, err = o.connections.Limits(); err != nil {
+		return c, err
 	}
 	c.Authentication, c.Authorization, c.Plugins = o.authentication.Authentication, o.authorization.Options, o.authorization.plugins
 	c.Authorization.CheckConfigs, c.Worker, c.Compile = checkConfigsApart, evaluateApart, o.compile.Compile

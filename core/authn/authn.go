@@ -83,6 +83,8 @@ type Options struct {
 	// Failures receives failed authentications, and Attempts receives all of them. Both may be nil.
 	Failures Failures
 	Attempts Attempts
+	// Throttle limits the wrong credentials of a source; nil for no limit.
+	Throttle *Throttle
 	// Logger logs file changes, and issuers that cannot be reached. It may be nil.
 	Logger *slog.Logger
 	// ReloadEvery is how often files are checked for changes; 0 means every second.
@@ -113,6 +115,7 @@ type Authenticator struct {
 	audiences    authenticator.Audiences
 	failures     Failures
 	attempts     Attempts
+	throttle     *Throttle
 	files        files
 	measured     []prometheus.Collector // methods that have metrics of their own
 	end          context.CancelFunc     // stops background work
@@ -122,7 +125,10 @@ type Authenticator struct {
 // wait for issuers: until their keys are fetched, their tokens are refused.
 func New(o Options) (*Authenticator, error) {
 	ctx, end := context.WithCancel(context.Background())
-	a := &Authenticator{frontProxy: o.FrontProxy, audiences: o.Audiences, failures: o.Failures, attempts: o.Attempts, end: end}
+	a := &Authenticator{frontProxy: o.FrontProxy, audiences: o.Audiences, failures: o.Failures, attempts: o.Attempts, throttle: o.Throttle, end: end}
+	if o.Throttle != nil {
+		a.measured = append(a.measured, o.Throttle)
+	}
 	a.files.init(&o)
 	if err := a.wire(ctx, &o); err != nil {
 		a.Close()
@@ -134,7 +140,7 @@ func New(o Options) (*Authenticator, error) {
 // wire sets up the configured methods in their order.
 func (a *Authenticator) wire(ctx context.Context, o *Options) error {
 	if o.Authorities != nil {
-		a.certificates = newCertificates(o.Authorities)
+		a.certificates = newCertificates(o.Authorities, o.Throttle)
 		a.files.followAuthorities("client-ca-file", o.Authorities)
 	}
 	if o.TokenFile != "" {
@@ -208,8 +214,8 @@ func WithUser(ctx context.Context, u user.Info) context.Context {
 }
 
 // Authenticate returns the user of a request: the first user whom a credential proves, or [Anonymous] if there are no
-// credentials and anonymous requests are allowed. Otherwise it returns ErrUnauthorized. It removes all credentials
-// from the headers.
+// credentials and anonymous requests are allowed. Otherwise it returns ErrUnauthorized, which wraps a [ThrottledError] if a
+// credential was refused unchecked. It removes all credentials from the headers.
 func (a *Authenticator) Authenticate(r *http.Request) (user.Info, error) {
 	if u, ok := r.Context().Value(userKey{}).(user.Info); ok {
 		return u, nil
@@ -240,6 +246,9 @@ func (a *Authenticator) Authenticate(r *http.Request) (user.Info, error) {
 	if err != nil {
 		if a.failures != nil {
 			a.failures.Failed(r, err)
+		}
+		if throttled := throttledIn(err); throttled != nil {
+			return nil, fmt.Errorf("%w: %w", ErrUnauthorized, throttled)
 		}
 		return nil, fmt.Errorf("%w: %w", ErrUnauthorized, err)
 	}
@@ -295,13 +304,23 @@ func (a *Authenticator) userOf(r *http.Request) (user.Info, error) {
 		return nil, utilerrors.NewAggregate(append(wrong, errors.New("more than one Authorization header")))
 	}
 	if len(r.Header["Authorization"]) > 0 || len(r.Header["Sec-Websocket-Protocol"]) > 0 {
-		for _, way := range a.bearer {
-			resp, ok, err := way.AuthenticateRequest(r)
-			if ok && err == nil {
-				return resp.User, nil
+		var u user.Info
+		err := a.throttle.check(r, a.throttle.hashToken(r.Header), func() (bool, error) {
+			var wrong []error
+			for _, way := range a.bearer {
+				resp, ok, err := way.AuthenticateRequest(r)
+				if ok && err == nil {
+					u = resp.User
+					return true, nil
+				}
+				wrong = appendError(wrong, err)
 			}
-			wrong = appendError(wrong, err)
+			return false, utilerrors.NewAggregate(wrong)
+		})
+		if u != nil {
+			return u, nil
 		}
+		wrong = appendError(wrong, err)
 	}
 	return nil, utilerrors.NewAggregate(wrong)
 }

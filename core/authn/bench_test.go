@@ -13,6 +13,7 @@ func BenchmarkAuthenticate(b *testing.B) {
 	i := issuer(b)
 	o := accepting(b, ca)
 	o.TokenFile = file(b, "good,bob,b1,\"devs,ops\"\n")
+	o.Throttle = authn.NewThrottle(0)
 	a := trusting(b, o, i)
 	token := i.Token("carol", map[string]any{"groups": []string{"devs", "ops"}})
 	run := func(name string, q *http.Request) {

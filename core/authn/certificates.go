@@ -95,11 +95,12 @@ func WithConnection(ctx context.Context) context.Context {
 // certificates authenticates the client certificate of a connection.
 type certificates struct {
 	authorities *Authorities
+	throttle    *Throttle
 	verify      authenticator.Request
 }
 
-func newCertificates(a *Authorities) *certificates {
-	return &certificates{authorities: a, verify: authx509.NewDynamic(a.VerifyOptions, authx509.UserConversionFunc(lasting))}
+func newCertificates(a *Authorities, t *Throttle) *certificates {
+	return &certificates{authorities: a, throttle: t, verify: authx509.NewDynamic(a.VerifyOptions, authx509.UserConversionFunc(lasting))}
 }
 
 // lasting returns the user of a certificate chain, and the time until which all of the chain is valid.
@@ -128,17 +129,21 @@ func (c *certificates) user(r *http.Request) (user.Info, error) {
 			return v.user, nil
 		}
 	}
-	resp, ok, err := c.verify.AuthenticateRequest(r)
-	if err != nil || !ok {
-		return nil, err
-	}
-	known := resp.User.(*expiringUser)
-	if err := Bounded(known); err != nil {
-		return nil, err
-	}
-	u := authenticated(known.Info)
-	if conn != nil {
-		conn.verified.Store(&verified{u, now, known.until})
-	}
-	return u, nil
+	var u user.Info
+	err := c.throttle.check(r, c.throttle.hashCertificate(r.TLS.PeerCertificates[0].Raw), func() (bool, error) {
+		resp, ok, err := c.verify.AuthenticateRequest(r)
+		if err != nil || !ok {
+			return false, ByCertificate.rejects(err)
+		}
+		known := resp.User.(*expiringUser)
+		if err := Bounded(known); err != nil {
+			return false, ByCertificate.rejects(err)
+		}
+		u = authenticated(known.Info)
+		if conn != nil {
+			conn.verified.Store(&verified{u, now, known.until})
+		}
+		return true, nil
+	})
+	return u, err
 }

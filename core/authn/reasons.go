@@ -50,11 +50,12 @@ const (
 	WrongName
 	TooLarge
 	Unavailable
+	Throttled
 	reasons
 )
 
 var reasonNames = [reasons]string{
-	"invalid", "unknown", "expired", "not-yet-valid", "signature", "audience", "issuer", "malformed", "revoked", "usage", "name", "too-large", "unavailable",
+	"invalid", "unknown", "expired", "not-yet-valid", "signature", "audience", "issuer", "malformed", "revoked", "usage", "name", "too-large", "unavailable", "throttled",
 }
 
 func (r Reason) String() string { return reasonNames[r] }
@@ -74,6 +75,7 @@ var meanings = map[string]string{
 	"name":          "a certificate with a name that is not allowed, or without one",
 	"too-large":     "too large, or of somebody of whom too much is said",
 	"unavailable":   "who knows of it did not answer",
+	"throttled":     "not checked, because there were too many failures from its source, or too many others to check",
 }
 
 // Rejection is the error of a method that recognized a credential and refused it.
@@ -159,6 +161,8 @@ func reasonOf(err error) Reason {
 	var certificate x509.CertificateInvalidError
 	var authority x509.UnknownAuthorityError
 	switch {
+	case throttledIn(err) != nil:
+		return Throttled
 	case errors.Is(err, ErrUnavailable), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return Unavailable
 	case errors.As(err, &authority):

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
+	"net/netip"
 	"net/url"
 	"sync/atomic"
 	"time"
@@ -13,7 +15,10 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/token/cache"
 	"k8s.io/apiserver/plugin/pkg/authenticator/token/webhook"
+	"stele.dev/stele/core/connections"
 	"stele.dev/stele/core/reload"
+	"stele.dev/stele/limits/fair"
+	"stele.dev/stele/limits/recent"
 )
 
 // WebhookOptions are the options of [NewWebhook].
@@ -24,6 +29,9 @@ type WebhookOptions struct {
 	Version string
 	// CacheTTL is how long a positive answer is cached; 0 means not at all.
 	CacheTTL time.Duration
+	// Questions is how many tokens that were not valid within the last hour may be asked about at a time; 0 means 64. Others
+	// wait, and sources take turns.
+	Questions int
 	// Audiences are the audiences of this API, used if the server does not support audiences.
 	Audiences authenticator.Audiences
 }
@@ -31,6 +39,13 @@ type WebhookOptions struct {
 // longestRefusal limits how long a negative answer is cached. That cache is limited by time only, and a client can
 // fill it with invented tokens.
 const longestRefusal = 10 * time.Second
+
+const (
+	// defaultQuestions is the default of WebhookOptions.Questions.
+	defaultQuestions = 64
+	// waitingQuestions is how many tokens of one source wait. More are refused.
+	waitingQuestions = 256
+)
 
 // Webhook authenticates tokens by asking a remote server with a TokenReview, as kube-apiserver does. Concurrent
 // requests with the same token share one question, and each waits for at most its own timeout. If the server cannot be
@@ -40,7 +55,11 @@ type Webhook struct {
 	options  WebhookOptions
 	content  []byte // the content at the start
 	client   atomic.Pointer[authenticator.Token]
+	turns    *fair.Semaphore[netip.Prefix]
+	seed     maphash.Seed
+	valid    recent.Table
 	requests *prometheus.CounterVec
+	refused  prometheus.Counter
 	duration *prometheus.HistogramVec
 }
 
@@ -49,8 +68,13 @@ func NewWebhook(o WebhookOptions) (*Webhook, error) {
 	if o.Version == "" {
 		o.Version = "v1"
 	}
+	if o.Questions == 0 {
+		o.Questions = defaultQuestions
+	}
 	w := &Webhook{
 		options: o,
+		turns:   fair.New[netip.Prefix](o.Questions, waitingQuestions),
+		seed:    maphash.MakeSeed(),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "stele_authentication_webhook_requests_total", Help: "Questions to the token webhook, by what came of them: valid, invalid or error.",
 		}, []string{"result"}),
@@ -58,6 +82,9 @@ func NewWebhook(o WebhookOptions) (*Webhook, error) {
 			Name: "stele_authentication_webhook_duration_seconds", Help: "Duration of questions to the token webhook, with what was tried again.",
 			Buckets: prometheus.ExponentialBuckets(.001, 2, 15),
 		}, []string{"result"}),
+		refused: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "stele_authentication_webhook_refused_total", Help: "Tokens that were refused because too many of their source waited for the token webhook.",
+		}),
 	}
 	var err error
 	if w.content, err = w.read(); err == nil {
@@ -74,16 +101,48 @@ func (w *Webhook) follow(f *files) {
 	f.follow("authentication-token-webhook-config-file", w.options.File, w.content, w.load, nil).Read = w.read
 }
 
-// AuthenticateToken implements authenticator.Token.
+// AuthenticateToken implements authenticator.Token. A token that was valid within the last hour is mostly in the cache, and
+// does not wait for a turn.
 func (w *Webhook) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
-	return (*w.client.Load()).AuthenticateToken(ctx, token)
+	hash, now := maphash.String(w.seed, token), time.Now()
+	if !w.valid.Has(hash, now) {
+		source := connections.SourceOf(ctx)
+		switch err := w.turns.Acquire(ctx, source); {
+		case errors.Is(err, fair.ErrFull):
+			w.refused.Inc()
+			return nil, false, &ThrottledError{Source: source, After: time.Second, Why: "too many tokens to ask the token webhook about"}
+		case err != nil:
+			return nil, false, fmt.Errorf("%w: %w", ErrUnavailable, err)
+		}
+		defer w.turns.Release()
+	}
+	response, ok, err := (*w.client.Load()).AuthenticateToken(ctx, token)
+	if ok && err == nil {
+		w.valid.Add(hash, now)
+	} else if err == nil {
+		w.valid.Remove(hash)
+	}
+	return response, ok, err
 }
 
+var waitingDesc = prometheus.NewDesc("stele_authentication_webhook_waiting", "Tokens that wait until the token webhook is asked about them.", nil, nil)
+
 // Describe implements prometheus.Collector.
-func (w *Webhook) Describe(c chan<- *prometheus.Desc) { w.requests.Describe(c); w.duration.Describe(c) }
+func (w *Webhook) Describe(c chan<- *prometheus.Desc) {
+	w.requests.Describe(c)
+	w.duration.Describe(c)
+	w.refused.Describe(c)
+	c <- waitingDesc
+}
 
 // Collect implements prometheus.Collector.
-func (w *Webhook) Collect(c chan<- prometheus.Metric) { w.requests.Collect(c); w.duration.Collect(c) }
+func (w *Webhook) Collect(c chan<- prometheus.Metric) {
+	w.requests.Collect(c)
+	w.duration.Collect(c)
+	w.refused.Collect(c)
+	_, waiting := w.turns.State()
+	c <- prometheus.MustNewConstMetric(waitingDesc, prometheus.GaugeValue, float64(waiting))
+}
 
 // read returns the content of all files of the client.
 func (w *Webhook) read() ([]byte, error) {

@@ -279,6 +279,14 @@ func of(ctx context.Context) *Conn {
 	return c
 }
 
+// SourceOf returns the source of a request, the zero Prefix if its connection is not one of a guard.
+func SourceOf(ctx context.Context) netip.Prefix {
+	if c := of(ctx); c != nil {
+		return c.source.prefix
+	}
+	return netip.Prefix{}
+}
+
 // Known notes that the user of a request is known, so that its connection is not among the first to be closed.
 func Known(ctx context.Context) {
 	if c := of(ctx); c != nil && !c.known.Load() {

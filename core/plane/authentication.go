@@ -54,7 +54,7 @@ func (p *Plane) authenticate(context.Context) (err error) {
 	if p.failures, err = authn.NewFailureLog(authn.FailureOptions{File: c.FailuresFile, Logger: p.config.Logger}); err != nil {
 		return err
 	}
-	o.Failures, o.Attempts = p.failures, p.failures
+	o.Failures, o.Attempts, o.Throttle = p.failures, p.failures, authn.NewThrottle(c.FailuresPerMinute)
 	if p.Authenticator, err = authn.New(o); err != nil {
 		return err
 	}

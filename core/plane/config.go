@@ -167,6 +167,9 @@ type Authentication struct {
 	BootstrapTokens bool
 	// FailuresFile gets a line for each minute in which authentications failed.
 	FailuresFile string
+	// FailuresPerMinute is how many wrong credentials a source may try in a minute, see [authn.Throttle]; 0 for
+	// [authn.DefaultFailuresPerMinute], less for no limit.
+	FailuresPerMinute int
 	// ReloadEvery is how often files are checked for changes; 0 for every second.
 	ReloadEvery time.Duration
 }

@@ -3,6 +3,7 @@ package status
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"time"
 
@@ -105,6 +106,11 @@ func Unprocessable(why error) *Error {
 
 // TooManyRequests returns the error for a limit that a later request may not meet (429).
 func TooManyRequests(message string) *Error { return apierrors.NewTooManyRequests(message, 1) }
+
+// TooManyRequestsFor returns the error for a request that the client may repeat after some time, in full seconds (429).
+func TooManyRequestsFor(message string, after time.Duration) *Error {
+	return apierrors.NewTooManyRequests(message, int(math.Ceil(max(after, time.Second).Seconds())))
+}
 
 // Internal returns the error for a failure of the server (500), which is also logged.
 func Internal(why error) *Error { return apierrors.NewInternalError(why) }
