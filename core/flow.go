@@ -7,19 +7,11 @@ import "context"
 // deadlock.
 func (p *Pipeline) flow(ctx context.Context, r *Request) error {
 	switch {
-	case r.Tip.Policy == nil || r.Flow.Release != nil:
+	case r.Tip.Policy == nil || r.Flow.Taken != nil || r.item != "":
 		return nil
 	case r.Explained:
 		p.flows.Classify(&r.Call)
 		return nil
 	}
 	return p.flows.Take(ctx, &r.Call)
-}
-
-// endFlow gives back what the stage flow took.
-func (r *Request) endFlow() {
-	r.ReleaseSeats()
-	if r.Flow.End != nil {
-		r.Flow.End()
-	}
 }

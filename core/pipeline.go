@@ -26,6 +26,7 @@ import (
 	"stele.dev/stele/core/explain"
 	"stele.dev/stele/core/flow"
 	"stele.dev/stele/core/flow/fairqueue"
+	"stele.dev/stele/core/flow/flowapi"
 	"stele.dev/stele/core/parts"
 	"stele.dev/stele/core/past"
 	"stele.dev/stele/core/plans"
@@ -243,7 +244,8 @@ func New(o Options) *Pipeline {
 	p.shadows = shadow.New(p.decideAgain, o.Logger)
 	p.metrics = newMetrics(o.Metrics, o.Committer, o.History, o.Evaluators, o.Authenticator, p.shadows.Collector())
 	p.surface = surface.New(surface.Options{
-		Committer: o.Committer, Tokens: o.Tokens, Version: o.Version, Metrics: p.metrics.handler, Checks: o.Checks, Routes: o.Routes, Logger: o.Logger,
+		Committer: o.Committer, Tokens: o.Tokens, Version: o.Version, Metrics: p.metrics.handler, Checks: o.Checks,
+		Routes: append(slices.Clip(o.Routes), flowapi.Routes(p.flows)...), Logger: o.Logger,
 	})
 	p.reader = read.New(read.Options{
 		Committer: o.Committer, History: o.History, Surface: p.surface, Version: o.Version.GitVersion, Watching: p.metrics.watching, Logger: o.Logger,
@@ -267,6 +269,7 @@ func (p *Pipeline) newTable(o Options) *virtual.Table {
 		blame.New(p.reader),
 	}
 	rows = append(rows, access.New(p.reader)...)
+	rows = append(rows, flowapi.Resources(p.reader, p.flows)...)
 	rows = append(rows, reviews.New(reviews.Options{Reader: p.reader, Authenticator: o.Authenticator, Tokens: o.Tokens, Turns: p.largeReviews})...)
 	for _, kind := range append(slices.Clone(rbac.Kinds), definitions.Kind) {
 		rows = append(rows, rendered.New(p.reader, kind))
@@ -327,7 +330,7 @@ func (p *Pipeline) ServeHTTP(w http.ResponseWriter, h *http.Request) {
 		}
 	}()
 	defer func() {
-		r.endFlow()
+		r.EndFlow()
 		if r.Cancel != nil {
 			r.Cancel()
 		}

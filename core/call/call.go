@@ -14,6 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/flow/fairqueue"
 	"stele.dev/stele/core/negotiate"
 	"stele.dev/stele/core/past"
 	"stele.dev/stele/core/patch"
@@ -82,17 +83,43 @@ type Flow struct {
 	Schema *flows.Schema
 	// Distinguisher tells apart the flows of the schema.
 	Distinguisher string
-	// Release gives back the seats. A request that goes on for long, such as a watch, calls it when its expensive part is over,
-	// by [Call.ReleaseSeats]. It may be called again. It is nil if the request has no seats.
-	Release func()
-	// End, if not nil, is called when the request ends, after Release.
-	End func()
+	// Taken is what the request has taken of its priority level; nil if it has taken nothing.
+	Taken Taken
+	// Ticket holds the seats, and Started is when the request got them. The zero time means that it has none any more.
+	Ticket  fairqueue.Ticket
+	Started time.Time
+	// Asked is what lists of requests show of this one. It is not changed while the request has seats or waits for them.
+	Asked Asked
 }
 
-// ReleaseSeats gives back the seats of the request, if it has any. The request may go on without.
+// Taken gives back what the stage flow has taken for a request.
+type Taken interface {
+	// Release gives back the seats. Later calls do nothing.
+	Release(c *Call)
+	// End is called once, when the request ends.
+	End(c *Call)
+}
+
+// Asked is what a request asks for, and for whom.
+type Asked struct {
+	User string
+	Info *request.RequestInfo
+}
+
+// ReleaseSeats gives back the seats of the request, if it has any. The request may go on without them: a watch, or another
+// request that goes on for long, calls it when its expensive part is over. It may be called again.
 func (c *Call) ReleaseSeats() {
-	if c.Flow.Release != nil {
-		c.Flow.Release()
+	if c.Flow.Taken != nil {
+		c.Flow.Taken.Release(c)
+	}
+}
+
+// EndFlow gives back what the stage flow has taken, when the request ends.
+func (c *Call) EndFlow() {
+	if taken := c.Flow.Taken; taken != nil {
+		taken.Release(c)
+		taken.End(c)
+		c.Flow.Taken = nil
 	}
 }
 

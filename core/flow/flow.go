@@ -1,30 +1,44 @@
 // Package flow is priority and fairness: it classifies requests by the flow schemas of the policy in force, and lets them
 // wait for seats of their priority levels, so that no client takes the server from others (KEP-1040).
+//
+// A [Control] has one queue set for each priority level. The levels are those of the newest policy that a request was
+// decided by: a new policy changes them in place, and requests that wait stay in their queues. Requests find their flow
+// schema by their own tip's policy, also while requests with the former and the new policy are mixed, and take seats of the
+// level of its name. A level that the policy no longer has goes when its last request has ended.
 package flow
 
 import (
 	"context"
-	"hash/maphash"
 	"log/slog"
 	"runtime"
+	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	flowcontrol "k8s.io/api/flowcontrol/v1"
 	"stele.dev/stele/core/call"
+	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/flow/fairqueue"
-	"stele.dev/stele/core/status"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/flows"
 )
 
-// seatsPerProcessor is how many seats the server has for each processor, unless [Options] say something else.
-const seatsPerProcessor = 100
+const (
+	// seatsPerProcessor is how many seats the server has for each processor, unless [Options] say something else.
+	seatsPerProcessor = 100
+	// adjustment is how often levels lend and borrow seats.
+	adjustment = 10 * time.Second
+	// kept is how long a former policy is kept for requests that were pinned to it.
+	kept = time.Minute
+)
 
 // Options for [New].
 type Options struct {
 	// Seats is how many seats all priority levels share; 0 for 100 for each processor.
 	Seats int
-	// Cost estimates what a request costs; nil for one seat.
+	// Cost estimates what a request costs; nil for one seat. A request gets no more seats than its level allows.
 	Cost func(c *call.Call) fairqueue.Work
 	// Metrics is where metrics are registered; nil for none.
 	Metrics prometheus.Registerer
@@ -34,14 +48,39 @@ type Options struct {
 
 // Control gives seats to requests. It is safe for concurrent use.
 type Control struct {
-	seats int
-	cost  func(c *call.Call) fairqueue.Work
-	seed  maphash.Seed
+	seats   int
+	cost    func(c *call.Call) fairqueue.Work
+	logger  *slog.Logger
+	metrics *metrics
+	refused refusals
 
-	mu     sync.Mutex
-	policy *policy.Policy
-	table  *flows.Table
-	levels map[string]*fairqueue.Set
+	recent atomic.Pointer[[]*config] // the newest first; read without mu
+
+	mu      sync.Mutex // guards what follows, and changes of recent
+	levels  map[string]*level
+	series  map[[2]string]*series // by level and schema
+	watches map[string]*watches   // by schema
+	fair    float64               // the fair fraction
+}
+
+// config is the flow schemas of one policy. It is immutable, except for replaced.
+type config struct {
+	policy   *policy.Policy
+	revision uint64
+	table    *flows.Table
+	schemas  map[*flows.Schema]*schema
+	replaced time.Time // when a newer policy took its place; zero for the newest. Guarded by Control.mu.
+}
+
+// schema is a flow schema of a config, with what its requests need. It implements [call.Taken].
+type schema struct {
+	*flows.Schema
+	control *Control
+	level   *level
+	series  *series
+	watches *watches
+	// The UIDs of the flow schema and its level, as values of headers.
+	uid, levelUID []string
 }
 
 // New returns a control without a policy.
@@ -52,50 +91,118 @@ func New(o Options) *Control {
 	if o.Cost == nil {
 		o.Cost = func(*call.Call) fairqueue.Work { return fairqueue.Work{Seats: 1} }
 	}
-	return &Control{seats: o.Seats, cost: o.Cost, seed: maphash.MakeSeed(), levels: map[string]*fairqueue.Set{}}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	c := &Control{seats: o.Seats, cost: o.Cost, logger: o.Logger, levels: map[string]*level{}, series: map[[2]string]*series{}, watches: map[string]*watches{}}
+	c.recent.Store(&[]*config{})
+	c.metrics = newMetrics()
+	if o.Metrics != nil {
+		o.Metrics.MustRegister(c.metrics.collectors()...)
+		o.Metrics.MustRegister(&gauges{c})
+	}
+	return c
 }
 
-// Run moves seats between priority levels, by their demand, until the context ends.
+// Run moves seats between priority levels by their demand, until the context ends.
 func (c *Control) Run(ctx context.Context) error {
-	<-ctx.Done()
-	return nil
-}
-
-// tableOf returns the table of a policy, and gives its levels their seats if it is another policy than before.
-func (c *Control) tableOf(p *policy.Policy) (*flows.Table, map[string]*fairqueue.Set) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.policy != p {
-		c.policy, c.table = p, flows.New(&p.Form().Flow)
-		c.levels = map[string]*fairqueue.Set{}
-		for _, l := range c.table.Levels() {
-			c.levels[l.Name] = fairqueue.New(fairqueue.Config{Seats: c.seats, Queues: 64, HandSize: 6, QueueLength: 50, Exempt: l.Exempt})
+	ticker := time.NewTicker(adjustment)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+			c.mu.Lock()
+			c.observe()
+			c.adjust()
+			c.forget()
+			c.mu.Unlock()
 		}
 	}
-	return c.table, c.levels
 }
 
-// Classify sets the flow of a request, and its response headers.
-func (c *Control) Classify(r *call.Call) {
-	table, _ := c.tableOf(r.Tip.Policy)
-	i := r.Info
-	q := policy.Request{User: r.User.GetName(), Groups: r.User.GetGroups(), Verb: i.Verb, IsResource: i.IsResourceRequest,
-		Group: i.APIGroup, Resource: i.Resource, Subresource: i.Subresource, Namespace: i.Namespace, Path: i.Path}
-	r.Flow.Schema = table.Classify(&q)
-	r.Flow.Distinguisher = r.Flow.Schema.Distinguish(&q)
-}
-
-// Take classifies a request and takes seats for it, see [call.Call.Flow]. It may wait. It returns an error with code 429
-// if there are no seats for the request.
-func (c *Control) Take(ctx context.Context, r *call.Call) error {
-	c.Classify(r)
-	_, levels := c.tableOf(r.Tip.Policy)
-	s := r.Flow.Schema
-	f := fairqueue.Flow{Schema: s.Name, Distinguisher: r.Flow.Distinguisher}
-	t := &fairqueue.Ticket{}
-	if err := levels[s.Level.Name].Take(ctx, t, f, c.cost(r), 0, nil); err != nil {
-		return status.TooManyRequests("too many requests, please try again later")
+// find returns the config of the tip's policy. If it is newer than all others, it comes into force, unless explained is set.
+func (c *Control) find(tip *commit.Tip, explained bool) *config {
+	for _, x := range *c.recent.Load() {
+		if x.policy == tip.Policy {
+			return x
+		}
 	}
-	r.Flow.Release = t.Release
-	return nil
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	recent := *c.recent.Load()
+	for _, x := range recent {
+		if x.policy == tip.Policy {
+			return x
+		}
+	}
+	x := &config{policy: tip.Policy, revision: tip.PolicyRevision(), table: flows.New(&tip.Policy.Form().Flow)}
+	switch {
+	case explained:
+		x.resolve(c, true)
+		return x
+	case len(recent) == 0 || x.revision > recent[0].revision:
+		if len(recent) > 0 {
+			recent[0].replaced = time.Now()
+		}
+		c.define(x.table.Levels())
+		x.resolve(c, false)
+		recent = append([]*config{x}, recent...)
+	default: // a former policy, which some requests are still pinned to
+		x.replaced = time.Now()
+		x.resolve(c, false)
+		recent = append(slices.Clone(recent), x)
+	}
+	c.recent.Store(&recent)
+	c.forget()
+	return x
+}
+
+// resolve finds what the schemas of a config need. c.mu is held. Schemas of an explained policy only have their headers.
+func (x *config) resolve(c *Control, explained bool) {
+	x.schemas = map[*flows.Schema]*schema{}
+	for _, s := range x.table.Schemas() {
+		r := &schema{Schema: s, control: c, uid: []string{s.UID}, levelUID: []string{s.Level.UID}}
+		x.schemas[s] = r
+		if explained {
+			continue
+		}
+		if r.level = c.levels[s.Level.Name]; r.level == nil { // of a former policy, and gone
+			r.level = c.levels[flowcontrol.PriorityLevelConfigurationNameCatchAll]
+		}
+		if r.watches = c.watches[s.Name]; r.watches == nil {
+			r.watches = &watches{open: map[string]int{}}
+			c.watches[s.Name] = r.watches
+		}
+		n := [2]string{r.level.name, s.Name}
+		if r.series = c.series[n]; r.series == nil {
+			r.series = &series{metrics: c.metrics, level: n[0], schema: n[1]}
+			c.series[n] = r.series
+		}
+	}
+}
+
+// forget removes former policies that no request is pinned to any more, and levels that no policy has and no request uses.
+// c.mu is held.
+func (c *Control) forget() {
+	recent := slices.DeleteFunc(slices.Clone(*c.recent.Load()), func(x *config) bool { return !x.replaced.IsZero() && time.Since(x.replaced) > kept })
+	used := map[string]bool{}
+	for _, x := range recent {
+		for _, s := range x.schemas {
+			used[s.level.name] = true
+		}
+	}
+	removed := false
+	for name, l := range c.levels {
+		if l.draining && !used[name] && l.set.State().Idle() {
+			delete(c.levels, name)
+			removed = true
+		}
+	}
+	if removed {
+		c.divide()
+		c.adjust()
+	}
+	c.recent.Store(&recent)
 }

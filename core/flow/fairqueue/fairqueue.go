@@ -152,7 +152,12 @@ type Ticket struct {
 	arrived   time.Duration
 	started   time.Duration
 	ready     chan struct{} // closed when the request starts; nil if it starts at once
+	length    int           // of the queue, when the request had entered it; 0 if it did not wait
 }
+
+// QueueLength returns how many requests waited in the queue of the request when it had entered it, with itself. It returns 0
+// if the request did not wait. It is called after [Set.Take] has returned.
+func (t *Ticket) QueueLength() int { return t.length }
 
 // Take takes seats for a request and notes them in t. If there are none, the request waits until there are, the context
 // ends, or it has waited as long as wait, which is 0 for no limit. A request that gets no seats is refused with a

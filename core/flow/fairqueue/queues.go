@@ -82,7 +82,7 @@ func (s *Set) arrive(t *Ticket, now time.Duration) string {
 	s.enter(t)
 	s.dispatch(now)
 	if t.phase == waiting {
-		t.ready = make(chan struct{})
+		t.ready, t.length = make(chan struct{}), t.flow.waiting
 	}
 	return ""
 }

@@ -57,7 +57,7 @@ type FlowStatus struct {
 
 // Refusal counts refused requests.
 type Refusal struct {
-	// Reason says why they were refused: queue-full, concurrency-limit, time-out, cancelled or too-many-watches.
+	// Reason says why they were refused: queue-full, concurrency-limit, time-out, cancelled or watch-limit.
 	Reason string `json:"reason"`
 	// Count is their number.
 	Count int64 `json:"count"`

@@ -89,7 +89,7 @@ func (PriorityLevelStatus) SwaggerDoc() map[string]string {
 
 var map_Refusal = map[string]string{
 	"":       "Refusal counts refused requests.",
-	"reason": "Reason says why they were refused: queue-full, concurrency-limit, time-out, cancelled or too-many-watches.",
+	"reason": "Reason says why they were refused: queue-full, concurrency-limit, time-out, cancelled or watch-limit.",
 	"count":  "Count is their number.",
 }
 
