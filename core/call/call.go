@@ -83,7 +83,7 @@ type Flow struct {
 	// Distinguisher tells apart the flows of the schema.
 	Distinguisher string
 	// Release gives back the seats. A request that goes on for long, such as a watch, calls it when its expensive part is over,
-	// by [Call.ReleaseSeats]. It may be called again. It is nil if the request has no seats.
+	// by [Call.ReleaseSeats]. It may be called again, and from any goroutine. It is nil if the request has no seats.
 	Release func()
 	// End, if not nil, is called when the request ends, after Release.
 	End func()
@@ -91,8 +91,19 @@ type Flow struct {
 
 // ReleaseSeats gives back the seats of the request, if it has any. The request may go on without.
 func (c *Call) ReleaseSeats() {
+	if c.W != nil {
+		c.W.pace.release = nil
+	}
 	if c.Flow.Release != nil {
 		c.Flow.Release()
+	}
+}
+
+// ReleaseSeatsOfSlowReader makes the request give back its seats if its client is slow to read the answer. It is called
+// when the request has its seats.
+func (c *Call) ReleaseSeatsOfSlowReader() {
+	if c.Flow.Release != nil {
+		c.W.pace.release = c.Flow.Release
 	}
 }
 
