@@ -4,7 +4,7 @@ ROUNDS ?= 500
 STREAMS ?= 500
 TIMES ?= 10
 
-.PHONY: test fuzz fuzz-schemas plan-schemas conformance sim sim-bugs fairness-search soak history-large chaos upgrade
+.PHONY: test fuzz fuzz-schemas plan-schemas conformance sim sim-bugs fairness-search soak history-large chaos overload upgrade
 
 test:
 	go test ./...
@@ -70,6 +70,14 @@ SEED ?= 1
 chaos:
 	go test ./cmd/stele -run 'TestAnyProcessIsKilled|TestHistoriesAreLinearizable|TestOlderEventsMoveMeanwhile' -v -timeout 0 \
 	  -chaos.kills $(KILLS) -chaos.faults $(FAULTS) -chaos.pause $(PAUSE) -chaos.seed $(SEED)
+
+# Floods a server, with flow control and without, and times a polite client beside each flood: docs/OVERLOAD.md.
+FLOODS ?= lists,creates,watches,users,anonymous,whocan
+SECONDS ?= 20
+OBJECTS ?= 10000
+overload:
+	go test ./cmd/stele -count 1 -run TestAFloodDoesNotDelayAPoliteClient -v -timeout 0 -fairness.full \
+	  -fairness.kinds $(FLOODS) -fairness.seconds $(SECONDS) -fairness.objects $(OBJECTS)
 
 # Replaces servers of the version at FROM by those of this one, one by one, while clients use them: docs/OPERATING.md.
 # Versions before bb6d975 keep no log in an etcd cluster.

@@ -1,10 +1,15 @@
 package policy_test
 
 import (
+	"slices"
 	"testing"
 
+	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/cuecontext"
 	"github.com/google/go-cmp/cmp"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/flows"
+	"stele.dev/stele/policy/format"
 )
 
 const fromX = `subjects: [{user: "x"}], `
@@ -107,5 +112,30 @@ func TestSubjectsOfFlowSchemas(t *testing.T) {
 	want := []policy.Subject{{User: "*"}, {Group: "*"}, {User: "system:serviceaccount:a:*"}, {User: "system:serviceaccount:a:b"}}
 	if diff := cmp.Diff(want, c.Form.Flow.FlowSchemas[0].Subjects); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// The definitions list the names that the program has, and in their order.
+func TestTheFormatNamesTheBuiltInLevelsAndFlowSchemas(t *testing.T) {
+	definitions := cuecontext.New().CompileBytes(format.Files()[format.File])
+	named := func(list string) (names []string) {
+		if err := definitions.LookupPath(cue.ParsePath(list)).Decode(&names); err != nil {
+			t.Fatal(err)
+		}
+		return names
+	}
+	table := flows.New(&policy.Flow{})
+	var levels, schemas []string
+	for _, l := range table.Levels() {
+		levels = append(levels, l.Name)
+	}
+	for _, s := range table.Schemas() {
+		schemas = append(schemas, s.Name)
+	}
+	if diff := cmp.Diff(schemas, named("#BuiltinFlowSchemas")); diff != "" {
+		t.Errorf("flow schemas (-program +format):\n%s", diff)
+	}
+	if diff := cmp.Diff(levels, slices.Sorted(slices.Values(named("#BuiltinLevels")))); diff != "" {
+		t.Errorf("priority levels (-program +format):\n%s", diff)
 	}
 }

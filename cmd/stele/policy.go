@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 	"stele.dev/stele/cmd/stele/internal/compiling"
 	"stele.dev/stele/cmd/stele/internal/documenting"
+	"stele.dev/stele/cmd/stele/internal/explaining"
 	"stele.dev/stele/cmd/stele/internal/exporting"
 	"stele.dev/stele/cmd/stele/internal/importing"
 	"stele.dev/stele/cmd/stele/internal/planning"
@@ -23,7 +24,7 @@ func policyCommand() *cobra.Command {
 		Args:  usage.NoArguments,
 	}
 	cmd.AddCommand(publishing.Command(), importing.Command(), exporting.Command(), documenting.Command())
-	cmd.AddCommand(vetting.Command(), planning.Command(), pushing.PushCommand(), showCommand(), explainCommand(), pushing.RollbackCommand(), policyLogCommand(), compiling.Command(), configsCommand(), evaluateCommand())
+	cmd.AddCommand(vetting.Command(), planning.Command(), pushing.PushCommand(), showCommand(), explaining.Command(), pushing.RollbackCommand(), policyLogCommand(), compiling.Command(), configsCommand(), evaluateCommand())
 	cmd.AddCommand(policytest.Command(), policytest.SuiteCommand(), scaffold.InitCommand(), scaffold.VendorCommand(), scaffold.FormatCommand(), shadowing.Command())
 	return cmd
 }

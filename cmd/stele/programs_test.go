@@ -17,6 +17,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"stele.dev/stele/cmd/stele/internal/build"
+	"stele.dev/stele/cmd/stele/internal/flood"
 	"stele.dev/stele/core/tokens"
 	"stele.dev/stele/eventlog/etcdlog/etcdtest"
 	"stele.dev/stele/examples/controller/provision"
@@ -29,6 +30,7 @@ var programs = map[string]func(){
 	"kubectl-stele": main,
 	"controller":    provision.Main,
 	"balancer":      balance.Main,
+	"flood":         flood.Main,
 	nextVersion:     func() { build.Version = "0.2.0-next"; main() },
 }
 

@@ -82,6 +82,11 @@ func (e *Explanation) bound() {
 		// A validation error quotes the path in the object, and clients choose the keys in it.
 		x := &e.Status.Stages[i]
 		x.Rule, x.Source, x.Message, x.Considered = cut(x.Rule, maxText), cut(x.Source, maxText), cut(x.Message, maxText), nil
+		if x.Flow != nil {
+			f := *x.Flow
+			f.Of = cut(f.Of, maxName)
+			x.Flow = &f
+		}
 	}
 }
 

@@ -14,7 +14,7 @@ func TestAJournalKeepsLittle(t *testing.T) {
 	huge := strings.Repeat("x", 1<<20)
 	e := &explain.Explanation{}
 	fill(reflect.ValueOf(&e.Spec).Elem(), huge)
-	stage := explain.Stage{Name: "validation", Verdict: explain.Refused, Rule: huge, Source: huge, Message: huge, Considered: []explain.Considered{{Rule: huge}}}
+	stage := explain.Stage{Name: "validation", Verdict: explain.Refused, Rule: huge, Source: huge, Message: huge, Considered: []explain.Considered{{Rule: huge}}, Flow: &explain.Flow{Schema: "s", PriorityLevel: "l", Of: huge}}
 	e.Status = explain.Status{Reason: "Invalid", Message: huge, Stages: []explain.Stage{stage}}
 	e.Name = "id"
 	j := explain.NewJournal(1)

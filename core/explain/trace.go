@@ -26,6 +26,9 @@ type Trace struct {
 // NewComplete returns a trace that also records the CEL rules of kinds that were evaluated, with the rule that refused.
 func NewComplete() *Trace { return &Trace{ofKinds: true} }
 
+// NewUntil returns a trace that ends a request with a stage.
+func NewUntil(stage string) *Trace { return &Trace{until: stage} }
+
 // OfKinds returns [Trace.Consider] if the trace records the rules of kinds, else nil.
 func (t *Trace) OfKinds() func(policy.Considered) {
 	if t == nil || !t.ofKinds {

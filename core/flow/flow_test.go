@@ -60,14 +60,14 @@ func TestExemptRequestsPassAlways(t *testing.T) {
 
 func TestSeatsOfARequestAreBoundedByItsLevel(t *testing.T) {
 	c := newControl(100, func(o *flow.Options) {
-		o.Cost = func(*call.Call) fairqueue.Work { return fairqueue.Work{Seats: 50, FinalSeats: 60, After: time.Second} }
+		o.Cost = func(*call.Call) fairqueue.Work { return fairqueue.Work{Seats: 90, FinalSeats: 80, After: time.Second} }
 	})
 	l := level("own", 1_000_000)
 	l.Queuing.HandSize = 6
 	tip := tipOf(t, 1, policy.Flow{PriorityLevels: []policy.PriorityLevel{l}, FlowSchemas: []policy.FlowSchema{schemaFor("alice", "own")}})
 	taken(t, c, requestOf(tip, "alice"))
-	if got := stateOf(c, "own"); got.PerRequest != 15 || got.Queues.Taken != 15 {
-		t.Errorf("a request takes %d of at most %d seats, want 15", got.Queues.Taken, got.PerRequest)
+	if got := stateOf(c, "own"); got.PerRequest != 75 || got.Queues.Taken != 75 {
+		t.Errorf("a request takes %d of at most %d seats, want 75", got.Queues.Taken, got.PerRequest)
 	}
 }
 

@@ -86,11 +86,6 @@ func (c *Control) divide() {
 			l.Demand = limits.Unknown()
 		}
 		l.Limits = limits
-		if q := l.definition.Queuing; q != nil && !l.exempt {
-			l.perRequest.Store(int64(limits.PerRequest(q.HandSize)))
-		} else {
-			l.perRequest.Store(0)
-		}
 	}
 }
 
@@ -118,6 +113,10 @@ func (c *Control) adjust() {
 	c.fair = fair
 	for _, l := range levels {
 		l.set.SetSeats(l.Current)
+		l.perRequest.Store(0)
+		if l.definition.Queuing != nil && !l.exempt {
+			l.perRequest.Store(int64(l.Level.PerRequest()))
+		}
 	}
 }
 

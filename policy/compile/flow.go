@@ -56,13 +56,13 @@ func (c *compiler) flow(v cue.Value) (f policy.Flow) {
 
 // notMandatory rejects a part with the name of one that every policy must have unchanged.
 func (c *compiler) notMandatory(v cue.Value, what, name string) {
-	if use := mandatory[name]; use != "" {
-		c.Add(evaluation.Position(v), v.Path().String(), fmt.Sprintf("the built-in %s %s cannot be replaced", what, name), "choose another name: "+name+" is for "+use)
+	if flows.Mandatory(name) {
+		c.Add(evaluation.Position(v), v.Path().String(), fmt.Sprintf("the built-in %s %s cannot be replaced", what, name), "choose another name: "+name+" is for "+mandatoryFor[name])
 	}
 }
 
-// mandatory are the names of the priority levels and flow schemas that cannot be replaced, and what they are for.
-var mandatory = map[string]string{"exempt": "administrators, who must always get through", "catch-all": "requests that no other flow schema matches"}
+// mandatoryFor says what the priority levels and flow schemas are for that cannot be replaced.
+var mandatoryFor = map[string]string{"exempt": "administrators, who must always get through", "catch-all": "requests that no other flow schema matches"}
 
 // queuing checks that a hand of queues can be dealt to each flow.
 func (c *compiler) queuing(v cue.Value, q *policy.Queuing) {
@@ -92,7 +92,7 @@ func (c *compiler) seats(v cue.Value, f *policy.Flow) {
 	}
 	for i := range f.PriorityLevels {
 		l := &f.PriorityLevels[i]
-		if l.NominalConcurrencyShares > 0 || len(schemas[l.Name]) == 0 || mandatory[l.Name] != "" {
+		if l.NominalConcurrencyShares > 0 || len(schemas[l.Name]) == 0 || flows.Mandatory(l.Name) {
 			continue
 		}
 		why, hint := "its limit of borrowing is a percentage of nothing", "give it nominalConcurrencyShares, or leave out borrowingLimitPercent"

@@ -22,6 +22,7 @@ func (c *checking) flows() {
 		list[i] = &s.FlowSchema
 	}
 	f := rights.NewFlows(c.ctx, list)
+	intricate := false
 	for i, s := range schemas {
 		if s.Builtin {
 			continue
@@ -31,8 +32,8 @@ func (c *checking) flows() {
 			c.add("FLOW_UNREACHED", s.Source, s.ID, "it names no subjects, so that it matches no request", "name users, groups or service accounts in subjects, or leave the flow schema out")
 		case len(s.Rules) == 0:
 			c.add("FLOW_UNREACHED", s.Source, s.ID, "it has no rules, so that it matches no request", "write rules, or leave the flow schema out")
-		default:
-			c.unreached(f, schemas, i)
+		case !intricate:
+			intricate = c.unreached(f, schemas, i)
 		}
 		c.oneFlow(s)
 	}
@@ -44,16 +45,16 @@ func (c *checking) flows() {
 	}
 }
 
-// unreached reports a flow schema if earlier ones take all requests of its subjects.
-func (c *checking) unreached(f *rights.Flows, schemas []*flows.Schema, i int) {
+// unreached reports a flow schema if earlier ones take all requests of its subjects. It returns true if it was given up.
+func (c *checking) unreached(f *rights.Flows, schemas []*flows.Schema, i int) (gaveUp bool) {
 	s := schemas[i]
 	by, err := f.Before(i)
 	if err != nil {
-		c.notChecked(err, s.Source, s.ID, "the flow schema was not compared with the earlier ones")
-		return
+		c.notChecked(err, s.Source, s.ID, "the flow schema and later ones were not compared with those before them")
+		return true
 	}
 	if by == nil {
-		return
+		return false
 	}
 	earlier := make([]rights.Ground, len(by))
 	least := s.MatchingPrecedence
@@ -66,6 +67,7 @@ func (c *checking) unreached(f *rights.Flows, schemas []*flows.Schema, i int) {
 		hint = fmt.Sprintf("give it a matchingPrecedence below %d, or leave it out", least)
 	}
 	c.add("FLOW_UNREACHED", s.Source, s.ID, "before it, "+named(earlier, "takes", "take")+" all of its requests", hint)
+	return false
 }
 
 // schemaName returns the id of a flow schema, and whether it is built in.

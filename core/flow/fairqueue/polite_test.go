@@ -105,3 +105,93 @@ func TestPoliteClient(t *testing.T) {
 		}
 	}
 }
+
+// A flow whose requests take most seats leaves some free that no further one of them fits. The meter must not count them as
+// used, or the flow gets ahead of all that need few seats.
+func TestRequestsOfManySeatsDoNotDelayThoseOfOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := fairqueue.New(fairqueue.Config{Seats: 17, Queues: 64, HandSize: 6, QueueLength: 50})
+		ctx, stop := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		for range 100 {
+			all.Go(func() {
+				for ctx.Err() == nil {
+					var ticket fairqueue.Ticket
+					if s.Take(ctx, &ticket, fairqueue.Flow{Schema: "s", Distinguisher: "wide"}, fairqueue.Work{Seats: 12}, 0, nil) == nil {
+						time.Sleep(25 * time.Millisecond)
+						ticket.Release()
+					}
+				}
+			})
+		}
+		for i := range 100 {
+			time.Sleep(73 * time.Millisecond)
+			var ticket fairqueue.Ticket
+			began := time.Now()
+			if err := s.Take(ctx, &ticket, fairqueue.Flow{Schema: "s", Distinguisher: "narrow"}, fairqueue.Work{Seats: 1}, 0, nil); err != nil {
+				t.Fatal(err)
+			}
+			if waited := time.Since(began); waited > 0 && i > 0 { // the estimates before any request has ended are wrong
+				t.Errorf("request %d waited %v, although seats were free", i, waited)
+			}
+			time.Sleep(time.Millisecond)
+			ticket.Release()
+		}
+		stop()
+		all.Wait()
+	})
+}
+
+// TestBeginningIsNoAdvantage has a client that sends some requests at once, waits until all have ended, and begins anew,
+// beside ten that always have some. It gets no more of the seats than if it had always some, too.
+func TestBeginningIsNoAdvantage(t *testing.T) {
+	for _, burst := range []int{2, 4, 8, 40} {
+		t.Run(fmt.Sprint(burst), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := fairqueue.New(suggested)
+				ctx, stop := context.WithCancel(context.Background())
+				var mu sync.Mutex
+				used := map[string]time.Duration{}
+				var clients sync.WaitGroup
+				request := func(name string, r *rand.Rand) {
+					var ticket fairqueue.Ticket
+					if s.Take(ctx, &ticket, fairqueue.Flow{Distinguisher: name}, fairqueue.Work{Seats: 1}, 0, nil) != nil {
+						return
+					}
+					d := 5*time.Millisecond + time.Duration(r.IntN(10_000_000))
+					time.Sleep(d)
+					ticket.Release()
+					mu.Lock()
+					used[name] += d
+					mu.Unlock()
+				}
+				for i := range 100 {
+					clients.Go(func() {
+						r := rand.New(rand.NewPCG(uint64(i), 7))
+						for ctx.Err() == nil {
+							request(fmt.Sprint("greedy-", i%10), r)
+						}
+					})
+				}
+				clients.Go(func() {
+					for n := uint64(0); ctx.Err() == nil; n++ {
+						var requests sync.WaitGroup
+						for i := range burst {
+							requests.Go(func() { request("bursts", rand.New(rand.NewPCG(n, uint64(i)))) })
+						}
+						requests.Wait()
+						time.Sleep(100 * time.Microsecond)
+					}
+				})
+				time.Sleep(20 * time.Second)
+				stop()
+				mu.Lock()
+				if share := used["bursts"].Seconds() / 20 / (10.0 / 11); share > 1.05 || share < 0.95 {
+					t.Errorf("with %d requests at once it got %.2f of its share", burst, share)
+				}
+				mu.Unlock()
+				clients.Wait()
+			})
+		})
+	}
+}

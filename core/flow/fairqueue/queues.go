@@ -43,12 +43,24 @@ func (s *Set) advance() time.Duration {
 	s.last = now
 	s.demand.add(d, s.taken+s.waitingSeats)
 	if s.active > 0 {
-		s.r += workOf(float64(min(s.taken+s.waitingSeats, s.config.Seats))/float64(s.active), d)
+		s.r += workOf(float64(min(s.used(), s.config.Seats))/float64(s.active), d)
 		if s.r >= rewindAt {
 			s.rewind()
 		}
 	}
 	return now
+}
+
+// used returns the seats that move the meter: those that are taken.
+//
+// kube-apiserver adds those that requests wait for. But seats can be free while a request waits for more of them than there
+// are. Counted as used, they would move the meter ahead of flows whose requests take many seats, and then these would go
+// before a flow that needs one seat.
+func (s *Set) used() int {
+	if s.lead == 0 { // as in kube-apiserver
+		return s.taken + s.waitingSeats
+	}
+	return s.taken
 }
 
 // rewind sets the meter to zero. It takes the same from all readings of it.

@@ -46,12 +46,6 @@ func Divide(total int, levels []Shares) []Limits {
 
 func percent(n, percent int) int { return int(math.Round(float64(n) * float64(percent) / 100)) }
 
-// PerRequest returns the maximum number of seats that one request of a level takes: 15 % of its nominal seats, but so few
-// that requests can use all queues of a flow at once.
-func (l Limits) PerRequest(handSize int) int {
-	return max(1, min(int(math.Ceil(float64(l.Nominal)*0.15)), l.Nominal/max(1, handSize)))
-}
-
 // Demand is how many seats the requests of a level wanted: those taken, and those waited for.
 type Demand struct {
 	// High is the maximum of the last period.
@@ -137,3 +131,10 @@ func Adjust(levels []*Level) (fair float64, err error) {
 
 // give sets Current.
 func (l *Level) give(n float64) { l.Current = max(int(math.Round(n)), min(1, l.Nominal)) }
+
+// PerRequest returns the maximum number of seats that one request of the level takes: three quarters of those that the level
+// has now. So a request that takes all it may leaves seats for small requests, which need not wait until it ends.
+//
+// kube-apiserver's maximum is 15 % of the nominal seats. A list of many objects then takes so few seats of those that a level
+// has borrowed that dozens run at once, and whatever runs beside them waits for the processors.
+func (l *Level) PerRequest() int { return max(1, l.Current-(l.Current+3)/4) }

@@ -93,13 +93,10 @@ func TestSharesAreDividedWithLimits(t *testing.T) {
 	}
 }
 
-// The figures are those of kube-apiserver.
-func TestSeatsOfOneRequestAreBounded(t *testing.T) {
-	for _, x := range []struct{ nominal, hand, want int }{
-		{5, 6, 1}, {10, 6, 1}, {15, 6, 2}, {20, 6, 3}, {35, 6, 5}, {100, 6, 15}, {200, 6, 30}, {10, 1, 2}, {100, 20, 5}, {0, 0, 1},
-	} {
-		if got := (seats.Limits{Nominal: x.nominal}).PerRequest(x.hand); got != x.want {
-			t.Errorf("PerRequest(%d) of %d = %d, want %d", x.hand, x.nominal, got, x.want)
+func TestARequestLeavesSeatsToOthers(t *testing.T) {
+	for _, x := range []struct{ current, want int }{{0, 1}, {1, 1}, {2, 1}, {5, 3}, {17, 12}, {20, 15}, {100, 75}} {
+		if got := (&seats.Level{Current: x.current}).PerRequest(); got != x.want {
+			t.Errorf("PerRequest of %d seats = %d, want %d", x.current, got, x.want)
 		}
 	}
 }

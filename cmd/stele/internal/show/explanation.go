@@ -78,6 +78,9 @@ func sentence(e *explain.Explanation) string {
 		}
 	}
 	policy := fmt.Sprintf("Policy %.12s, revision %d.", st.Policy, st.Revision)
+	if st.Revision == 0 { // of a bundle, without a server
+		policy = fmt.Sprintf("Policy %.12s.", st.Policy)
+	}
 	given := len(s.Object) > 0
 	switch {
 	case st.Written > 0:

@@ -13,19 +13,19 @@ import (
 
 // overview is what a server does, as a document. Rates are of the time between two samples.
 type overview struct {
-	APIVersion  string             `json:"apiVersion"`
-	Kind        string             `json:"kind"`
-	Server      string             `json:"server"`
-	Version     string             `json:"version,omitempty"`
-	Time        time.Time          `json:"time"`
-	Started     *time.Time         `json:"started,omitempty"`
-	Seconds     float64            `json:"seconds"` // between the samples
-	Requests    []requests         `json:"requests"`
-	Watches     []resourceCount    `json:"watches"`
-	Memory      memory             `json:"memory"`
-	Log         logState           `json:"log"`
-	Connections map[string]float64 `json:"connections,omitempty"`
-	Levels      []level            `json:"levels"`
+	APIVersion  string          `json:"apiVersion"`
+	Kind        string          `json:"kind"`
+	Server      string          `json:"server"`
+	Version     string          `json:"version,omitempty"`
+	Time        time.Time       `json:"time"`
+	Started     *time.Time      `json:"started,omitempty"`
+	Seconds     float64         `json:"seconds"` // between the samples
+	Requests    []requests      `json:"requests"`
+	Watches     []resourceCount `json:"watches"`
+	Memory      memory          `json:"memory"`
+	Log         logState        `json:"log"`
+	Connections *connections    `json:"connections,omitempty"`
+	Levels      []level         `json:"levels"`
 }
 
 // requests are the answered requests of a verb. A latency in the first bucket is not known: only that it is less.
@@ -52,12 +52,23 @@ type resourceCount struct {
 
 // memory is what the process uses, and what requests have taken of the budget.
 type memory struct {
-	HeapBytes     float64            `json:"heapBytes"`
-	ResidentBytes float64            `json:"residentBytes"`
-	BudgetBytes   float64            `json:"budgetBytes,omitempty"`
-	TakenBytes    map[string]float64 `json:"takenBytes,omitempty"` // by kind
-	Waiting       float64            `json:"waiting,omitempty"`    // requests that wait for memory
-	PerSecond     float64            `json:"refusedPerSecond,omitempty"`
+	HeapBytes        float64            `json:"heapBytes"`
+	ResidentBytes    float64            `json:"residentBytes"`
+	BudgetBytes      float64            `json:"budgetBytes,omitempty"`
+	TakenBytes       map[string]float64 `json:"takenBytes,omitempty"` // by kind
+	Waiting          float64            `json:"waiting,omitempty"`    // requests that wait for memory
+	RefusedPerSecond float64            `json:"refusedPerSecond,omitempty"`
+}
+
+// connections are the clients' connections.
+type connections struct {
+	Open              float64 `json:"open"`
+	Limit             float64 `json:"limit,omitempty"`
+	Opening           float64 `json:"opening"` // before their first request
+	Sources           float64 `json:"sources"` // addresses
+	AcceptedPerSecond float64 `json:"acceptedPerSecond"`
+	RefusedPerSecond  float64 `json:"refusedPerSecond"`
+	ClosedPerSecond   float64 `json:"closedPerSecond"` // by a limit
 }
 
 // logState is the state of the log.
@@ -202,11 +213,8 @@ func (d delta) memory() memory {
 	m.HeapBytes, _ = d.after.sum("go_memstats_heap_inuse_bytes")
 	m.ResidentBytes, _ = d.after.sum("process_resident_memory_bytes")
 	m.BudgetBytes, _ = d.after.sum("stele_memory_budget_bytes")
-	m.Waiting, _ = d.after.sum("stele_memory_waiting_requests")
-	m.PerSecond = 0
-	for _, rate := range d.rates("stele_memory_refused_total", "kind") {
-		m.PerSecond += rate
-	}
+	m.Waiting, _ = d.after.sum("stele_memory_waiting")
+	m.RefusedPerSecond = d.rate("stele_memory_refused_total")
 	d.after.each("stele_memory_taken_bytes", func(v float64, l []string) {
 		if m.TakenBytes == nil {
 			m.TakenBytes = map[string]float64{}
@@ -235,10 +243,19 @@ func (d delta) log() logState {
 	return l
 }
 
-// connections returns the gauges of connections, and how fast their counters rise.
-func (d delta) connections() map[string]float64 {
-	all := map[string]float64{}
-	return all
+// connections returns nil for an older server.
+func (d delta) connections() *connections {
+	const prefix = "stele_connections_"
+	var c connections
+	var known bool
+	if c.Open, known = d.after.sum(prefix + "open"); !known {
+		return nil
+	}
+	c.Limit, _ = d.after.sum(prefix + "limit")
+	c.Opening, _ = d.after.sum(prefix + "opening")
+	c.Sources, _ = d.after.sum(prefix + "sources")
+	c.AcceptedPerSecond, c.RefusedPerSecond, c.ClosedPerSecond = d.rate(prefix+"accepted_total"), d.rate(prefix+"refused_total"), d.rate(prefix+"closed_total")
+	return &c
 }
 
 // levels returns the priority levels by name.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"stele.dev/stele/cmd/stele/internal/show"
+	"stele.dev/stele/cmd/stele/internal/usage"
 )
 
 // text prints an overview.
@@ -74,8 +75,9 @@ func (o *overview) stateRows(c *show.Columns) {
 	line("Memory", text, style)
 	text, style = o.Log.text()
 	line("Log", text, style)
-	if text := o.connectionText(); text != "" {
-		line("Connections", text, "")
+	if o.Connections != nil {
+		text, style = o.Connections.text()
+		line("Connections", text, style)
 	}
 	c.Add("")
 }
@@ -129,8 +131,8 @@ func (m *memory) text() (text string, s show.Style) {
 	if m.Waiting > 0 {
 		text, s = text+fmt.Sprintf("; %.0f waiting for memory", m.Waiting), show.Altered
 	}
-	if m.PerSecond > 0 {
-		text, s = text+fmt.Sprintf("; %s refused per second", rate(m.PerSecond)), show.Removed
+	if m.RefusedPerSecond > 0 {
+		text, s = text+fmt.Sprintf("; %s refused per second", rate(m.RefusedPerSecond)), show.Removed
 	}
 	return text, s
 }
@@ -155,12 +157,22 @@ func (l *logState) text() (text string, s show.Style) {
 	return text, s
 }
 
-func (o *overview) connectionText() string {
-	var parts []string
-	for _, name := range slices.Sorted(maps.Keys(o.Connections)) {
-		parts = append(parts, fmt.Sprintf("%s %s", rate(o.Connections[name]), name))
+func (c *connections) text() (text string, s show.Style) {
+	text = fmt.Sprintf("%.0f open", c.Open)
+	if c.Limit > 0 {
+		text += fmt.Sprintf(" of %.0f", c.Limit)
+		if c.Open > full*c.Limit {
+			s = show.Altered
+		}
 	}
-	return strings.Join(parts, ", ")
+	text += fmt.Sprintf(", from %s; %s accepted per second", usage.Count(int(c.Sources), "source"), rate(c.AcceptedPerSecond))
+	if c.Opening > 0 {
+		text += fmt.Sprintf("; %.0f have not sent a request yet", c.Opening)
+	}
+	if c.RefusedPerSecond > 0 || c.ClosedPerSecond > 0 {
+		text, s = text+fmt.Sprintf("; %s refused and %s closed per second by limits", rate(c.RefusedPerSecond), rate(c.ClosedPerSecond)), show.Removed
+	}
+	return text, s
 }
 
 func (o *overview) levelRows(c *show.Columns, wide bool) {

@@ -1,6 +1,9 @@
-package main
+// Package explaining has the command `stele policy explain`: why a request is allowed or refused, and which flow it is of, by a
+// server or by a bundle.
+package explaining
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -15,29 +18,37 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 	"stele.dev/stele/cmd/stele/internal/client"
+	"stele.dev/stele/cmd/stele/internal/compiling"
 	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/core/explain"
 )
 
-type explainOptions struct {
+type options struct {
 	client.Flags
 	show.FormatFlags
+	compile compiling.Options
+	bundle  string
+
 	user, uid, auditID, file     string
 	groups, extra                []string
 	fieldSelector, labelSelector string
 }
 
-func explainCommand() *cobra.Command {
-	o := &explainOptions{}
+// Command returns the command `stele policy explain`.
+func Command() *cobra.Command {
+	o := &options{}
 	cmd := &cobra.Command{
 		Use:   "explain (VERB RESOURCE [NAME] | --audit-id ID)",
-		Short: "Show why a request is or was allowed or refused: the rule and its line",
+		Short: "Show why a request is or was allowed or refused, and which flow it is of: the rule and its line",
 		Long: `Explain sends a request through the server as a dry run. It shows for each stage the rule that
 decided, where the rule stands, and the other rules that the stage considered. --as, --as-group,
 --as-uid and --as-user-extra explain a request of another user, if you may impersonate that user.
 RESOURCE may have a subresource, or be a path that begins with /. For writes, -f names the file with
 the object; without it, decisions that depend on the object stay open.
+
+--bundle decides by the bundle in a folder, without a server: as in a server without objects, plugins
+and webhooks. It stops after the authorization, unless -f gives the object of a create.
 
 The exit code is 0 if the request is allowed, 1 if it is not, and 2 if there is no answer. You need
 permission to create explanations.policy.stele.dev.
@@ -48,6 +59,7 @@ explanations.policy.stele.dev.`,
 		Example: `  stele policy explain --as alice --as-group team-data delete databases orders -n default
   stele policy explain --as alice create databases -n default -f orders.yaml
   stele policy explain --as alice --as-user-extra example.com/ticket=CHG-1 delete databases orders
+  stele policy explain --bundle clusters/dev --as alice --as-group team-data list databases -A
   stele policy explain --as alice list databases --field-selector spec.owner=alice
   stele policy explain --audit-id 3c6d1a0e-5d0f-4f57-9d8e-6b1f0c2a4b11`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -64,7 +76,9 @@ explanations.policy.stele.dev.`,
 		},
 	}
 	o.Flags.AddFlags(cmd)
+	o.AddAllNamespaces(cmd)
 	o.FormatFlags.AddFlags(cmd, "json", "yaml")
+	o.compile.AddFlags(cmd.Flags())
 	f := cmd.Flags()
 	f.StringVar(&o.user, "as", "", "explain a request of this user (default: yourself)")
 	f.StringArrayVar(&o.groups, "as-group", nil, "group of that user; may be repeated")
@@ -73,13 +87,16 @@ explanations.policy.stele.dev.`,
 	f.StringVar(&o.fieldSelector, "field-selector", "", "field selector of the request, for list, watch and deletecollection")
 	f.StringVarP(&o.labelSelector, "selector", "l", "", "label selector of the request")
 	f.StringVarP(&o.file, "filename", "f", "", "file with the object of a write, YAML or JSON; - for standard input")
+	f.StringVar(&o.bundle, "bundle", "", "decide by the bundle in this `DIR`, without a server; needs --as")
 	f.StringVar(&o.auditID, "audit-id", "", "explain the request that had this audit id")
+	_ = cmd.MarkFlagDirname("bundle")
+	usage.Exclusive(cmd, "bundle", "audit-id")
 	_ = cmd.MarkFlagFilename("filename", "yaml", "yml", "json")
 	cmd.ValidArgsFunction = o.CompleteRequest
 	return cmd
 }
 
-func (o *explainOptions) run(cmd *cobra.Command, args []string) error {
+func (o *options) run(cmd *cobra.Command, args []string) error {
 	ctx, stop := usage.Interruptible(cmd)
 	defer stop()
 	if err := o.Check(); err != nil {
@@ -90,21 +107,11 @@ func (o *explainOptions) run(cmd *cobra.Command, args []string) error {
 			return usage.Errorf("--%s needs --as", flag)
 		}
 	}
-	policies, err := client.NewPolicies(&o.Flags, rest.NewWarningWriter(cmd.ErrOrStderr(), rest.WarningWriterOptions{}))
-	if err != nil {
-		return err
+	ask := o.ask
+	if o.bundle != "" {
+		ask = o.offline
 	}
-	var e *explain.Explanation
-	if o.auditID != "" {
-		e, err = policies.Explained(ctx, o.auditID)
-	} else {
-		var spec *explain.Spec
-		if spec, err = o.spec(cmd, args); err != nil {
-			return err
-		}
-		client.WarnOfVerb(cmd.ErrOrStderr(), spec)
-		e, err = policies.Explain(ctx, spec)
-	}
+	e, err := ask(ctx, cmd, args)
 	if err != nil {
 		return err
 	}
@@ -119,21 +126,32 @@ func (o *explainOptions) run(cmd *cobra.Command, args []string) error {
 	return err
 }
 
+// ask asks the server.
+func (o *options) ask(ctx context.Context, cmd *cobra.Command, args []string) (*explain.Explanation, error) {
+	policies, err := client.NewPolicies(&o.Flags, rest.NewWarningWriter(cmd.ErrOrStderr(), rest.WarningWriterOptions{}))
+	if err != nil {
+		return nil, err
+	}
+	if o.auditID != "" {
+		return policies.Explained(ctx, o.auditID)
+	}
+	spec, err := o.spec(cmd, args)
+	if err != nil {
+		return nil, err
+	}
+	client.WarnOfVerb(cmd.ErrOrStderr(), spec)
+	return policies.Explain(ctx, spec)
+}
+
 // errNotAllowed is the error for a request that is not allowed. It sets the exit code 1.
 var errNotAllowed = usage.Exit(usage.ExitFailure, usage.ErrPrinted)
 
 // spec returns the request that the arguments describe.
-func (o *explainOptions) spec(cmd *cobra.Command, args []string) (*explain.Spec, error) {
+func (o *options) spec(cmd *cobra.Command, args []string) (*explain.Spec, error) {
 	s := &explain.Spec{Verb: args[0], User: o.user, UID: o.uid, Groups: o.groups, FieldSelector: o.fieldSelector, LabelSelector: o.labelSelector}
-	for _, text := range o.extra {
-		key, value, found := strings.Cut(text, "=")
-		if !found || key == "" {
-			return nil, usage.Errorf("--as-user-extra %s: use KEY=VALUE", text)
-		}
-		if s.Extra == nil {
-			s.Extra = map[string][]string{}
-		}
-		s.Extra[key] = append(s.Extra[key], value)
+	var err error
+	if s.Extra, err = o.extras(); err != nil {
+		return nil, err
 	}
 	if len(args) == 3 {
 		s.Name = args[2]
@@ -177,7 +195,7 @@ func (o *explainOptions) spec(cmd *cobra.Command, args []string) (*explain.Spec,
 			return nil, err
 		}
 	}
-	if !namespaced {
+	if !namespaced || o.Everywhere {
 		s.Namespace = ""
 	}
 	o.fromObject(s)
@@ -190,8 +208,24 @@ func (o *explainOptions) spec(cmd *cobra.Command, args []string) (*explain.Spec,
 	return s, nil
 }
 
+// extras returns the extra attributes of the user.
+func (o *options) extras() (map[string][]string, error) {
+	var extra map[string][]string
+	for _, text := range o.extra {
+		key, value, found := strings.Cut(text, "=")
+		if !found || key == "" {
+			return nil, usage.Errorf("--as-user-extra %s: use KEY=VALUE", text)
+		}
+		if extra == nil {
+			extra = map[string][]string{}
+		}
+		extra[key] = append(extra[key], value)
+	}
+	return extra, nil
+}
+
 // fromObject takes the name and the namespace from the object if the arguments have none.
-func (o *explainOptions) fromObject(s *explain.Spec) {
+func (o *options) fromObject(s *explain.Spec) {
 	var object metav1.PartialObjectMetadata
 	if json.Unmarshal(s.Object, &object) != nil {
 		return
