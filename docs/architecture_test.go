@@ -84,7 +84,6 @@ var large = map[string]string{
 	"core/plans":                 "stored objects and recorded writes are tried by the same code, and explained by the same findings",
 	"policy":                     "deciding is one program over one form: access, the chain, conditions and admission share it",
 	"policy/compile":             "a file for each section of a bundle",
-	"policy/rights":              "access, what is redundant in it, and flow schemas are computed with the same sets of requests",
 	"policy/plan/kinds":          "comparing two forms is one recursion; a file for each part of a form",
 }
 
