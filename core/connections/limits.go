@@ -59,7 +59,7 @@ type Limits struct {
 const mostConnections = 20_000
 
 // DefaultTotal returns the default of [Limits.Total] for a process that may use so many bytes of memory, 0 for no limit:
-// a connection for each 256 KiB, which is four times what an open connection takes, and between 1,000 and 20,000. It is
+// a connection for each 256 KiB, which is several times what an idle connection takes, and between 1,000 and 20,000. It is
 // at most half of the files that the process may open.
 func DefaultTotal(memory int64) int {
 	total := int64(mostConnections)

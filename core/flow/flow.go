@@ -10,6 +10,7 @@ package flow
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"runtime"
 	"slices"
 	"sync"
@@ -183,16 +184,19 @@ func (x *config) resolve(c *Control, explained bool) {
 	}
 }
 
-// forget removes former policies that no request is pinned to any more, and levels that no policy has and no request uses.
+// forget removes former policies that no request is pinned to any more, and the levels and counters that no policy has and no
+// request uses.
 // c.mu is held.
 func (c *Control) forget() {
 	recent := slices.DeleteFunc(slices.Clone(*c.recent.Load()), func(x *config) bool { return !x.replaced.IsZero() && time.Since(x.replaced) > kept })
-	used := map[string]bool{}
+	used, measured, counted := map[string]bool{}, map[*series]bool{}, map[*watches]bool{}
 	for _, x := range recent {
 		for _, s := range x.schemas {
-			used[s.level.name] = true
+			used[s.level.name], measured[s.series], counted[s.watches] = true, true, true
 		}
 	}
+	maps.DeleteFunc(c.series, func(_ [2]string, x *series) bool { return !measured[x] })
+	maps.DeleteFunc(c.watches, func(_ string, x *watches) bool { return !counted[x] && x.count() == 0 })
 	removed := false
 	for name, l := range c.levels {
 		if l.draining && !used[name] && l.set.State().Idle() {

@@ -166,21 +166,19 @@ func (c *Control) sums() (map[[2]string]*FlowState, map[string]int, float64) {
 	}
 	for _, l := range c.levels {
 		for _, f := range l.set.Flows() {
-			x := sums[[2]string{l.name, f.Schema}]
-			if x == nil {
-				continue
+			n := [2]string{l.name, f.Schema}
+			if sums[n] == nil {
+				if f.Executing+f.Waiting+f.Taken == 0 {
+					continue
+				}
+				sums[n] = &FlowState{} // of a schema that the policy does not have any more
 			}
+			x := sums[n]
 			x.Taken, x.Executing, x.Waiting, x.WaitingSeats = x.Taken+f.Taken, x.Executing+f.Executing, x.Waiting+f.Waiting, x.WaitingSeats+f.WaitingSeats
 		}
 	}
 	for schema, w := range c.watches {
-		w.mu.Lock()
-		n := 0
-		for _, x := range w.open {
-			n += x
-		}
-		w.mu.Unlock()
-		if n > 0 {
+		if n := w.count(); n > 0 {
 			open[schema] = n
 		}
 	}

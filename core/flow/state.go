@@ -8,6 +8,7 @@ import (
 
 	"stele.dev/stele/core/flow/fairqueue"
 	"stele.dev/stele/core/flow/seats"
+	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/flows"
 )
 
@@ -99,9 +100,17 @@ func (c *Control) Flows() []FlowState {
 		x := get(n)
 		x.Refused, x.First, x.Last = r.counts, r.first, r.last
 	}
+	schemas := map[string]*flows.Schema{} // by name, of the newest policy that has it
+	for _, x := range slices.Backward(*c.recent.Load()) {
+		for s := range x.schemas {
+			schemas[s.Name] = s
+		}
+	}
 	states := make([]FlowState, 0, len(known))
 	for n, x := range known {
-		x.Schema = c.schema(n.schema)
+		if x.Schema = schemas[n.schema]; x.Schema == nil {
+			x.Schema = &flows.Schema{FlowSchema: policy.FlowSchema{Name: n.schema}}
+		}
 		if x.Level == "" && x.Schema.Level != nil {
 			x.Level, x.Exempt = x.Schema.Level.Name, x.Schema.Level.Exempt
 		}
@@ -111,18 +120,4 @@ func (c *Control) Flows() []FlowState {
 		return cmp.Or(strings.Compare(a.Schema.Name, b.Schema.Name), strings.Compare(a.Distinguisher, b.Distinguisher))
 	})
 	return states
-}
-
-// schema returns the flow schema of a name in the newest policy that has it.
-func (c *Control) schema(name string) *flows.Schema {
-	for _, x := range *c.recent.Load() {
-		for s := range x.schemas {
-			if s.Name == name {
-				return s
-			}
-		}
-	}
-	s := &flows.Schema{}
-	s.Name = name
-	return s
 }

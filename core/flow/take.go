@@ -147,6 +147,16 @@ func (w *watches) remove(distinguisher string) {
 	}
 }
 
+// count returns the number of open watches.
+func (w *watches) count() (n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, x := range w.open {
+		n += x
+	}
+	return n
+}
+
 // WatchLimit is the reason of refused watches, beside those of package fairqueue.
 const WatchLimit = "watch-limit"
 

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"stele.dev/stele/core"
+	"stele.dev/stele/core/authn"
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/plane"
 	"stele.dev/stele/core/plane/planetest"
@@ -80,7 +81,7 @@ func startStopping(t *testing.T, delay time.Duration, schedule memlog.Schedule) 
 		_, err := io.WriteString(c.W, "finished")
 		return err
 	}}
-	s.Plane = planetest.Start(t, planetest.Options{Backend: new(memlog.Store).Open(schedule), Bundle: string(bundle["bundle.cue"].Data), Config: plane.Config{Replicas: plane.Replicas{Every: replicas.DefaultEvery}, Listener: s.pipes, ShutdownDelay: delay, Routes: []core.Route{slow}}})
+	s.Plane = planetest.Start(t, planetest.Options{Backend: new(memlog.Store).Open(schedule), Bundle: string(bundle["bundle.cue"].Data), Config: plane.Config{Authentication: plane.Authentication{FailuresPerMinute: authn.DefaultFailuresPerMinute}, Replicas: plane.Replicas{Every: replicas.DefaultEvery}, Listener: s.pipes, ShutdownDelay: delay, Routes: []core.Route{slow}}})
 	ca, err := os.ReadFile(filepath.Join(s.Dir, "pki", "ca.crt"))
 	if err != nil {
 		t.Fatal(err)

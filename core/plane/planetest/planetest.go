@@ -145,6 +145,9 @@ func (o *Options) config(p *Plane, tokens string) plane.Config {
 	if a := &c.Authentication; a.TokenFile == "" {
 		a.TokenFile = tokens
 	}
+	if a := &c.Authentication; a.FailuresPerMinute == 0 {
+		a.FailuresPerMinute = -1 // tests try many wrong credentials
+	}
 	a := &c.Authentication.ServiceAccounts
 	a.SigningKeyFile = p.KeyFile
 	if a.JWKSURI == "" {
