@@ -27,6 +27,7 @@ import (
 	"stele.dev/stele/core/flow"
 	"stele.dev/stele/core/flow/fairqueue"
 	"stele.dev/stele/core/flow/flowapi"
+	"stele.dev/stele/core/flowcontrol"
 	"stele.dev/stele/core/parts"
 	"stele.dev/stele/core/past"
 	"stele.dev/stele/core/plans"
@@ -271,7 +272,7 @@ func (p *Pipeline) newTable(o Options) *virtual.Table {
 	rows = append(rows, access.New(p.reader)...)
 	rows = append(rows, flowapi.Resources(p.reader, p.flows)...)
 	rows = append(rows, reviews.New(reviews.Options{Reader: p.reader, Authenticator: o.Authenticator, Tokens: o.Tokens, Turns: p.largeReviews})...)
-	for _, kind := range append(slices.Clone(rbac.Kinds), definitions.Kind) {
+	for _, kind := range append(slices.Concat(rbac.Kinds, flowcontrol.Kinds), definitions.Kind) {
 		rows = append(rows, rendered.New(p.reader, kind))
 	}
 	if o.Tokens != nil {

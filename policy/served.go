@@ -14,14 +14,15 @@ import (
 // itself serves, and those that exist in rules only. It must contain all that package core serves; a
 // test in core checks this.
 var Own = map[string][]string{
-	"":                          {"groups", "users", "namespaces/finalize", "serviceaccounts/token"}, // groups and users, serviceaccounts, uids and userextras are for impersonation
-	"apiextensions.k8s.io":      {"customresourcedefinitions"},
-	"authentication.k8s.io":     {"selfsubjectreviews", "tokenreviews", "uids", "userextras"},
-	"authorization.k8s.io":      {"localsubjectaccessreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews", "subjectaccessreviews"},
-	"flow.stele.dev":            {"flows", "prioritylevels"},
-	"log.stele.dev":             {"blames", "changes", "replicas"},
-	"policy.stele.dev":          {"accessdifferences", "explanations", "plans", "policies", "resourceaccessreviews", "shadows"},
-	"rbac.authorization.k8s.io": {"clusterrolebindings", "clusterroles", "rolebindings", "roles"},
+	"":                             {"groups", "users", "namespaces/finalize", "serviceaccounts/token"}, // groups and users, serviceaccounts, uids and userextras are for impersonation
+	"apiextensions.k8s.io":         {"customresourcedefinitions"},
+	"authentication.k8s.io":        {"selfsubjectreviews", "tokenreviews", "uids", "userextras"},
+	"authorization.k8s.io":         {"localsubjectaccessreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews", "subjectaccessreviews"},
+	"flow.stele.dev":               {"flows", "prioritylevels"},
+	"flowcontrol.apiserver.k8s.io": {"flowschemas", "prioritylevelconfigurations"},
+	"log.stele.dev":                {"blames", "changes", "replicas"},
+	"policy.stele.dev":             {"accessdifferences", "explanations", "plans", "policies", "resourceaccessreviews", "shadows"},
+	"rbac.authorization.k8s.io":    {"clusterrolebindings", "clusterroles", "rolebindings", "roles"},
 }
 
 // Resources are the resources that rules can name, by API group. Subresources are written

@@ -28,7 +28,7 @@ var Kind = &rendered.Kind{
 		Group: apiextensionsv1.GroupName, Kind: "CustomResourceDefinition", Plural: "customresourcedefinitions",
 		ShortNames: []string{"crd", "crds"}, Categories: []string{"api-extensions"}, StorageVersion: "v1",
 	}, content()),
-	Entries: entries, Find: find, Says: "kinds are", Part: "kinds or crds",
+	Entries: entries, Find: find, Says: "kinds are", Part: "kinds or crds of a team in the bundle",
 }
 
 // content returns the schema for OpenAPI, with Kubernetes' descriptions.

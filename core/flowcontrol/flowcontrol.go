@@ -2,3 +2,85 @@
 // that Kubernetes clients find them. They are rendered from the policy in force (package rendered), with those that every
 // policy has.
 package flowcontrol
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"stele.dev/stele/core/openapi"
+	"stele.dev/stele/core/rendered"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/flows"
+	"stele.dev/stele/schemas"
+)
+
+// WatchesAnnotation has the limit of watches of a flow schema, for which FlowSchemas have no field.
+const WatchesAnnotation = "stele.dev/watches"
+
+// Kinds are the kinds of the group. OpenAPI describes them as writable: kubectl asks OpenAPI how to validate a write
+// before it sends it, and only then shows why it was refused.
+var Kinds = []*rendered.Kind{
+	kind(flowcontrolv1.FlowSchema{}, flows.SchemaResource, schemaEntries, "flow.flowSchemas"),
+	kind(flowcontrolv1.PriorityLevelConfiguration{}, flows.LevelResource, levelEntries, "flow.priorityLevels"),
+}
+
+// kind returns the rendered kind of a Go type.
+func kind(object any, plural string, entries func(*policy.Form) []*rendered.Entry, part string) *rendered.Kind {
+	name, content := openapi.Describe(object)
+	v := openapi.NewVersion(schemas.Kind{
+		Group: flowcontrolv1.GroupName, Kind: name, Plural: plural, StorageVersion: flowcontrolv1.SchemeGroupVersion.Version,
+	}, content)
+	v.AllowCreateOnUpdate = true // the error of a refused create names the place in the policy
+	find := func(f *policy.Form, name string) *rendered.Entry {
+		all := entries(f)
+		if i := slices.IndexFunc(all, func(e *rendered.Entry) bool { return e.Name == name }); i >= 0 {
+			return all[i]
+		}
+		return nil
+	}
+	return &rendered.Kind{Version: v, Entries: entries, Find: find, Says: "flow control is", Part: part + " of the bundle"}
+}
+
+func schemaEntries(f *policy.Form) (list []*rendered.Entry) {
+	inForce, _ := flows.InForce(&f.Flow)
+	for _, s := range inForce {
+		e := entry(s.Name, s.ID, s.Source, s.Builtin)
+		if s.Watches > 0 {
+			e.Annotations = map[string]string{WatchesAnnotation: strconv.Itoa(s.Watches)}
+		}
+		e.Render = func(t metav1.TypeMeta, meta metav1.ObjectMeta) any {
+			meta.Generation = 1
+			return &flowcontrolv1.FlowSchema{TypeMeta: t, ObjectMeta: meta, Spec: SchemaSpec(&s.FlowSchema), Status: flowcontrolv1.FlowSchemaStatus{
+				Conditions: []flowcontrolv1.FlowSchemaCondition{{ // as the controller of kube-apiserver writes it
+					Type: flowcontrolv1.FlowSchemaConditionDangling, Status: flowcontrolv1.ConditionFalse, Reason: "Found", LastTransitionTime: meta.CreationTimestamp,
+					Message: fmt.Sprintf("This FlowSchema references the PriorityLevelConfiguration object named %q and it exists", s.PriorityLevel)}},
+			}}
+		}
+		list = append(list, e)
+	}
+	return list
+}
+
+func levelEntries(f *policy.Form) (list []*rendered.Entry) {
+	_, inForce := flows.InForce(&f.Flow)
+	for _, l := range inForce {
+		e := entry(l.Name, l.ID, l.Source, l.Builtin)
+		e.Render = func(t metav1.TypeMeta, meta metav1.ObjectMeta) any {
+			meta.Generation = 1
+			return &flowcontrolv1.PriorityLevelConfiguration{TypeMeta: t, ObjectMeta: meta, Spec: LevelSpec(l)}
+		}
+		list = append(list, e)
+	}
+	return list
+}
+
+func entry(name, id string, source schemas.Position, builtin bool) *rendered.Entry {
+	e := &rendered.Entry{Name: name, ID: id, Source: source, Builtin: builtin, Replaceable: !flows.Mandatory(name)}
+	if builtin {
+		e.Annotations = map[string]string{flowcontrolv1.AutoUpdateAnnotationKey: "true"} // the server keeps it up to date
+	}
+	return e
+}

@@ -90,6 +90,6 @@ var (
 )
 
 var scalarKinds = map[reflect.Kind]schemas.Kinds{
-	reflect.String: schemas.StringKind, reflect.Bool: schemas.BoolKind, reflect.Int: schemas.IntegerKind, reflect.Int64: schemas.IntegerKind, reflect.Uint64: schemas.IntegerKind,
+	reflect.String: schemas.StringKind, reflect.Bool: schemas.BoolKind, reflect.Int: schemas.IntegerKind, reflect.Int32: schemas.IntegerKind, reflect.Int64: schemas.IntegerKind, reflect.Uint64: schemas.IntegerKind,
 	reflect.Float64: schemas.NumberKind | schemas.IntegerKind,
 }

@@ -12,14 +12,14 @@ import (
 
 // ofRole returns a role as an entry to render.
 func ofRole(r *policy.Role) *rendered.Entry {
-	return &rendered.Entry{Name: r.Name, ID: r.ID, Source: r.Source, Labels: r.Labels, Render: func(t metav1.TypeMeta, meta metav1.ObjectMeta) any {
+	return &rendered.Entry{Name: r.Name, ID: r.ID, Source: r.Source, Builtin: policy.OwningTeam(r.ID) == policy.BuiltinTeam, Labels: r.Labels, Render: func(t metav1.TypeMeta, meta metav1.ObjectMeta) any {
 		return clusterRole(r, t, meta)
 	}}
 }
 
 // ofBinding returns a binding as an entry to render, in every namespace or in those that it grants in.
 func ofBinding(b *policy.Binding) *rendered.Entry {
-	return &rendered.Entry{Name: bindingName(b.ID), ID: b.ID, Source: b.Source, In: b.In, Render: func(t metav1.TypeMeta, meta metav1.ObjectMeta) any {
+	return &rendered.Entry{Name: bindingName(b.ID), ID: b.ID, Source: b.Source, Builtin: policy.OwningTeam(b.ID) == policy.BuiltinTeam, In: b.In, Render: func(t metav1.TypeMeta, meta metav1.ObjectMeta) any {
 		if b.Everywhere() {
 			return &rbacv1.ClusterRoleBinding{TypeMeta: t, ObjectMeta: meta, Subjects: subjects(b), RoleRef: roleRef(b)}
 		}

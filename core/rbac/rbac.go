@@ -17,10 +17,10 @@ import (
 // Kinds are the kinds of the group. OpenAPI describes them as writable: kubectl asks OpenAPI how to validate a write
 // before it sends it, and only then shows why it was refused.
 var Kinds = []*rendered.Kind{
-	kind(rbacv1.ClusterRole{}, "clusterroles", false, roles, findRole, "rbac.clusterRoles"),
-	kind(rbacv1.ClusterRoleBinding{}, "clusterrolebindings", false, everywhere, findBinding, "rbac.bindings"),
-	kind(rbacv1.RoleBinding{}, "rolebindings", true, somewhere, findBinding, "rbac.bindings"),
-	kind(rbacv1.Role{}, "roles", true, none, findNone, "rbac.clusterRoles"),
+	kind(rbacv1.ClusterRole{}, "clusterroles", false, roles, findRole, "rbac.clusterRoles of a team in the bundle"),
+	kind(rbacv1.ClusterRoleBinding{}, "clusterrolebindings", false, everywhere, findBinding, "rbac.bindings of a team in the bundle"),
+	kind(rbacv1.RoleBinding{}, "rolebindings", true, somewhere, findBinding, "rbac.bindings of a team in the bundle"),
+	kind(rbacv1.Role{}, "roles", true, none, findNone, "rbac.clusterRoles of a team in the bundle"),
 }
 
 // kind returns the rendered kind of a Go type.

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"stele.dev/stele/core/discovery"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/uid"
 	"stele.dev/stele/projections/objects"
 	"stele.dev/stele/schemas"
 )
@@ -38,7 +39,7 @@ type Kind struct {
 	// Find returns the rule with the name of an object, even if the object is hidden, or nil.
 	Find func(f *policy.Form, name string) *Entry
 	// Says and Part are for the errors of refused writes. Says is the subject and verb of the sentence, such as
-	// "access is"; Part is the part of a bundle that defines it.
+	// "access is"; Part is where in a bundle it is defined, such as "rbac.bindings of a team in the bundle".
 	Says, Part string
 }
 
@@ -46,6 +47,9 @@ type Kind struct {
 type Entry struct {
 	Name, ID string
 	Source   schemas.Position
+	// Builtin is set if the rule is a part of every policy. Replaceable is set if a bundle can replace it by a rule with the
+	// same name.
+	Builtin, Replaceable bool
 	// In reports whether a namespace has the object. It is nil for objects without a namespace.
 	In func(namespace string) bool
 	// Render returns the object. The metadata is complete except for Labels and Annotations.
@@ -59,7 +63,7 @@ func (e *Entry) object(k *Kind, p place) *objects.Object {
 	r := k.Version.Kind.GroupResource()
 	meta := metav1.ObjectMeta{
 		Namespace: p.namespace, Name: e.Name, CreationTimestamp: p.created(), Labels: e.Labels, Annotations: map[string]string{},
-		UID: types.UID(policy.ObjectUID(r.Group, r.Resource, p.namespace, e.Name)),
+		UID: types.UID(uid.Of(r.Group, r.Resource, p.namespace, e.Name)),
 	}
 	maps.Copy(meta.Annotations, e.Annotations)
 	meta.Annotations[ruleAnnotation] = e.ID
@@ -76,14 +80,6 @@ func (e *Entry) object(k *Kind, p place) *objects.Object {
 		panic(fmt.Sprintf("rendered: %v", err)) // it always has metadata
 	}
 	return o
-}
-
-// Rule returns the ID and the position of the rule with a name. The ID is "" if there is none.
-func (k *Kind) Rule(f *policy.Form, name string) (id string, source schemas.Position) {
-	if e := k.Find(f, name); e != nil {
-		return e.ID, e.Source
-	}
-	return "", source
 }
 
 // Resource returns the discovery entry of the kind.

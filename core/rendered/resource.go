@@ -8,7 +8,6 @@ import (
 	pathpkg "path"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/tidwall/gjson"
@@ -19,7 +18,6 @@ import (
 	"stele.dev/stele/core/read"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/core/virtual"
-	"stele.dev/stele/policy"
 	"stele.dev/stele/projections/objects"
 )
 
@@ -153,20 +151,27 @@ func (w *refusedWrite) Decode(context.Context) error {
 		}
 		creates = types.PatchType(patchType) == types.ApplyYAMLPatchType
 	}
-	id, source := w.kind.Rule(c.Tip.Policy.Form(), name)
+	return w.refusal(w.kind.Find(c.Tip.Policy.Form(), name), name, creates)
+}
+
+// refusal returns the error of a write to the object of a rule, which is nil if there is none.
+func (w *refusedWrite) refusal(e *Entry, name string, creates bool) error {
+	c, says := w.c, w.kind.Says+" defined by the policy"
 	switch {
-	case strings.HasPrefix(id, policy.BuiltinTeam+"/"):
-		return status.Refused(c.Resource(), name, errors.New(w.kind.Says+" defined by the policy, and this is a part of every policy"))
-	case id == "" && creates:
-		return status.Refused(c.Resource(), name, errors.New(w.kind.Says+" defined by the policy, not through the API: add it to "+w.kind.Part+" of a team in the bundle, and push that"))
-	case id == "" && c.Info.Verb != "deletecollection":
+	case e == nil && creates:
+		return status.Refused(c.Resource(), name, errors.New(says+", not through the API: add it to "+w.kind.Part+", and push that"))
+	case e == nil && c.Info.Verb != "deletecollection":
 		return status.NotFound(c.Resource(), name)
+	case e != nil && e.Builtin && e.Replaceable:
+		return status.Refused(c.Resource(), name, errors.New(says+", and this is a part of every policy: add one with this name to "+w.kind.Part+", which replaces it, and push that"))
+	case e != nil && e.Builtin:
+		return status.Refused(c.Resource(), name, errors.New(says+", and this is a part of every policy"))
 	}
-	where := source.String()
-	if where == "" {
-		where = "the package of " + bundleFile(c.Tip)
+	where := "the package of " + bundleFile(c.Tip)
+	if e != nil && !e.Source.IsZero() {
+		where = e.Source.String()
 	}
-	return status.Refused(c.Resource(), name, errors.New(w.kind.Says+" defined by the policy: change "+where+" and push it"))
+	return status.Refused(c.Resource(), name, errors.New(says+": change "+where+" and push it"))
 }
 
 // Validate and Commit are never called, because Decode fails.

@@ -8,6 +8,7 @@ import (
 	"github.com/tidwall/gjson"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
@@ -75,6 +76,24 @@ var layouts = map[string]*layout{
 			{Name: "Established", Type: "boolean", Priority: 1, Description: "Established status"},
 		},
 		definitionRow,
+	},
+	"FlowSchema": {
+		[]metav1.TableColumnDefinition{
+			nameHeader, text("PriorityLevel", flowcontrolv1.PriorityLevelConfigurationReference{}.SwaggerDoc()["name"]),
+			text("MatchingPrecedence", flowcontrolv1.FlowSchemaSpec{}.SwaggerDoc()["matchingPrecedence"]),
+			text("DistinguisherMethod", flowcontrolv1.FlowSchemaSpec{}.SwaggerDoc()["distinguisherMethod"]), ageHeader,
+			text("MissingPL", "references a broken or non-existent PriorityLevelConfiguration"),
+		},
+		flowSchemaRow,
+	},
+	"PriorityLevelConfiguration": {
+		[]metav1.TableColumnDefinition{
+			nameHeader, text("Type", flowcontrolv1.PriorityLevelConfigurationSpec{}.SwaggerDoc()["type"]),
+			text("NominalConcurrencyShares", flowcontrolv1.LimitedPriorityLevelConfiguration{}.SwaggerDoc()["nominalConcurrencyShares"]),
+			text("Queues", flowcontrolv1.QueuingConfiguration{}.SwaggerDoc()["queues"]), text("HandSize", flowcontrolv1.QueuingConfiguration{}.SwaggerDoc()["handSize"]),
+			text("QueueLengthLimit", flowcontrolv1.QueuingConfiguration{}.SwaggerDoc()["queueLengthLimit"]), ageHeader,
+		},
+		priorityLevelRow,
 	},
 }
 
@@ -147,6 +166,28 @@ func bindingRow(o gjson.Result, now time.Time) []any {
 		name(o), o.Get("roleRef.kind").String() + "/" + o.Get("roleRef.name").String(), age(o, now),
 		of(rbacv1.UserKind), of(rbacv1.GroupKind), of(rbacv1.ServiceAccountKind),
 	}
+}
+
+func flowSchemaRow(o gjson.Result, now time.Time) []any {
+	method, missing := "<none>", "?"
+	if m := o.Get("spec.distinguisherMethod.type"); m.Exists() {
+		method = m.String()
+	}
+	if c := o.Get(`status.conditions.#(type=="Dangling").status`); c.Exists() {
+		missing = c.String()
+	}
+	return []any{name(o), o.Get("spec.priorityLevelConfiguration.name").String(), o.Get("spec.matchingPrecedence").Int(), method, age(o, now), missing}
+}
+
+func priorityLevelRow(o gjson.Result, now time.Time) []any {
+	number := func(path string) any {
+		if n := o.Get("spec.limited." + path); n.Exists() {
+			return n.Int()
+		}
+		return "<none>"
+	}
+	return []any{name(o), o.Get("spec.type").String(), number("nominalConcurrencyShares"), number("limitResponse.queuing.queues"),
+		number("limitResponse.queuing.handSize"), number("limitResponse.queuing.queueLengthLimit"), age(o, now)}
 }
 
 func definitionRow(o gjson.Result, _ time.Time) []any {

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apiserver/pkg/apis/flowcontrol/bootstrap"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/uid"
 )
 
 // builtins are the objects that every kube-apiserver makes.
@@ -39,7 +40,7 @@ func Mandatory(name string) bool {
 
 func builtinLevel(o *flowcontrolv1.PriorityLevelConfiguration) Level {
 	l := Level{PriorityLevel: policy.PriorityLevel{ID: "flow/priorityLevels/" + o.Name, Name: o.Name}, Builtin: true,
-		UID: policy.ObjectUID(flowcontrolv1.GroupName, LevelResource, "", o.Name)}
+		UID: uid.Of(flowcontrolv1.GroupName, LevelResource, "", o.Name)}
 	if exempt := o.Spec.Exempt; exempt != nil {
 		l.Exempt, l.NominalConcurrencyShares, l.LendablePercent = true, int(*exempt.NominalConcurrencyShares), int(*exempt.LendablePercent)
 		return l
@@ -68,7 +69,7 @@ func builtinSchema(o *flowcontrolv1.FlowSchema) policy.FlowSchema {
 			s.Subjects = append(s.Subjects, subjectOf(x))
 		}
 		for _, r := range part.ResourceRules {
-			s.Rules = append(s.Rules, policy.FlowRule{ID: s.ID + "/resources", Verbs: r.Verbs, APIGroups: r.APIGroups, Resources: r.Resources, Namespaces: namespacesOf(r)})
+			s.Rules = append(s.Rules, policy.FlowRule{ID: s.ID + "/resources", Verbs: r.Verbs, APIGroups: r.APIGroups, Resources: r.Resources, Namespaces: Namespaces(&r)})
 		}
 		for _, r := range part.NonResourceRules {
 			s.Rules = append(s.Rules, policy.FlowRule{ID: s.ID + "/paths", Verbs: r.Verbs, NonResourceURLs: r.NonResourceURLs})
@@ -87,8 +88,8 @@ func subjectOf(x flowcontrolv1.Subject) policy.Subject {
 	return policy.Subject{User: serviceaccount.ServiceAccountUsernamePrefix + strings.Join([]string{x.ServiceAccount.Namespace, x.ServiceAccount.Name}, ":")}
 }
 
-// namespacesOf returns namespaces and scope of a rule as [policy.FlowRule] has them.
-func namespacesOf(r flowcontrolv1.ResourcePolicyRule) []string {
+// Namespaces returns the namespaces and the scope of a rule of the API as [policy.FlowRule] has them. The rule must be valid.
+func Namespaces(r *flowcontrolv1.ResourcePolicyRule) []string {
 	switch {
 	case !r.ClusterScope:
 		return r.Namespaces

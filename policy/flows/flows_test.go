@@ -27,6 +27,7 @@ import (
 	"stele.dev/stele/core/flowcontrol"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/flows"
+	"stele.dev/stele/policy/uid"
 )
 
 func TestMain(m *testing.M) {
@@ -117,7 +118,7 @@ func TestABundleReplacesWhatIsSuggested(t *testing.T) {
 }
 
 func TestUIDsStay(t *testing.T) {
-	uid := func(f *policy.Flow) string {
+	uidOf := func(f *policy.Flow) string {
 		for _, s := range flows.New(f).Schemas() {
 			if s.Name == "service-accounts" {
 				return s.UID
@@ -125,8 +126,8 @@ func TestUIDsStay(t *testing.T) {
 		}
 		return ""
 	}
-	changed := uid(&policy.Flow{FlowSchemas: []policy.FlowSchema{{Name: "service-accounts", MatchingPrecedence: 3, PriorityLevel: "exempt"}}})
-	if is := uid(&policy.Flow{}); is == "" || is != changed || is != policy.ObjectUID("flowcontrol.apiserver.k8s.io", "flowschemas", "", "service-accounts") {
+	changed := uidOf(&policy.Flow{FlowSchemas: []policy.FlowSchema{{Name: "service-accounts", MatchingPrecedence: 3, PriorityLevel: "exempt"}}})
+	if is := uidOf(&policy.Flow{}); is == "" || is != changed || is != uid.Of("flowcontrol.apiserver.k8s.io", "flowschemas", "", "service-accounts") {
 		t.Errorf("%q, then %q", is, changed)
 	}
 }

@@ -1,19 +1,20 @@
 package importing
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apiserver/pkg/apis/flowcontrol/bootstrap"
+	"stele.dev/stele/policy/flows"
 )
 
-// builtinLevels are the priority levels that every bundle has.
-var builtinLevels = []string{"exempt", "leader-election", "node-high", "system", "workload-high", "workload-low", "global-default", "catch-all"}
-
-// builtinFlows are the flow schemas that kube-apiserver makes.
-var builtinFlows = []string{"exempt", "probes", "system-leader-election", "endpoint-controller", "workload-leader-election", "system-node-high", "system-nodes",
-	"kube-controller-manager", "kube-scheduler", "kube-system-service-accounts", "service-accounts", "global-default", "catch-all"}
+// watchesAnnotation has the limit of watches of a FlowSchema that was exported from a bundle, or read from a stele server.
+const watchesAnnotation = "stele.dev/watches"
 
 // bundlesOnly reports whether a section can be written: flow and audit belong to the control plane, and not to a team.
 func (m *importer) bundlesOnly(section string, objects []*object) bool {
@@ -32,46 +33,56 @@ func (m *importer) flow() error {
 	}
 	left := 0
 	known := map[string]bool{}
-	for _, name := range builtinLevels {
+	for name := range builtinLevels() {
 		known[name] = true
 	}
 	var levelFields, schemaFields fields
 	for _, o := range levels {
-		if slices.Contains(builtinLevels, o.name()) {
-			left++
-			continue
-		}
 		var l flowcontrolv1.PriorityLevelConfiguration
 		if err := o.decode(&l); err != nil {
 			return err
 		}
-		if f := m.level(o, &l); f != nil {
-			known[o.name()] = true
-			levelFields = append(levelFields, member{o.name(), f})
+		defaultLevel(&l.Spec)
+		switch builtin := builtinLevels()[l.Name]; {
+		case builtin != nil && equality.Semantic.DeepEqual(builtin, &l.Spec):
+			left++
+		case flows.Mandatory(l.Name):
+			m.mandatory(o)
+		default:
+			if f := m.level(o, &l); f != nil {
+				known[o.name()] = true
+				levelFields = append(levelFields, member{o.name(), f})
+			}
 		}
 	}
 	taken := map[string]bool{}
 	for _, o := range schemas {
-		if slices.Contains(builtinFlows, o.name()) {
-			left++
-			continue
-		}
 		var s flowcontrolv1.FlowSchema
 		if err := o.decode(&s); err != nil {
 			return err
 		}
-		if !known[s.Spec.PriorityLevelConfiguration.Name] {
+		if s.Spec.MatchingPrecedence == 0 {
+			s.Spec.MatchingPrecedence = 1000 // the default of Kubernetes
+		}
+		switch builtin := builtinSchemas()[s.Name]; {
+		case builtin != nil && equality.Semantic.DeepEqual(builtin, &s.Spec):
+			left++
+			continue
+		case flows.Mandatory(s.Name):
+			m.mandatory(o)
+			continue
+		case !known[s.Spec.PriorityLevelConfiguration.Name]:
 			m.note(o, []string{"spec", "priorityLevelConfiguration"}, "the flow schema %q is left out: its priority level %q is not in the input", s.Name, s.Spec.PriorityLevelConfiguration.Name)
 			continue
 		}
-		for i := range s.Spec.Rules {
-			if f := m.flowSchema(o, &s, i); f != nil {
+		for _, parts := range sameSubjects(s.Spec.Rules) {
+			if f := m.flowSchema(o, &s, parts); f != nil {
 				schemaFields = append(schemaFields, member{unique(taken, nameFor(s.Name)), f})
 			}
 		}
 	}
 	if left > 0 {
-		m.notes = append(m.notes, Note{m.objects[0].File, 0, fmt.Sprintf("%d flow schemas and priority levels that every server has are left out", left)})
+		m.notes = append(m.notes, Note{m.objects[0].File, 0, fmt.Sprintf("%d flow schemas and priority levels that every server has are left out: nothing of them was changed", left)})
 	}
 	m.counts["priority levels"], m.counts["flow schemas"] = len(levelFields), len(schemaFields)
 	var flow fields
@@ -89,48 +100,61 @@ func (m *importer) level(o *object, l *flowcontrolv1.PriorityLevelConfiguration)
 		m.note(o, []string{"spec"}, "the priority level %q is left out: a bundle has levels of type Limited, with names of lower-case letters, digits, and -.:", l.Name)
 		return nil
 	}
-	shares := int32(30) // the default of Kubernetes
-	if limited.NominalConcurrencyShares != nil {
-		shares = *limited.NominalConcurrencyShares
-	}
-	f := fields{{"nominalConcurrencyShares", shares}}
-	if p := limited.LendablePercent; p != nil && *p != 0 {
-		f.add("lendablePercent", *p)
+	f := fields{{"nominalConcurrencyShares", *limited.NominalConcurrencyShares}}
+	if p := *limited.LendablePercent; p != 0 {
+		f.add("lendablePercent", p)
 	}
 	if p := limited.BorrowingLimitPercent; p != nil {
 		f.add("borrowingLimitPercent", *p)
 	}
-	if limited.LimitResponse.Type == flowcontrolv1.LimitResponseTypeQueue {
-		queuing := fields{}
-		if q := limited.LimitResponse.Queuing; q != nil {
-			for _, x := range []struct {
-				name  string
-				value int32
-			}{{"queues", q.Queues}, {"handSize", q.HandSize}, {"queueLengthLimit", q.QueueLengthLimit}} {
-				if x.value != 0 {
-					queuing.add(x.name, x.value)
-				}
-			}
-		}
-		f = append(f, member{"queuing", queuing})
+	if q := limited.LimitResponse.Queuing; q != nil {
+		f = append(f, member{"queuing", fields{{"queues", q.Queues}, {"handSize", q.HandSize}, {"queueLengthLimit", q.QueueLengthLimit}}})
 	}
 	return f
 }
 
-// flowSchema returns one rule of a flow schema as a flow schema of its own: in a bundle, all rules have the same subjects.
-func (m *importer) flowSchema(o *object, s *flowcontrolv1.FlowSchema, i int) fields {
-	r := &s.Spec.Rules[i]
-	path := []string{"spec", "rules", fmt.Sprint(i)}
-	precedence := s.Spec.MatchingPrecedence
-	if precedence == 0 {
-		precedence = 1000 // the default of Kubernetes
-	}
-	f := fields{{"matchingPrecedence", precedence}, {"priorityLevel", s.Spec.PriorityLevelConfiguration.Name}}
+// flowSchema returns the parts of a flow schema with the same subjects as a flow schema.
+func (m *importer) flowSchema(o *object, s *flowcontrolv1.FlowSchema, parts []int) fields {
+	path := []string{"spec", "rules", fmt.Sprint(parts[0])}
+	f := fields{{"matchingPrecedence", s.Spec.MatchingPrecedence}, {"priorityLevel", s.Spec.PriorityLevelConfiguration.Name}}
 	if s.Spec.DistinguisherMethod != nil {
 		f.add("distinguisher", string(s.Spec.DistinguisherMethod.Type))
 	}
-	var subjects []fields
-	for _, x := range r.Subjects {
+	if watches, err := strconv.ParseInt(s.Annotations[watchesAnnotation], 10, 32); err == nil && watches > 0 {
+		f.add("watches", watches)
+	}
+	subjects := m.flowSubjects(o, s.Spec.Rules[parts[0]].Subjects, append(path, "subjects")...)
+	var rules fields
+	taken := map[string]bool{}
+	add := func(name string, f fields) {
+		if f != nil {
+			rules = append(rules, member{unique(taken, name), f})
+		}
+	}
+	for _, i := range parts {
+		r, path := &s.Spec.Rules[i], []string{"spec", "rules", fmt.Sprint(i)}
+		for j := range r.ResourceRules {
+			x := &r.ResourceRules[j]
+			add(ruleName(rbacv1.PolicyRule{Resources: x.Resources}), m.resourceRule(o, s.Name, x, append(path, "resourceRules", fmt.Sprint(j))...))
+		}
+		for j, x := range r.NonResourceRules {
+			if slices.Equal(x.NonResourceURLs, []string{"*"}) {
+				x.NonResourceURLs = []string{"/*"} // it matches the same
+			}
+			if verbs := m.flowVerbs(o, s.Name, x.Verbs, pathVerbs, append(path, "nonResourceRules", fmt.Sprint(j), "verbs")...); len(verbs) > 0 {
+				add("paths", fields{{"nonResourceURLs", x.NonResourceURLs}, {"verbs", verbs}})
+			}
+		}
+	}
+	if len(subjects) == 0 || len(rules) == 0 {
+		m.note(o, path, "a part of the flow schema %q is left out: nothing of it can be carried", s.Name)
+		return nil
+	}
+	return append(f, member{"subjects", subjects}, member{"rules", rules})
+}
+
+func (m *importer) flowSubjects(o *object, list []flowcontrolv1.Subject, path ...string) (subjects []fields) {
+	for _, x := range list {
 		kind, name, namespace := string(x.Kind), "", ""
 		switch {
 		case x.User != nil:
@@ -140,38 +164,102 @@ func (m *importer) flowSchema(o *object, s *flowcontrolv1.FlowSchema, i int) fie
 		case x.ServiceAccount != nil:
 			name, namespace = x.ServiceAccount.Name, x.ServiceAccount.Namespace
 		}
-		if name == "*" {
-			m.note(o, append(path, "subjects"), "the subject %s \"*\" of the flow schema %q is left out: name users and groups; system:authenticated and system:unauthenticated together are everybody", kind, s.Name)
-			continue
-		}
-		if subject := m.subject(o, kind, name, namespace, append(path, "subjects")...); subject != nil {
+		if subject := m.subject(o, kind, name, namespace, path...); subject != nil {
 			subjects = append(subjects, subject)
 		}
 	}
-	var rules fields
-	taken := map[string]bool{}
-	for j, x := range r.ResourceRules {
-		if !slices.Equal(x.Namespaces, []string{"*"}) || !x.ClusterScope {
-			m.note(o, append(path, "resourceRules", fmt.Sprint(j)), "a rule of the flow schema %q is left out: it is for some namespaces only, or without objects outside of namespaces", s.Name)
-			continue
-		}
-		rule := rbacv1.PolicyRule{Verbs: x.Verbs, APIGroups: x.APIGroups, Resources: x.Resources}
-		if f := m.rule(o, rule, path...); f != nil {
-			rules = append(rules, member{unique(taken, ruleName(rule)), f})
-		}
-	}
-	for _, x := range r.NonResourceRules {
-		rule := rbacv1.PolicyRule{Verbs: x.Verbs, NonResourceURLs: x.NonResourceURLs}
-		if slices.Equal(x.NonResourceURLs, []string{"*"}) {
-			rule.NonResourceURLs = []string{"/*"}
-		}
-		if f := m.rule(o, rule, path...); f != nil {
-			rules = append(rules, member{unique(taken, "paths"), f})
-		}
-	}
-	if len(subjects) == 0 || len(rules) == 0 {
-		m.note(o, path, "a part of the flow schema %q is left out: nothing of it can be carried", s.Name)
+	return subjects
+}
+
+// resourceRule returns a rule of a flow schema; nil if nothing of it can be carried.
+func (m *importer) resourceRule(o *object, schema string, r *flowcontrolv1.ResourcePolicyRule, path ...string) fields {
+	if !r.ClusterScope && len(r.Namespaces) == 0 {
+		m.note(o, path, "a rule of the flow schema %q is left out: it has neither namespaces nor clusterScope, and matches no request", schema)
 		return nil
 	}
-	return append(f, member{"subjects", subjects}, member{"rules", rules})
+	verbs := m.flowVerbs(o, schema, r.Verbs, resourceVerbs, append(path, "verbs")...)
+	if len(verbs) == 0 {
+		return nil
+	}
+	f := fields{{"apiGroups", r.APIGroups}, {"resources", r.Resources}}
+	f.add("namespaces", flows.Namespaces(r))
+	f.add("verbs", verbs)
+	return f
+}
+
+// The verbs of requests for resources, and of requests for paths.
+var (
+	resourceVerbs = []string{"*", "get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}
+	pathVerbs     = []string{"*", "get", "head", "post", "put", "patch", "delete", "options"}
+)
+
+// flowVerbs returns the verbs that a bundle admits, and notes the others.
+func (m *importer) flowVerbs(o *object, schema string, verbs, admitted []string, path ...string) (list []string) {
+	for _, v := range verbs {
+		if slices.Contains(admitted, v) {
+			list = append(list, v)
+		} else {
+			m.note(o, path, "the verb %q of the flow schema %q is left out: no such request has it", v, schema)
+		}
+	}
+	return list
+}
+
+// sameSubjects groups the rules of a flow schema by their subjects: in a bundle, all rules of a flow schema have the same.
+func sameSubjects(rules []flowcontrolv1.PolicyRulesWithSubjects) (groups [][]int) {
+	for i := range rules {
+		j := slices.IndexFunc(groups, func(g []int) bool { return equality.Semantic.DeepEqual(rules[g[0]].Subjects, rules[i].Subjects) })
+		if j < 0 {
+			groups = append(groups, []int{i})
+		} else {
+			groups[j] = append(groups[j], i)
+		}
+	}
+	return groups
+}
+
+// mandatory notes that a changed flow schema or priority level is not imported.
+func (m *importer) mandatory(o *object) {
+	m.note(o, []string{"spec"}, "the changes of the %s %q are left out: a bundle cannot replace it", o.kind(), o.name())
+}
+
+// defaultLevel sets the defaults of Kubernetes.
+func defaultLevel(spec *flowcontrolv1.PriorityLevelConfigurationSpec) {
+	l := spec.Limited
+	if l == nil {
+		return
+	}
+	if l.NominalConcurrencyShares == nil {
+		l.NominalConcurrencyShares = new(int32(30))
+	}
+	if l.LendablePercent == nil {
+		l.LendablePercent = new(int32)
+	}
+	if l.LimitResponse.Type != flowcontrolv1.LimitResponseTypeQueue {
+		l.LimitResponse.Queuing = nil
+		return
+	}
+	if l.LimitResponse.Queuing == nil {
+		l.LimitResponse.Queuing = &flowcontrolv1.QueuingConfiguration{}
+	}
+	q := l.LimitResponse.Queuing
+	q.Queues, q.HandSize, q.QueueLengthLimit = cmp.Or(q.Queues, 64), cmp.Or(q.HandSize, 8), cmp.Or(q.QueueLengthLimit, 50)
+}
+
+// builtinLevels returns the specs of the priority levels that kube-apiserver makes, by name.
+func builtinLevels() map[string]*flowcontrolv1.PriorityLevelConfigurationSpec {
+	specs := map[string]*flowcontrolv1.PriorityLevelConfigurationSpec{}
+	for _, l := range slices.Concat(bootstrap.MandatoryPriorityLevelConfigurations, bootstrap.SuggestedPriorityLevelConfigurations) {
+		specs[l.Name] = &l.Spec
+	}
+	return specs
+}
+
+// builtinSchemas returns the specs of the flow schemas that kube-apiserver makes, by name.
+func builtinSchemas() map[string]*flowcontrolv1.FlowSchemaSpec {
+	specs := map[string]*flowcontrolv1.FlowSchemaSpec{}
+	for _, s := range slices.Concat(bootstrap.MandatoryFlowSchemas, bootstrap.SuggestedFlowSchemas) {
+		specs[s.Name] = &s.Spec
+	}
+	return specs
 }

@@ -6,10 +6,9 @@ import (
 	"strings"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
-	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"stele.dev/stele/core/definitions"
+	"stele.dev/stele/core/flowcontrol"
 	"stele.dev/stele/core/rbac"
 	"stele.dev/stele/core/rendered"
 	"stele.dev/stele/policy"
@@ -33,7 +32,9 @@ func Objects(f *policy.Form) ([]any, []string) {
 	for i := range f.Validations {
 		e.admission(&f.Validations[i])
 	}
-	e.flow(&f.Flow)
+	for _, k := range flowcontrol.Kinds {
+		e.rendered(k, f)
+	}
 	for _, r := range f.Audit.Rules {
 		e.note(r.Source, "%s is not exported: an audit policy is no object of the API", r.ID)
 	}
@@ -70,7 +71,7 @@ func (e *exporter) add(object any) {
 func (e *exporter) rendered(k *rendered.Kind, f *policy.Form) {
 	kind := k.Version.Kind.Kind
 	for _, entry := range k.Entries(f) {
-		if policy.OwningTeam(entry.ID) == policy.BuiltinTeam {
+		if entry.Builtin {
 			continue
 		}
 		t := metav1.TypeMeta{APIVersion: kind.Group + "/" + kind.StorageVersion, Kind: kind.Kind}
@@ -160,58 +161,4 @@ func (e *exporter) admission(v *policy.Validation) {
 		binding.ValidationActions = append(binding.ValidationActions, admissionv1.ValidationAction(a))
 	}
 	e.add(&admissionv1.ValidatingAdmissionPolicyBinding{TypeMeta: metav1.TypeMeta{APIVersion: version, Kind: "ValidatingAdmissionPolicyBinding"}, ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: binding})
-}
-
-// flow adds the priority levels and flow schemas of the bundle.
-func (e *exporter) flow(f *policy.Flow) {
-	version := flowcontrolv1.SchemeGroupVersion.String()
-	for i := range f.PriorityLevels {
-		l := &f.PriorityLevels[i]
-		shares, lendable := int32(l.NominalConcurrencyShares), int32(l.LendablePercent)
-		limited := &flowcontrolv1.LimitedPriorityLevelConfiguration{NominalConcurrencyShares: &shares, LendablePercent: &lendable, LimitResponse: flowcontrolv1.LimitResponse{Type: flowcontrolv1.LimitResponseTypeReject}}
-		if l.BorrowingLimitPercent != nil {
-			percent := int32(*l.BorrowingLimitPercent)
-			limited.BorrowingLimitPercent = &percent
-		}
-		if q := l.Queuing; q != nil {
-			limited.LimitResponse = flowcontrolv1.LimitResponse{Type: flowcontrolv1.LimitResponseTypeQueue,
-				Queuing: &flowcontrolv1.QueuingConfiguration{Queues: int32(q.Queues), HandSize: int32(q.HandSize), QueueLengthLimit: int32(q.QueueLengthLimit)}}
-		}
-		e.add(&flowcontrolv1.PriorityLevelConfiguration{TypeMeta: metav1.TypeMeta{APIVersion: version, Kind: "PriorityLevelConfiguration"}, ObjectMeta: metav1.ObjectMeta{Name: l.Name},
-			Spec: flowcontrolv1.PriorityLevelConfigurationSpec{Type: flowcontrolv1.PriorityLevelEnablementLimited, Limited: limited}})
-	}
-	for i := range f.FlowSchemas {
-		e.flowSchema(&f.FlowSchemas[i], version)
-	}
-}
-
-func (e *exporter) flowSchema(s *policy.FlowSchema, version string) {
-	spec := flowcontrolv1.FlowSchemaSpec{MatchingPrecedence: int32(s.MatchingPrecedence), PriorityLevelConfiguration: flowcontrolv1.PriorityLevelConfigurationReference{Name: s.PriorityLevel}}
-	if s.Distinguisher != "" {
-		spec.DistinguisherMethod = &flowcontrolv1.FlowDistinguisherMethod{Type: flowcontrolv1.FlowDistinguisherMethodType(s.Distinguisher)}
-	}
-	var rules flowcontrolv1.PolicyRulesWithSubjects
-	for _, x := range s.Subjects {
-		rules.Subjects = append(rules.Subjects, flowSubject(x))
-	}
-	for _, r := range s.Rules {
-		if len(r.NonResourceURLs) > 0 {
-			rules.NonResourceRules = append(rules.NonResourceRules, flowcontrolv1.NonResourcePolicyRule{Verbs: r.Verbs, NonResourceURLs: r.NonResourceURLs})
-		}
-		if len(r.Resources) > 0 {
-			rules.ResourceRules = append(rules.ResourceRules, flowcontrolv1.ResourcePolicyRule{Verbs: r.Verbs, APIGroups: r.APIGroups, Resources: r.Resources, ClusterScope: true, Namespaces: []string{"*"}})
-		}
-	}
-	spec.Rules = []flowcontrolv1.PolicyRulesWithSubjects{rules}
-	e.add(&flowcontrolv1.FlowSchema{TypeMeta: metav1.TypeMeta{APIVersion: version, Kind: "FlowSchema"}, ObjectMeta: metav1.ObjectMeta{Name: s.Name}, Spec: spec})
-}
-
-func flowSubject(s policy.Subject) flowcontrolv1.Subject {
-	if s.Group != "" {
-		return flowcontrolv1.Subject{Kind: flowcontrolv1.SubjectKindGroup, Group: &flowcontrolv1.GroupSubject{Name: s.Group}}
-	}
-	if namespace, name, err := serviceaccount.SplitUsername(s.User); err == nil {
-		return flowcontrolv1.Subject{Kind: flowcontrolv1.SubjectKindServiceAccount, ServiceAccount: &flowcontrolv1.ServiceAccountSubject{Namespace: namespace, Name: name}}
-	}
-	return flowcontrolv1.Subject{Kind: flowcontrolv1.SubjectKindUser, User: &flowcontrolv1.UserSubject{Name: s.User}}
 }
