@@ -13,5 +13,7 @@ func (p *Pipeline) flow(ctx context.Context, r *Request) error {
 		p.flows.Classify(&r.Call)
 		return nil
 	}
-	return p.flows.Take(ctx, &r.Call)
+	err := p.flows.Take(ctx, &r.Call)
+	r.ReleaseSeatsOfSlowReader()
+	return err
 }

@@ -85,16 +85,17 @@ type Flow struct {
 	Distinguisher string
 	// Taken is what the request has taken of its priority level; nil if it has taken nothing.
 	Taken Taken
-	// Ticket holds the seats, and Started is when the request got them. The zero time means that it has none any more.
+	// Ticket holds the seats, and Started is when the request got them. Seated is 1 while it has them; it is changed atomically.
 	Ticket  fairqueue.Ticket
 	Started time.Time
+	Seated  int32
 	// Asked is what lists of requests show of this one. It is not changed while the request has seats or waits for them.
 	Asked Asked
 }
 
 // Taken gives back what the stage flow has taken for a request.
 type Taken interface {
-	// Release gives back the seats. Later calls do nothing.
+	// Release gives back the seats. Later calls do nothing. It is safe for concurrent use.
 	Release(c *Call)
 	// End is called once, when the request ends.
 	End(c *Call)
@@ -109,8 +110,19 @@ type Asked struct {
 // ReleaseSeats gives back the seats of the request, if it has any. The request may go on without them: a watch, or another
 // request that goes on for long, calls it when its expensive part is over. It may be called again.
 func (c *Call) ReleaseSeats() {
+	if c.W != nil {
+		c.W.pace.request = nil
+	}
 	if c.Flow.Taken != nil {
 		c.Flow.Taken.Release(c)
+	}
+}
+
+// ReleaseSeatsOfSlowReader makes the request give back its seats if its client is slow to read the answer. It is called
+// when the request has its seats.
+func (c *Call) ReleaseSeatsOfSlowReader() {
+	if c.Flow.Taken != nil {
+		c.W.pace.request = c
 	}
 }
 

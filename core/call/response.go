@@ -5,7 +5,8 @@ import "net/http"
 // Response is the ResponseWriter of a call. It remembers the status code.
 type Response struct {
 	http.ResponseWriter
-	Code int // 0 until the header is written
+	Code int  // 0 until the header is written
+	pace pace // of a request that has seats
 }
 
 // WriteHeader implements http.ResponseWriter.
@@ -20,6 +21,9 @@ func (w *Response) WriteHeader(code int) {
 func (w *Response) Write(b []byte) (int, error) {
 	if w.Code == 0 {
 		w.Code = http.StatusOK
+	}
+	if w.pace.request != nil && w.pace.begin(len(b)) {
+		defer w.pace.end()
 	}
 	return w.ResponseWriter.Write(b)
 }

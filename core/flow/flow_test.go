@@ -16,6 +16,7 @@ import (
 	"stele.dev/stele/core/flow"
 	"stele.dev/stele/core/flow/fairqueue"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/uid"
 )
 
 func TestARequestTakesSeatsOfItsLevelUntilItEnds(t *testing.T) {
@@ -26,10 +27,10 @@ func TestARequestTakesSeatsOfItsLevelUntilItEnds(t *testing.T) {
 		t.Errorf("the flow is %s of %s", r.Flow.Distinguisher, r.Flow.Schema.Name)
 	}
 	h := r.W.Header()
-	if got, want := h.Get(flowcontrol.ResponseHeaderMatchedFlowSchemaUID), policy.ObjectUID("flowcontrol.apiserver.k8s.io", "flowschemas", "", "alice"); got != want {
+	if got, want := h.Get(flowcontrol.ResponseHeaderMatchedFlowSchemaUID), uid.Of("flowcontrol.apiserver.k8s.io", "flowschemas", "", "alice"); got != want {
 		t.Errorf("the flow schema in the header is %q, want %q", got, want)
 	}
-	if got, want := h.Get(flowcontrol.ResponseHeaderMatchedPriorityLevelConfigurationUID), policy.ObjectUID("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations", "", "own"); got != want {
+	if got, want := h.Get(flowcontrol.ResponseHeaderMatchedPriorityLevelConfigurationUID), uid.Of("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations", "", "own"); got != want {
 		t.Errorf("the priority level in the header is %q, want %q", got, want)
 	}
 	if l := stateOf(c, "own"); l.Queues.Executing != 1 || l.Queues.Taken != 1 {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -81,7 +82,7 @@ func (c *Control) Take(ctx context.Context, r *call.Call) error {
 		m.dispatchedAfter.Observe(now.Sub(arrived).Seconds())
 	}
 	m.dispatched.Inc()
-	f.Taken, f.Started = s, now
+	f.Taken, f.Started, f.Seated = s, now, 1
 	return nil
 }
 
@@ -99,7 +100,7 @@ func limit(ctx context.Context, r *call.Call, now time.Time) time.Duration {
 // Release gives back the seats of a request.
 func (s *schema) Release(r *call.Call) {
 	f := &r.Flow
-	if f.Started.IsZero() {
+	if !atomic.CompareAndSwapInt32(&f.Seated, 1, 0) {
 		return
 	}
 	f.Ticket.Release()
@@ -109,7 +110,6 @@ func (s *schema) Release(r *call.Call) {
 		execution = m.watchExecution
 	}
 	execution.Observe(time.Since(f.Started).Seconds())
-	f.Started = time.Time{}
 }
 
 // End forgets the watch of a request.
