@@ -8,6 +8,7 @@ import (
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/flows"
 	"stele.dev/stele/policy/rights"
+	"stele.dev/stele/policy/rights/members"
 	"stele.dev/stele/policy/wording"
 )
 
@@ -149,11 +150,6 @@ func (c *checking) inNamespaces(r *policy.FlowRule) bool {
 	return false
 }
 
-// includes reports whether all users of one subject are certainly users of another.
-func includes(wide, narrow policy.Subject) bool {
-	return wide == narrow || wide.User == "*" || wide.Group == "*" || slices.Contains(rights.Implied(narrow), wide)
-}
-
 // auditRules finds audit rules that no request reaches.
 func (c *checking) auditRules() {
 	rules := c.Form.Audit.Rules
@@ -172,7 +168,7 @@ func matchesAll(wide, narrow *policy.AuditRule) bool {
 			return false
 		}
 		for _, s := range narrow.Subjects {
-			if !slices.ContainsFunc(wide.Subjects, func(w policy.Subject) bool { return includes(w, s) }) {
+			if !slices.ContainsFunc(wide.Subjects, func(w policy.Subject) bool { return members.Includes(w, s) }) {
 				return false
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/rights/members"
 )
 
 // Types of changes.
@@ -236,8 +237,8 @@ func (d *comparison) compare(b *box, by *covering) {
 // ofGroup reports whether something is true for a group that the subject is certainly in. Then it is
 // listed for the group.
 func (d *comparison) ofGroup(by *covering, is func(g policy.Subject, part *covering) bool) bool {
-	return slices.ContainsFunc(implied(d.subject), func(g policy.Subject) bool {
-		in := append(implied(g), g)
+	return slices.ContainsFunc(members.Implied(d.subject), func(g policy.Subject) bool {
+		in := append(members.Implied(g), g)
 		var part covering
 		for side := range by {
 			for _, c := range by[side] {

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/rights/members"
 )
 
 // Flow schemas match requests as rules of roles do, with these differences: namespaces are names, "*" for all of them, or ""
@@ -15,8 +15,7 @@ import (
 
 // Part is the requests of a subject that one of several flow schemas takes.
 type Part struct {
-	// Schema is the index of the flow schema.
-	Schema int
+	Schema int // index of the flow schema
 	boxes  []box
 }
 
@@ -43,16 +42,15 @@ func (f *Flows) of(schema int) [][]box {
 	return f.boxes[schema]
 }
 
-// Parts returns what each flow schema takes of the requests of a subject, in their order. Flow schemas that take nothing are
-// left out. A flow schema takes requests of a group only if it names the group, or one that all of its members are certainly
-// in. The error is [ErrIntricate], or the context's.
+// Parts returns what flow schemas take of the requests of a subject, in their order. A flow schema takes requests of a group if
+// it names the group, or one that its members are certainly in. The error is [ErrIntricate], or the context's.
 func (f *Flows) Parts(subject policy.Subject) (parts []Part, err error) {
 	todo := everyRequest
 	for i, s := range f.schemas {
 		if len(todo) == 0 {
 			break
 		}
-		if !slices.ContainsFunc(s.Subjects, func(wide policy.Subject) bool { return Includes(wide, subject) }) {
+		if !slices.ContainsFunc(s.Subjects, func(wide policy.Subject) bool { return members.Includes(wide, subject) }) {
 			continue
 		}
 		var taken []box
@@ -88,11 +86,10 @@ func (s *covers) divide(boxes []box, by *box) (inside, rest []box, err error) {
 	return inside, rest, nil
 }
 
-// Before returns the flow schemas, by index, that take all requests of the subjects of a flow schema before it; nil if some
-// are left to it.
+// Before returns the earlier flow schemas, by index, that take all requests of a flow schema; nil if some are left to it.
 func (f *Flows) Before(schema int) (by []int, err error) {
 	for _, s := range f.schemas[schema].Subjects {
-		for _, subject := range Everyone(s) {
+		for _, subject := range members.Everyone(s) {
 			found, err := f.before(schema, subject)
 			if err != nil || found == nil {
 				return nil, err
@@ -109,7 +106,7 @@ func (f *Flows) before(schema int, subject policy.Subject) (by []int, err error)
 	for _, rule := range f.of(schema) {
 		todo := rule
 		for i := 0; i < schema && len(todo) > 0; i++ {
-			if !slices.ContainsFunc(f.schemas[i].Subjects, func(wide policy.Subject) bool { return Includes(wide, subject) }) {
+			if !slices.ContainsFunc(f.schemas[i].Subjects, func(wide policy.Subject) bool { return members.Includes(wide, subject) }) {
 				continue
 			}
 			for _, earlier := range f.of(i) {
@@ -159,7 +156,7 @@ func (f *Flows) Meet(a, b int) (*Scope, policy.Subject, error) {
 func (f *Flows) common(a, b int) (policy.Subject, bool) {
 	for _, s := range f.schemas[a].Subjects {
 		for _, t := range f.schemas[b].Subjects {
-			if subject, possible := common(s, t); possible {
+			if subject, possible := members.Common(s, t); possible {
 				return subject, true
 			}
 		}
@@ -175,8 +172,8 @@ type Move struct {
 	Scopes   []Scope
 }
 
-// Moves returns the requests of a subject that moved, from one division to another one, except those that moved the same way
-// for a group that the subject is certainly in. same reports whether two flow schemas, by index, are one for the caller.
+// Moves returns the requests of a subject that moved, without those that moved so for a group that the subject is certainly
+// in. same reports whether two flow schemas, by index, are one for the caller.
 func Moves(from, to *Flows, subject policy.Subject, same func(from, to int) bool) ([]Move, error) {
 	type way struct{ from, to int }
 	moves := func(s policy.Subject) (map[way][]box, []way, error) {
@@ -213,7 +210,7 @@ func Moves(from, to *Flows, subject policy.Subject, same func(from, to int) bool
 	if err != nil {
 		return nil, err
 	}
-	for _, g := range implied(subject) {
+	for _, g := range members.Implied(subject) {
 		others, _, err := moves(g)
 		if err != nil {
 			return nil, err
@@ -226,7 +223,7 @@ func Moves(from, to *Flows, subject policy.Subject, same func(from, to int) bool
 			}
 		}
 	}
-	var list []Move
+	list := make([]Move, 0, len(order))
 	for _, w := range order {
 		if len(found[w]) > 0 {
 			list = append(list, Move{subject, w.from, w.to, scopesOf(found[w])})
@@ -261,8 +258,7 @@ func scopesOf(boxes []box) (list []Scope) {
 // allNamespaces is the pattern of all requests in namespaces.
 const allNamespaces = "**"
 
-// everyRequest is the set of all requests, so divided that rules for all namespaces and rules for what is outside of them can
-// together take all of it. It must not be changed.
+// everyRequest is all requests. Those in namespaces and outside of them are apart, as in rules. It must not be changed.
 var everyRequest = []box{
 	{sets: everySet, where: region{in: allNamespaces}},
 	{sets: everySet, where: region{in: outside}},
@@ -297,59 +293,4 @@ func flowBoxes(rule *policy.FlowRule) (boxes []box) {
 		}
 	}
 	return boxes
-}
-
-// Includes reports whether all users of one subject are certainly users of another. The user and the group "*" are everybody,
-// and the service account "*" is all service accounts of its namespace.
-func Includes(wide, narrow policy.Subject) bool {
-	if wide == narrow || wide.User == "*" || wide.Group == "*" || slices.Contains(implied(narrow), wide) {
-		return true
-	}
-	prefix, all := strings.CutSuffix(wide.User, ":*")
-	return all && strings.HasPrefix(prefix, serviceaccount.ServiceAccountUsernamePrefix) && strings.HasPrefix(narrow.User, prefix+":")
-}
-
-// Everyone returns the subject, or those that are together everybody if the subject is "*".
-func Everyone(s policy.Subject) []policy.Subject {
-	if s.User == "*" || s.Group == "*" {
-		return []policy.Subject{{Group: "system:authenticated"}, {Group: "system:unauthenticated"}}
-	}
-	return []policy.Subject{s}
-}
-
-// common returns the narrower one of two subjects, or the second; false if nobody is certainly both. Somebody may be in any two
-// groups, but nobody both is authenticated and is not, or is two users.
-func common(a, b policy.Subject) (policy.Subject, bool) {
-	switch {
-	case Includes(b, a):
-		return a, true
-	case Includes(a, b):
-		return b, true
-	case a.User != "" && b.User != "":
-		return b, false
-	}
-	const unauthenticated = "system:unauthenticated"
-	anonymous := func(s policy.Subject) bool { return s.Group == unauthenticated || s.User == "system:anonymous" }
-	if anonymous(a) != anonymous(b) {
-		return b, false
-	}
-	for _, x := range [][2]policy.Subject{{a, b}, {b, a}} {
-		if group := x[1].Group; group == serviceaccount.AllServiceAccountsGroup || strings.HasPrefix(group, serviceaccount.ServiceAccountGroupPrefix) {
-			namespace, known := namespaceOf(x[0]) // of which b is not, or it would include a
-			return b, !known || namespace != "" && x[1].Group == serviceaccount.AllServiceAccountsGroup
-		}
-	}
-	return b, true
-}
-
-// namespaceOf returns the namespace of the service accounts that a subject is; false if it may be others.
-func namespaceOf(s policy.Subject) (string, bool) {
-	if rest, ok := strings.CutPrefix(s.User, serviceaccount.ServiceAccountUsernamePrefix); ok {
-		namespace, _, _ := strings.Cut(rest, ":")
-		return namespace, true
-	}
-	if s.User != "" {
-		return "", true // no service account
-	}
-	return strings.CutPrefix(s.Group, serviceaccount.ServiceAccountGroupPrefix)
 }

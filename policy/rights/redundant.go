@@ -104,9 +104,6 @@ func Covered(ctx context.Context, rule *policy.Rule, others []policy.Rule) (bool
 	return len(boxes) > 0, nil
 }
 
-// Implied returns the groups that all users of a subject are certainly in.
-func Implied(s policy.Subject) []policy.Subject { return implied(s) }
-
 // covers searches for boxes that cover others.
 type covers struct {
 	ctx  context.Context

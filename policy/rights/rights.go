@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/rights/members"
 )
 
 // Ground is the binding or deny that causes a right.
@@ -155,29 +155,10 @@ func resourceBoxes(resources []string) (pairs [][2]set) {
 	return pairs
 }
 
-// implied returns the groups that a subject is certainly in.
-func implied(s policy.Subject) []policy.Subject {
-	const unauthenticated, accounts = "system:unauthenticated", "system:serviceaccounts"
-	authenticated := policy.Subject{Group: "system:authenticated"}
-	switch {
-	case s.Group == unauthenticated, s == authenticated:
-		return nil
-	case s.User == "system:anonymous":
-		return []policy.Subject{{Group: unauthenticated}}
-	case strings.HasPrefix(s.Group, accounts+":"):
-		return []policy.Subject{{Group: accounts}, authenticated}
-	case strings.HasPrefix(s.User, serviceaccount.ServiceAccountUsernamePrefix):
-		if namespace, name, ok := strings.Cut(strings.TrimPrefix(s.User, serviceaccount.ServiceAccountUsernamePrefix), ":"); ok && name != "" {
-			return []policy.Subject{{Group: accounts}, {Group: accounts + ":" + namespace}, authenticated}
-		}
-	}
-	return []policy.Subject{authenticated}
-}
-
 // all returns the claims of a subject and of its certain groups.
 func (r *Rights) all(s policy.Subject) []*claim {
 	list := slices.Clip(r.claims[s])
-	for _, g := range implied(s) {
+	for _, g := range members.Implied(s) {
 		list = append(list, r.claims[g]...)
 	}
 	return list

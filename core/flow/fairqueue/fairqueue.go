@@ -151,6 +151,7 @@ type Ticket struct {
 	arrivedAt progress
 	arrived   time.Duration
 	started   time.Duration
+	charged   time.Duration // how long the start of the flow counts it to run; estimate, or more once it has run longer
 	ready     chan struct{} // closed when the request starts; nil if it starts at once
 	length    int           // of the queue, when the request had entered it; 0 if it did not wait
 }

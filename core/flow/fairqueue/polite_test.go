@@ -195,3 +195,34 @@ func TestBeginningIsNoAdvantage(t *testing.T) {
 		})
 	}
 }
+
+// A request may run much longer than those before it, and what it uses is known only when it ends. Meanwhile the requests of
+// its flow that wait for more seats than there are must not keep others from those that are free.
+func TestALongRequestDoesNotDelayThoseOfOneSeat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := fairqueue.New(fairqueue.Config{Seats: 17, Queues: 64, HandSize: 6, QueueLength: 50})
+		ctx, stop := context.WithCancel(t.Context())
+		take := func(name string, seats int, lasts time.Duration) (waited time.Duration) {
+			var ticket fairqueue.Ticket
+			began := time.Now()
+			if s.Take(ctx, &ticket, fairqueue.Flow{Schema: "s", Distinguisher: name}, fairqueue.Work{Seats: seats}, 0, nil) == nil {
+				waited = time.Since(began)
+				time.Sleep(lasts)
+				ticket.Release()
+			}
+			return waited
+		}
+		var all sync.WaitGroup
+		for range 50 {
+			all.Go(func() { take("wide", 12, 10*time.Second) })
+		}
+		for i := range 50 {
+			time.Sleep(73 * time.Millisecond)
+			if waited := take("narrow", 1, time.Millisecond); waited > 0 {
+				t.Errorf("request %d waited %v, although seats were free", i, waited)
+			}
+		}
+		stop()
+		all.Wait()
+	})
+}

@@ -202,6 +202,9 @@ func (s *Set) dispatch(now time.Duration) {
 		f := s.backlog[0]
 		t := f.head
 		if !s.fits(t.seats) {
+			if s.charge(f, now) && s.backlog[0] != f {
+				continue
+			}
 			return // others do not pass it, or it would wait for ever
 		}
 		s.leave(t)
@@ -212,6 +215,26 @@ func (s *Set) dispatch(now time.Duration) {
 			close(t.ready)
 		}
 	}
+}
+
+// charge adds to the start of a flow that waits for what its requests have used longer than was expected, and reports whether
+// there was any. Otherwise requests that run for long would let the next ones of their flow go before those of all others.
+//
+// kube-apiserver does that only when a request has ended.
+func (s *Set) charge(f *flow, now time.Duration) (charged bool) {
+	if s.lead == 0 || f.executing == 0 { // as in kube-apiserver
+		return false
+	}
+	for t := s.running; t != nil; t = t.next {
+		if ran := now - t.started; t.flow == f && ran > t.charged {
+			f.start += workOf(float64(t.work.Seats), ran-t.charged)
+			t.charged, charged = ran, true
+		}
+	}
+	if charged {
+		s.order(f)
+	}
+	return charged
 }
 
 // limitFinal reduces final seats to the limit, and holds them for longer, so that the work is the same.
@@ -228,7 +251,7 @@ func (t *Ticket) limitFinal(c Config) {
 // run lets a request run that waits no more, of a flow that is active. mu is held.
 func (s *Set) run(t *Ticket, now time.Duration) {
 	t.limitFinal(s.config)
-	t.phase, t.started = running, now
+	t.phase, t.started, t.charged = running, now, estimate
 	s.executing++
 	s.dispatched++
 	s.taken += t.seats
@@ -260,7 +283,7 @@ func (s *Set) end(t *Ticket, now time.Duration) {
 	s.executing--
 	f := t.flow
 	f.executing--
-	f.start -= workOf(float64(t.work.Seats), estimate-(now-t.started))
+	f.start -= workOf(float64(t.work.Seats), t.charged-(now-t.started))
 	work := workOf(float64(t.work.Seats), now-t.started) + workOf(float64(t.work.FinalSeats), t.work.After)
 	s.typical += (work - s.typical) / 16
 	s.order(f)
