@@ -455,6 +455,7 @@ func TestMemoryDoesNotRunOut(t *testing.T) {
 	idle := c.status("RssAnon")
 	t.Logf("%d objects were created in %v; anonymous memory %d MiB", load.objects, time.Since(began).Round(time.Millisecond), idle>>20)
 	h.metrics("idle")
+	before := h.shares()
 
 	done := make(chan struct{})
 	go c.watch(done)
@@ -497,7 +498,7 @@ func TestMemoryDoesNotRunOut(t *testing.T) {
 		t.Fatalf("the server ended: %v\n%s", server.err, server.stderr.String())
 	default:
 	}
-	h.returned()
+	h.returned(before)
 	close(done)
 	t.Logf("anonymous memory after the load: %d MiB", c.status("RssAnon")>>20)
 	if most := c.most.Load(); most > load.limit {
@@ -505,26 +506,15 @@ func TestMemoryDoesNotRunOut(t *testing.T) {
 	}
 }
 
-// returned waits until all shares of memory have been given back, except those of states of the past, which are cached.
-func (h *hostile) returned() {
-	deadline := time.Now().Add(30 * time.Second)
+// returned waits until all shares of memory have been given back, except for those of states of the past, which are cached,
+// and for as many watches as the server's own controllers had before.
+func (h *hostile) returned(before map[string]float64) {
+	deadline := time.Now().Add(40 * time.Second)
 	for {
-		r, err := h.client().Get(h.url + "/metrics")
-		if err != nil {
-			h.Fatalf("the server does not answer after the load: %v", err)
-		}
-		text, err := io.ReadAll(r.Body)
-		r.Body.Close()
-		if err != nil || r.StatusCode != 200 {
-			h.Fatalf("metrics after the load: %s, %v", r.Status, err)
-		}
-		var held []string
-		for line := range strings.Lines(string(text)) {
-			if strings.HasPrefix(line, "stele_memory_taken_bytes{") && !strings.Contains(line, `"past"`) && !strings.HasSuffix(line, " 0\n") {
-				held = append(held, strings.TrimSpace(line))
-			}
-			if strings.HasPrefix(line, "stele_memory_") && len(held) == 0 && !strings.Contains(line, "{") {
-				h.Log(strings.TrimSpace(line))
+		held, now := []string(nil), h.shares()
+		for kind, taken := range now {
+			if kind != "past" && taken > before[kind] {
+				held = append(held, fmt.Sprintf("%s: %.0f bytes", kind, taken))
 			}
 		}
 		if len(held) == 0 {
@@ -536,4 +526,25 @@ func (h *hostile) returned() {
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
+}
+
+// shares returns the shares of memory that are taken, by kind.
+func (h *hostile) shares() map[string]float64 {
+	r, err := h.client().Get(h.url + "/metrics")
+	if err != nil {
+		h.Fatalf("the server does not answer: %v", err)
+	}
+	defer r.Body.Close()
+	text, err := io.ReadAll(r.Body)
+	if err != nil || r.StatusCode != 200 {
+		h.Fatalf("metrics: %s, %v", r.Status, err)
+	}
+	taken := map[string]float64{}
+	for line := range strings.Lines(string(text)) {
+		if rest, ok := strings.CutPrefix(line, `stele_memory_taken_bytes{kind="`); ok {
+			kind, value, _ := strings.Cut(strings.TrimSpace(rest), `"} `)
+			taken[kind], _ = strconv.ParseFloat(value, 64)
+		}
+	}
+	return taken
 }
