@@ -236,6 +236,9 @@ func New(o Options) *Pipeline {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	if o.Metrics == nil {
+		o.Metrics = prometheus.NewRegistry()
+	}
 	p := &Pipeline{
 		committer: o.Committer, authenticator: o.Authenticator, logger: o.Logger,
 		refusals:    explain.NewJournal(explain.Remembered),

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"runtime"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,6 +22,10 @@ import (
 // writeAtOnce is about how many bytes of a list are written to the connection at a time. A list that is shorter has a known
 // length, and is not compressed.
 const writeAtOnce = negotiate.CompressFrom
+
+// convertedAtOnce is how many objects are converted before other requests run. Without that, a long list would keep its
+// processor for 10 milliseconds at a time, and small requests would wait for all lists that run.
+const convertedAtOnce = 8
 
 // listBuffers are *[]byte. They can be reused after each Write, because the connection has copied or sent the bytes.
 var listBuffers = sync.Pool{New: func() any {
@@ -173,6 +178,7 @@ func (l *items) answer() error {
 			break // the client has disconnected
 		}
 		buffer = buffer[:0]
+		runtime.Gosched() // other requests run between the parts of a long list
 	}
 	buffer = append(buffer, frame.Tail...)
 	if to == nil {
@@ -208,12 +214,15 @@ func (l *items) answerProtobuf(kind, version string, meta metav1.ListMeta) error
 		return err
 	}
 	var text []byte
-	for _, x := range l.found {
+	for i, x := range l.found {
 		if text, err = l.append(text[:0], x); err == nil {
 			err = list.Add(text)
 		}
 		if err != nil {
 			return err
+		}
+		if i%convertedAtOnce == 0 {
+			runtime.Gosched()
 		}
 	}
 	length, write := list.Encoded()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"iter"
 	"math/rand/v2"
+	"runtime"
 	"strconv"
 	"time"
 
@@ -25,6 +26,8 @@ import (
 const (
 	// minWatch is the least duration of a watch without a timeout; the most is twice as long.
 	minWatch = 30 * time.Minute
+	// eventsAtOnce is how many initial events a watch sends before it lets other requests run.
+	eventsAtOnce = 128
 	// BookmarkEvery is how often a watch without events gets a bookmark.
 	BookmarkEvery = time.Minute
 )
@@ -89,9 +92,13 @@ func (rd *Reader) watch(ctx context.Context, c *call.Call, kind Rendered) error 
 		if err != nil {
 			return s.Fail(err, from)
 		}
+		sent := 0
 		for x := range present {
 			if err := s.event(objects.Event{Type: objects.Added, Object: x}); err != nil {
 				return s.Fail(err, from)
+			}
+			if sent++; sent%eventsAtOnce == 0 {
+				runtime.Gosched() // as in a long list
 			}
 		}
 		if o.SendInitialEvents != nil && o.AllowWatchBookmarks {
