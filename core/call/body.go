@@ -23,8 +23,48 @@ import (
 	"stele.dev/stele/core/wire"
 )
 
-// ReadLimited reads a body of at most MaxBody bytes.
+// ReadLimited reads a body of at most MaxBody bytes, or returns the one that [Fetch] has read. If the body bounds the memory
+// for decoding, as those of package memory do, it waits for that.
 func ReadLimited(h *http.Request) ([]byte, error) {
+	body := h.Body
+	raw, err := []byte(nil), error(nil)
+	if f, ok := body.(*fetched); ok {
+		body, raw, err = f.ReadCloser, f.raw, f.err
+	} else {
+		raw, err = readAll(h)
+	}
+	if d, ok := body.(decoder); ok && err == nil {
+		err = d.Decode()
+	}
+	return raw, err
+}
+
+// decoder is a body that is told when it will be decoded.
+type decoder interface{ Decode() error }
+
+// fetched is a body that has been read.
+type fetched struct {
+	io.ReadCloser
+	raw []byte
+	err error
+}
+
+// Fetch reads the body of a request, for ReadLimited. It returns an error if the body did not arrive, or if there is no
+// memory for it. Errors of the body itself are returned by ReadLimited.
+func Fetch(h *http.Request) error {
+	if h.Body == nil || h.Body == http.NoBody || h.ContentLength == 0 {
+		return nil
+	}
+	raw, err := readAll(h)
+	h.Body = &fetched{h.Body, raw, err}
+	if apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err) {
+		return nil
+	}
+	return err
+}
+
+// readAll reads a body of at most MaxBody bytes.
+func readAll(h *http.Request) ([]byte, error) {
 	if h.Body == nil {
 		return nil, nil
 	}

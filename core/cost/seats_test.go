@@ -3,6 +3,7 @@ package cost_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -77,5 +78,46 @@ func TestStreamsThatWaitHaveNoSeats(t *testing.T) {
 	defer done()
 	if p.ServeHTTP(got, reader(limited, "/api/v1/namespaces/default")); got.Code != 200 {
 		t.Errorf("a get beside the watches: %d %s", got.Code, got.Body)
+	}
+}
+
+// asked is a body that tells when it is read, and never arrives.
+type asked struct {
+	*io.PipeReader
+	once sync.Once
+	read chan struct{}
+}
+
+func (a *asked) Read(p []byte) (int, error) {
+	a.once.Do(func() { close(a.read) })
+	return a.PipeReader.Read(p)
+}
+
+// A request whose body has not arrived has no seat: although more such requests are open than there are seats, others of the
+// same user are served.
+func TestBodiesThatHaveNotArrivedHaveNoSeats(t *testing.T) {
+	p := planetest.Start(t, planetest.Options{Bundle: readers, Config: plane.Config{Seats: 1}})
+	var writes sync.WaitGroup
+	defer writes.Wait()
+	for range 8 {
+		from, to := io.Pipe()
+		defer to.Close()
+		body := &asked{PipeReader: from, read: make(chan struct{})}
+		q := httptest.NewRequest("POST", "/api/v1/namespaces/default/configmaps", body)
+		q.Header.Set("Authorization", "Bearer reader-token")
+		writes.Go(func() { p.ServeHTTP(httptest.NewRecorder(), q) })
+		select {
+		case <-body.read:
+		case <-time.After(20 * time.Second):
+			t.Fatal("a body is not read, because other requests have the seats")
+		}
+	}
+	q := httptest.NewRequest("GET", "/api/v1/namespaces/default", nil)
+	q.Header.Set("Authorization", "Bearer reader-token")
+	limited, done := context.WithTimeout(t.Context(), 20*time.Second)
+	defer done()
+	got := httptest.NewRecorder()
+	if p.ServeHTTP(got, q.WithContext(limited)); got.Code != 200 {
+		t.Errorf("a get beside the bodies: %d %s", got.Code, got.Body)
 	}
 }

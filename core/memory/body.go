@@ -6,8 +6,9 @@ import (
 	"io"
 )
 
-// Body returns a body that takes shares until the context ends: before the first byte is read for its length, and at its end
-// for what it takes when it is decoded. length is the announced length, or -1. Read returns the errors of [Guard.Take].
+// Body returns a body that takes shares until the context ends: before the first byte is read for its length, and in its
+// method Decode for what it takes when it is decoded. length is the announced length, or -1. Both return the errors of
+// [Guard.Take].
 func (g *Guard) Body(ctx context.Context, body io.ReadCloser, length int64) io.ReadCloser {
 	if body == nil || length >= 0 && length <= Small {
 		return body
@@ -27,7 +28,6 @@ type counted struct {
 	read   int64
 	values int64
 	begun  bool
-	ended  bool
 }
 
 // Read implements io.Reader.
@@ -41,15 +41,15 @@ func (c *counted) Read(p []byte) (int, error) {
 	n, err := c.ReadCloser.Read(p)
 	c.read += int64(n)
 	c.values += values(p[:n])
-	if err == io.EOF && !c.ended {
-		c.ended = true
-		if c.read > Small {
-			if full := c.take(Decoding, decoded(c.read, c.values)); full != nil {
-				return n, full
-			}
-		}
-	}
 	return n, err
+}
+
+// Decode takes the share for decoding what has been read. It is called once.
+func (c *counted) Decode() error {
+	if c.read <= Small {
+		return nil
+	}
+	return c.take(Decoding, decoded(c.read, c.values))
 }
 
 // values returns about how many values a part of a text in JSON or YAML has. In binary encodings it means nothing, and is
