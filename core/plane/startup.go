@@ -9,7 +9,7 @@ import (
 
 const (
 	// progressAfter is after how long a start logs which step it is at, and progressEvery how often from then on.
-	progressAfter = 2 * time.Second
+	progressAfter = 5 * time.Second
 	progressEvery = 10 * time.Second
 )
 

@@ -15,13 +15,13 @@ func TestALongStartLogsItsStep(t *testing.T) {
 		var said bytes.Buffer
 		s := newStartup(slog.New(slog.NewTextHandler(&said, nil)))
 		s.begin("reading the log")
-		time.Sleep(25 * time.Second)
+		time.Sleep(26 * time.Second)
 		s.begin("opening the history")
 		time.Sleep(10 * time.Second)
 		s.done()
 		time.Sleep(time.Minute)
 		s.done()
-		for what, want := range map[string]int{`doing="reading the log" for=22s`: 1, `doing="reading the log"`: 3, `doing="opening the history" for=32s`: 1, "still starting": 4} {
+		for what, want := range map[string]int{`doing="reading the log" for=25s`: 1, `doing="reading the log"`: 3, `doing="opening the history" for=35s`: 1, "still starting": 4} {
 			if n := strings.Count(said.String(), what); n != want {
 				t.Errorf("%q was said %d times, not %d:\n%s", what, n, want, &said)
 			}
