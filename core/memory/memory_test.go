@@ -290,6 +290,61 @@ func TestNothingIsGrantedNearTheLimit(t *testing.T) {
 	})
 }
 
+// Near the limit, large shares wait for those of their kind and of later kinds. A request that holds a share of an earlier
+// kind goes on: otherwise it would wait for itself.
+func TestNearTheLimitARequestGoesOn(t *testing.T) {
+	for _, kinds := range [][]memory.Kind{
+		{memory.Reading, memory.Decoding, memory.Answers}, {memory.Questions, memory.Reading, memory.Decoding}, {memory.Past, memory.Answers},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			g, u := guardOf(160 * mib)
+			u.collect(220 * mib)
+			time.Sleep(time.Second)
+			began := time.Now()
+			var all sync.WaitGroup
+			for range 5 {
+				all.Go(func() {
+					for _, k := range kinds {
+						done, err := g.Take(t.Context(), k, 2*mib)
+						if err != nil {
+							t.Errorf("%v of %v: %v", k, kinds, err)
+							return
+						}
+						defer done()
+						time.Sleep(time.Second)
+					}
+				})
+			}
+			all.Wait()
+			if took := time.Since(began); took > 20*time.Second {
+				t.Errorf("5 requests for %v took %v", kinds, took)
+			}
+		})
+	}
+}
+
+// Watches that were opened while there was room stay open when objects grow. The least budget is then for the others.
+func TestWatchesLeaveRoomWhenObjectsGrow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, u := guardOf(512 * mib)
+		for range 200 {
+			take(t, g, memory.Watches, mib)
+		}
+		for range 2 {
+			u.collect(650 * mib)
+			time.Sleep(time.Second)
+			_ = g.Try(memory.Answers, 0)
+		}
+		if _, err := g.Take(t.Context(), memory.Watches, 32<<10); code(err) != http.StatusTooManyRequests {
+			t.Errorf("one more watch: %v", err)
+		}
+		read := take(t, g, memory.Reading, maxBody)
+		take(t, g, memory.Decoding, 8*mib)()
+		read()
+		take(t, g, memory.Answers, 30*mib)()
+	})
+}
+
 func TestMetrics(t *testing.T) {
 	g, _ := guardOf(160 * mib)
 	done := take(t, g, memory.Answers, 7*mib)
