@@ -87,6 +87,8 @@ func TestSharesWaitInTheirOrder(t *testing.T) {
 		}
 		first()
 		time.Sleep(10 * time.Second)
+		mu.Lock()
+		defer mu.Unlock()
 		if fmt.Sprint(order) != "[0 1 2 3 4]" {
 			t.Errorf("granted in the order %v", order)
 		}
