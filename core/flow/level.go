@@ -114,7 +114,7 @@ func (c *Control) adjust() {
 	for _, l := range levels {
 		l.set.SetSeats(l.Current)
 		l.perRequest.Store(0)
-		if l.definition.Queuing != nil && !l.exempt {
+		if !l.exempt {
 			l.perRequest.Store(int64(l.Level.PerRequest()))
 		}
 	}
