@@ -57,12 +57,11 @@ func (c *Control) Take(ctx context.Context, r *call.Call) error {
 		return s.refuse(r, WatchLimit)
 	}
 	m := s.series.handles()
-	work := s.level.clamp(c.cost(r))
-	m.seats.Observe(float64(max(work.Seats, work.FinalSeats)))
 	arrived := time.Now()
 	f.Ticket.Details = &f.Asked
-	err := s.level.set.Take(ctx, &f.Ticket, fairqueue.Flow{Schema: s.Name, Distinguisher: f.Distinguisher}, work, limit(ctx, r, arrived), nil)
+	err := s.level.set.Take(ctx, &f.Ticket, fairqueue.Flow{Schema: s.Name, Distinguisher: f.Distinguisher}, c.cost(r), limit(ctx, r, arrived), nil)
 	now := time.Now()
+	m.seats.Observe(float64(f.Ticket.Seats()))
 	if n := f.Ticket.QueueLength(); n > 0 {
 		m.queueLength.Observe(float64(n))
 		m.noAccommodation.Inc()
