@@ -180,10 +180,7 @@ func TestMovesAreWhereTheClassifiersDiffer(t *testing.T) {
 		if subject.User == "*" || subject.Group == "*" {
 			continue
 		}
-		all := []policy.Subject{subject}
-		for _, s := range members.Implied(subject) {
-			all = append(all, s)
-		}
+		all := append([]policy.Subject{subject}, members.Implied(subject)...)
 		same := func(i, j int) bool { return from[i].Name == to[j].Name }
 		var moves []Move
 		for _, s := range all {

@@ -26,14 +26,13 @@ type level struct {
 
 // sent is a request that was sent to a level.
 type sent struct {
-	name    string
-	ticket  fairqueue.Ticket
-	err     error
-	ended   atomic.Bool // Take has returned
-	queued  int         // how often it was told that it waits
-	took    time.Duration
-	cancel  context.CancelFunc
-	patient time.Duration
+	name   string
+	ticket fairqueue.Ticket
+	err    error
+	ended  atomic.Bool // Take has returned
+	queued int         // how often it was told that it waits
+	took   time.Duration
+	cancel context.CancelFunc
 }
 
 // inLevel runs a test in a bubble. All seats must be free at its end.
@@ -313,7 +312,7 @@ func TestSeatsAfterTheEnd(t *testing.T) {
 		}
 		time.Sleep(time.Minute - 1)
 		l.expect(waits, "waits")
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		l.expect(waits, "runs")
 		l.release(waits)
 
@@ -331,7 +330,7 @@ func TestSeatsAfterTheEnd(t *testing.T) {
 		l.release(wide)
 		time.Sleep(2*time.Second - 1)
 		l.expectTaken(4)
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		l.expectTaken(0)
 	})
 }
