@@ -97,6 +97,52 @@ func TestSeatsOfARequestAreBoundedInALevelWithoutQueues(t *testing.T) {
 	taken(t, c, requestOf(tip, "bob"))
 }
 
+// TestRequestsThatWaitTakeTheSeatsOfTheirTurn has wide requests that wait while their level borrows seats: then each takes as
+// many as if it arrived now, and they still run one by one.
+func TestRequestsThatWaitTakeTheSeatsOfTheirTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newControl(1000, func(o *flow.Options) { o.Cost = func(*call.Call) fairqueue.Work { return fairqueue.Work{Seats: 100} } })
+		ctx, stop := context.WithCancel(t.Context())
+		go c.Run(ctx)
+		lends := level("lends", 900)
+		lends.LendablePercent = 90
+		tip := tipOf(t, 1, policy.Flow{PriorityLevels: []policy.PriorityLevel{level("own", 20), lends}, FlowSchemas: []policy.FlowSchema{schemaFor("alice", "own")}})
+		first := taken(t, c, requestOf(tip, "alice"))
+		before := stateOf(c, "own")
+		if before.Queues.Taken >= 100 || before.Queues.Taken != before.PerRequest {
+			t.Fatalf("the first takes %d seats, at most %d, want fewer than 100", before.Queues.Taken, before.PerRequest)
+		}
+		var all sync.WaitGroup
+		for range 8 {
+			all.Go(func() {
+				r := requestOf(tip, "alice")
+				if err := c.Take(ctx, r); err == nil {
+					time.Sleep(time.Second)
+					r.EndFlow()
+				}
+			})
+		}
+		synctest.Wait()
+		if got := stateOf(c, "own").Queues; got.Executing != 1 || got.Waiting != 8 {
+			t.Fatalf("%d run and %d wait, want 1 and 8", got.Executing, got.Waiting)
+		}
+		time.Sleep(10*time.Second + time.Millisecond)
+		synctest.Wait()
+		after := stateOf(c, "own")
+		if after.Seats.Current < 5*before.Seats.Current || after.PerRequest < 100 && after.PerRequest <= 5*before.PerRequest {
+			t.Fatalf("the level has %d seats, %d for a request, and had %d", after.Seats.Current, after.PerRequest, before.Seats.Current)
+		}
+		each := min(after.PerRequest, 100)
+		fit := (after.Seats.Current - before.Queues.Taken) / each
+		if got := after.Queues; got.Executing != 1+fit || got.Taken != before.Queues.Taken+fit*each {
+			t.Errorf("with %d seats, %d requests take %d, want %d that take %d each beside the first", after.Seats.Current, got.Executing, got.Taken, fit, each)
+		}
+		first.EndFlow()
+		stop()
+		all.Wait()
+	})
+}
+
 // fill takes all seats of a level.
 func fill(t *testing.T, c *flow.Control, level string, request func() *call.Call) (holders []*call.Call) {
 	t.Helper()

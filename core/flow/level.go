@@ -13,11 +13,10 @@ import (
 
 // level is a priority level with its queues and seats. It stays the same when a new policy changes it.
 type level struct {
-	name       string
-	exempt     bool
-	set        *fairqueue.Set
-	backoff    backoff
-	perRequest atomic.Int64 // maximum of seats of one request; 0 for none
+	name    string
+	exempt  bool
+	set     *fairqueue.Set
+	backoff backoff
 	// watchesRefused counts the refusals that set does not.
 	watchesRefused atomic.Int64
 
@@ -33,18 +32,17 @@ func newLevel(l *flows.Level) *level {
 	return x
 }
 
-// clamp bounds an estimate by what the level gives to one request.
-func (l *level) clamp(w fairqueue.Work) fairqueue.Work {
-	most := int(l.perRequest.Load())
-	if w.Seats = max(w.Seats, 1); most > 0 {
-		w.Seats, w.FinalSeats = min(w.Seats, most), min(w.FinalSeats, most)
+// perRequest returns the maximum of seats of one request; 0 for none. Control.mu is held.
+func (l *level) perRequest() int {
+	if l.exempt {
+		return 0
 	}
-	return w
+	return l.Level.PerRequest()
 }
 
 // config returns the configuration of the level's queues and seats.
 func (l *level) config() fairqueue.Config {
-	c := fairqueue.Config{Seats: l.Current, Exempt: l.exempt}
+	c := fairqueue.Config{Seats: l.Current, PerRequest: l.perRequest(), Exempt: l.exempt}
 	if q := l.definition.Queuing; q != nil {
 		c.Queues, c.HandSize, c.QueueLength = q.Queues, q.HandSize, q.QueueLengthLimit
 	}
@@ -112,11 +110,7 @@ func (c *Control) adjust() {
 	}
 	c.fair = fair
 	for _, l := range levels {
-		l.set.SetSeats(l.Current)
-		l.perRequest.Store(0)
-		if !l.exempt {
-			l.perRequest.Store(int64(l.Level.PerRequest()))
-		}
+		l.set.SetSeats(l.Current, l.perRequest())
 	}
 }
 

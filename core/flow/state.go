@@ -61,7 +61,7 @@ func (c *Control) Levels() []LevelState {
 	for _, l := range c.ordered() {
 		q := l.set.State()
 		refused := Counts{int64(q.Refused.QueueFull), int64(q.Refused.ConcurrencyLimit), int64(q.Refused.TimeOut), int64(q.Refused.Cancelled), l.watchesRefused.Load()} // as in Reasons
-		states = append(states, LevelState{Level: l.definition, Draining: l.draining, Seats: l.Level, PerRequest: int(l.perRequest.Load()),
+		states = append(states, LevelState{Level: l.definition, Draining: l.draining, Seats: l.Level, PerRequest: l.perRequest(),
 			Queues: q, Refused: refused, RetryAfter: l.backoff.current(), set: l.set})
 	}
 	return states

@@ -64,16 +64,16 @@ func byNamespace(s *flows.Schema) bool { return s.Distinguisher == "ByNamespace"
 func (c *Control) Take(ctx context.Context, r *call.Call) error {
 	s := c.classify(r, c.find(r.Tip, false))
 	f := &r.Flow
-	work := s.level.clamp(c.cost(r)) // if this panics, nothing is counted yet
+	work := c.cost(r) // if this panics, nothing is counted yet
 	if r.Info.Verb == watch && !s.watches.add(f.Distinguisher, s.Watches) {
 		return s.refuse(r, WatchLimit)
 	}
 	m := s.series.handles()
-	m.seats.Observe(float64(max(work.Seats, work.FinalSeats)))
 	arrived := time.Now()
 	f.Ticket.Details = &f.Asked
 	err := s.level.set.Take(ctx, &f.Ticket, fairqueue.Flow{Schema: s.Name, Distinguisher: f.Distinguisher}, work, limit(ctx, r, arrived), nil)
 	now := time.Now()
+	m.seats.Observe(float64(f.Ticket.Seats()))
 	if n := f.Ticket.QueueLength(); n > 0 {
 		m.queueLength.Observe(float64(n))
 		m.noAccommodation.Inc()

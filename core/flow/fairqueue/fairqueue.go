@@ -24,6 +24,9 @@ import (
 type Config struct {
 	// Seats is how many seats may be taken at a time. With none, no request runs.
 	Seats int
+	// PerRequest is how many seats one request takes at most, whatever work it is; 0 for no maximum. It bounds requests that wait,
+	// too: when it changes, they take as many as if they arrived now.
+	PerRequest int
 	// Queues, HandSize and QueueLength say how many requests can wait: Queues*QueueLength in all, and HandSize*QueueLength of
 	// one flow, and fewer of it while many others wait. Without queues, requests that find no seats are refused. The set uses
 	// at least one for HandSize and QueueLength, and at most Queues for HandSize.
@@ -105,22 +108,27 @@ func (s *Set) Configure(c Config) {
 	s.dispatch(now)
 }
 
-// SetSeats changes how many seats the set has.
-func (s *Set) SetSeats(seats int) {
+// SetSeats changes how many seats the set has, and how many one request takes at most; 0 for no maximum.
+func (s *Set) SetSeats(seats, perRequest int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.advance()
-	s.config.Seats = max(seats, 0)
+	c := s.config
+	c.Seats, c.PerRequest = seats, perRequest
+	s.configure(c)
 	s.dispatch(now)
 }
 
 // configure takes a configuration over. mu is held, except in New.
 func (s *Set) configure(c Config) {
-	c.Seats, c.Queues = max(c.Seats, 0), max(c.Queues, 0)
+	c.Seats, c.PerRequest, c.Queues = max(c.Seats, 0), max(c.PerRequest, 0), max(c.Queues, 0)
 	if c.Queues > 0 {
 		c.QueueLength, c.HandSize = max(c.QueueLength, 1), min(max(c.HandSize, 1), c.Queues)
 	}
-	s.config = c
+	bounded := s.config.PerRequest
+	if s.config = c; c.PerRequest != bounded {
+		s.bound()
+	}
 }
 
 // The phases of a ticket.
@@ -144,8 +152,9 @@ type Ticket struct {
 	phase     int
 	flow      *flow
 	previous  *Ticket
-	next      *Ticket // in the flow's queue while the request waits, in set.running while it runs
-	work      Work
+	next      *Ticket  // in the flow's queue while the request waits, in set.running while it runs
+	wanted    Work     // without a maximum
+	work      Work     // with it
 	seats     int      // what it takes while it runs
 	total     progress // estimate of all its work
 	arrivedAt progress
@@ -160,13 +169,17 @@ type Ticket struct {
 // if the request did not wait. It is called after [Set.Take] has returned.
 func (t *Ticket) QueueLength() int { return t.length }
 
+// Seats returns how many seats the request takes, or would have taken if it was refused. It is called after [Set.Take] has
+// returned.
+func (t *Ticket) Seats() int { return t.seats }
+
 // Take takes seats for a request and notes them in t. If there are none, the request waits until there are, the context
 // ends, or it has waited as long as wait, which is 0 for no limit. A request that gets no seats is refused with a
 // [*RefusedError]. queued, if not nil, is called once if the request waits.
 func (s *Set) Take(ctx context.Context, t *Ticket, f Flow, w Work, wait time.Duration, queued func()) error {
 	s.mu.Lock()
 	now := s.advance()
-	*t = Ticket{Details: t.Details, set: s, flow: s.flows.get(f), work: w, arrived: now}
+	*t = Ticket{Details: t.Details, set: s, flow: s.flows.get(f), wanted: w, arrived: now}
 	reason := s.arrive(t, now)
 	if reason != "" {
 		s.refuse(t, reason)

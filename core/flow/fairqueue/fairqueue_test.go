@@ -325,7 +325,7 @@ func TestSeatsAfterTheEnd(t *testing.T) {
 		l.expectTaken(0)
 
 		// More final seats than there are: all, for longer.
-		l.SetSeats(4)
+		l.SetSeats(4, 0)
 		wide := l.send("a-3", fairqueue.Work{Seats: 1, FinalSeats: 8, After: time.Second})
 		l.expectTaken(4)
 		l.release(wide)
@@ -381,7 +381,7 @@ func TestFull(t *testing.T) {
 		}
 		l.drain(append(all, other)...)
 		// The limit holds also while there are free seats that the first request does not fit into.
-		l.SetSeats(4)
+		l.SetSeats(4, 0)
 		a, wide := l.send("a-1", seats(2)), l.send("b-1", seats(3))
 		b, c := l.send("b-2", seats(1)), l.send("b-3", seats(1))
 		l.expect(c, "waits")
@@ -436,7 +436,7 @@ func TestWithoutQueues(t *testing.T) {
 		l.expect(wide, "runs")
 		l.expect(l.send("b-1", seats(3)), fairqueue.ConcurrencyLimit)
 		l.release(wide)
-		l.SetSeats(0)
+		l.SetSeats(0, 0)
 		l.expect(l.send("a-3", seats(1)), fairqueue.ConcurrencyLimit)
 	})
 }
@@ -504,14 +504,14 @@ func TestReconfiguring(t *testing.T) {
 	t.Run("fewer seats", func(t *testing.T) {
 		inLevel(t, queued(4, 50), func(l *level) {
 			runs, waits := fill(l)
-			l.SetSeats(2)
+			l.SetSeats(2, 0)
 			l.expectTaken(4) // no one loses them
 			l.release(runs[0])
 			l.expect(waits[0], "waits")
 			l.expectTaken(2)
 			l.release(runs[1])
 			l.expectTaken(2)
-			l.SetSeats(0) // a jail
+			l.SetSeats(0, 0) // a jail
 			for _, r := range waits {
 				r.ticket.Release()
 			}
@@ -519,7 +519,7 @@ func TestReconfiguring(t *testing.T) {
 			if s := l.State(); s.Waiting != 2 {
 				t.Errorf("got %+v", s)
 			}
-			l.SetSeats(9)
+			l.SetSeats(9, 0)
 			l.expectTaken(2)
 			l.release(waits...)
 		})
@@ -527,7 +527,7 @@ func TestReconfiguring(t *testing.T) {
 	t.Run("more seats", func(t *testing.T) {
 		inLevel(t, queued(4, 50), func(l *level) {
 			runs, waits := fill(l)
-			l.SetSeats(7)
+			l.SetSeats(7, 0)
 			l.expectTaken(7)
 			if s := l.State(); s.Waiting != 1 || s.Executing != 5 {
 				t.Errorf("got %+v", s)
@@ -576,7 +576,7 @@ func TestFlows(t *testing.T) {
 		}
 		c := l.send("c-1", seats(1)) // it stays
 		var ticket fairqueue.Ticket
-		l.SetSeats(2)
+		l.SetSeats(2, 0)
 		for i := range 3000 {
 			if err := l.Take(context.Background(), &ticket, fairqueue.Flow{Schema: "many", Distinguisher: fmt.Sprint(i)}, seats(1), 0, nil); err != nil {
 				t.Fatal(err)
@@ -612,5 +612,80 @@ func TestDemand(t *testing.T) {
 		if got, want := l.Demand(), (fairqueue.Demand{Duration: time.Second, Max: 2}); got != want {
 			t.Errorf("got %+v, want %+v", got, want)
 		}
+	})
+}
+
+// TestMaximumForARequest asserts that the maximum bounds requests when they begin, not when they arrive.
+func TestMaximumForARequest(t *testing.T) {
+	limited := func(seats, most int) fairqueue.Config {
+		c := queued(seats, 10)
+		c.PerRequest = most
+		return c
+	}
+	t.Run("more", func(t *testing.T) {
+		inLevel(t, limited(4, 3), func(l *level) {
+			runs := l.send("a-1", seats(100))
+			l.expectTaken(3)
+			first, second := l.send("a-2", seats(100)), l.send("a-3", seats(100))
+			if got := l.State().WaitingSeats; got != 6 {
+				t.Errorf("requests wait for %d seats, want 6", got)
+			}
+			l.SetSeats(40, 30)
+			l.expect(first, "runs") // beside the one that keeps its seats
+			l.expectTaken(33)
+			l.expect(second, "waits")
+			if s := l.State(); s.WaitingSeats != 30 || first.ticket.Seats() != 30 || runs.ticket.Seats() != 3 {
+				t.Errorf("%d and %d seats are taken, and %d waited for, want 3, 30 and 30", runs.ticket.Seats(), first.ticket.Seats(), s.WaitingSeats)
+			}
+			if d := l.Demand(); d.Max != 63 {
+				t.Errorf("the maximum of the demand is %d, want 63", d.Max)
+			}
+			small := l.send("b-1", seats(2)) // is not behind the wide one
+			l.expect(small, "runs")
+			l.release(small)
+			l.release(runs)
+			l.expect(second, "waits")
+			l.release(first)
+			l.expect(second, "runs")
+			l.expectTaken(30)
+			l.release(second)
+		})
+	})
+	t.Run("fewer", func(t *testing.T) {
+		inLevel(t, limited(40, 30), func(l *level) {
+			runs := l.send("a-1", seats(100))
+			waits := l.send("a-2", fairqueue.Work{Seats: 100, FinalSeats: 20, After: time.Second})
+			l.SetSeats(40, 10)
+			l.expect(waits, "runs")
+			l.expectTaken(40)
+			l.release(runs)
+			l.release(waits)
+			l.expectTaken(10)
+		})
+	})
+	t.Run("turns", func(t *testing.T) {
+		// The request of b arrives first. It is wider than that of a, and so after it in the virtual world, unless both are bounded.
+		for most, first := range map[int]string{0: "a-1", 9: "b-1"} {
+			inLevel(t, limited(20, 0), func(l *level) {
+				runs := l.send("c-1", seats(20))
+				wide, narrow := l.send("b-1", seats(10)), l.send("a-1", seats(9))
+				l.SetSeats(10, most)
+				l.release(runs)
+				if got := l.started[len(l.started)-1]; len(l.started) != 2 || got != first {
+					t.Errorf("with a maximum of %d, %v started, want %s as the second", most, l.started, first)
+				}
+				l.release(narrow)
+				l.release(wide)
+				l.release(narrow)
+			})
+		}
+	})
+	t.Run("none", func(t *testing.T) {
+		inLevel(t, limited(4, 3), func(l *level) {
+			l.Configure(fairqueue.Config{Exempt: true})
+			r := l.send("a-1", seats(100))
+			l.expectTaken(100)
+			l.release(r)
+		})
 	})
 }

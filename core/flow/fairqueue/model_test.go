@@ -188,7 +188,20 @@ func (m *model) randomConfig() fairqueue.Config {
 	c := fairqueue.Config{Seats: m.r.IntN(8), Queues: m.r.IntN(6), QueueLength: 1 + m.r.IntN(5)}
 	c.HandSize = 1 + m.r.IntN(max(c.Queues, 1))
 	c.Exempt = m.r.IntN(12) == 0
+	c.PerRequest = m.randomMaximum()
 	return c
+}
+
+// randomMaximum returns a maximum for a request; often none.
+func (m *model) randomMaximum() int { return max(0, m.r.IntN(8)-3) }
+
+// seats returns how many seats a request takes if it begins now.
+func (m *model) seats(w fairqueue.Work) int {
+	seats := max(w.Seats, w.FinalSeats)
+	if most := m.config.PerRequest; most > 0 {
+		seats = min(seats, most)
+	}
+	return seats
 }
 
 func (m *model) step() {
@@ -205,8 +218,8 @@ func (m *model) step() {
 	case n < 95:
 		time.Sleep(time.Duration(m.r.IntN(3_000_000)))
 	case n < 98:
-		m.config.Seats = m.r.IntN(8)
-		m.set.SetSeats(m.config.Seats)
+		m.config.Seats, m.config.PerRequest = m.r.IntN(8), m.randomMaximum()
+		m.set.SetSeats(m.config.Seats, m.config.PerRequest)
 	default:
 		m.config = m.randomConfig()
 		m.set.Configure(m.config)
@@ -259,10 +272,9 @@ func (m *model) check(at string) {
 	taken, executing, waiting, waitingSeats := 0, 0, 0, 0
 	oldest := map[int]*modelled{} // of each flow, of those that wait
 	for _, x := range m.open {
-		seats := max(x.work.Seats, x.work.FinalSeats)
 		if !x.ended.Load() {
 			waiting++
-			waitingSeats += seats
+			waitingSeats += m.seats(x.work)
 			if o := oldest[x.flow]; o == nil || x.arrived < o.arrived {
 				oldest[x.flow] = x
 			}
@@ -300,7 +312,7 @@ func (m *model) checkWakeups(at string, s fairqueue.State, oldest map[int]*model
 		return
 	}
 	for _, x := range oldest {
-		if seats := max(x.work.Seats, x.work.FinalSeats); seats > m.config.Seats && s.Executing > 0 || s.Taken+seats > m.config.Seats {
+		if seats := m.seats(x.work); seats > m.config.Seats && s.Executing > 0 || s.Taken+seats > m.config.Seats {
 			return
 		}
 	}

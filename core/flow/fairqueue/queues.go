@@ -76,10 +76,7 @@ func (s *Set) rewind() {
 
 // arrive lets a new request run or wait, or returns the reason why it is refused. mu is held.
 func (s *Set) arrive(t *Ticket, now time.Duration) string {
-	w := &t.work
-	w.Seats = max(w.Seats, 1)
-	t.seats = max(w.Seats, w.FinalSeats)
-	t.total = workOf(float64(w.Seats), estimate) + workOf(float64(w.FinalSeats), w.After)
+	t.bound(s.config)
 	f := t.flow
 	switch {
 	case (s.waiting == 0 || s.config.Queues == 0 || s.config.Exempt) && s.fits(t.seats):
@@ -97,6 +94,29 @@ func (s *Set) arrive(t *Ticket, now time.Duration) string {
 		t.ready, t.length = make(chan struct{}), t.flow.waiting
 	}
 	return ""
+}
+
+// bound sets the seats of a request that does not run yet, by the maximum for a request.
+func (t *Ticket) bound(c Config) {
+	w := t.wanted
+	if w.Seats = max(w.Seats, 1); c.PerRequest > 0 {
+		w.Seats, w.FinalSeats = min(w.Seats, c.PerRequest), min(w.FinalSeats, c.PerRequest)
+	}
+	t.work, t.seats = w, max(w.Seats, w.FinalSeats)
+	t.total = workOf(float64(w.Seats), estimate) + workOf(float64(w.FinalSeats), w.After)
+}
+
+// bound sets the seats of the requests that wait, after the maximum has changed. mu is held.
+func (s *Set) bound() {
+	for _, f := range s.backlog {
+		for t := f.head; t != nil; t = t.next {
+			s.countWaiting(t, -1)
+			t.bound(s.config)
+			s.countWaiting(t, 1)
+		}
+	}
+	heap.Init(&s.backlog)
+	s.demand.observe(s.taken + s.waitingSeats)
 }
 
 // full reports whether no more requests of a flow can wait.
