@@ -93,12 +93,7 @@ func (p *Pipeline) authorized(ctx context.Context, r *Request) error {
 		return status.Unavailable("no policy is in force yet")
 	}
 	r.W.Header().Set(policyHeader, r.Tip.Policy.DigestString())
-	i := r.Info
-	r.Access = policy.Request{
-		User: r.User.GetName(), UID: r.User.GetUID(), Groups: r.User.GetGroups(), Extra: r.User.GetExtra(),
-		Verb: i.Verb, IsResource: i.IsResourceRequest, Group: i.APIGroup, Version: i.APIVersion, Resource: i.Resource, Subresource: i.Subresource, Namespace: i.Namespace, Name: i.Name, Path: i.Path,
-		Selectors: policy.ParseSelectors(i.FieldSelector, i.LabelSelector),
-	}
+	r.Access = r.access()
 	r.authorized = r.Tip.Policy.Authorize(ctx, &r.Access)
 	if r.item != "" && (r.authorized.Allowed || r.authorized.Pending != nil) {
 		// A deny rule may name this object of the collection.
@@ -111,6 +106,16 @@ func (p *Pipeline) authorized(ctx context.Context, r *Request) error {
 		return status.Forbidden(&r.Access, r.Decision)
 	}
 	return nil
+}
+
+// access returns what the policy is asked for a request.
+func (r *Request) access() policy.Request {
+	i := r.Info
+	return policy.Request{
+		User: r.User.GetName(), UID: r.User.GetUID(), Groups: r.User.GetGroups(), Extra: r.User.GetExtra(),
+		Verb: i.Verb, IsResource: i.IsResourceRequest, Group: i.APIGroup, Version: i.APIVersion, Resource: i.Resource, Subresource: i.Subresource, Namespace: i.Namespace, Name: i.Name, Path: i.Path,
+		Selectors: policy.ParseSelectors(i.FieldSelector, i.LabelSelector),
+	}
 }
 
 // find finds the resource at the request's path: a virtual resource, a kind of stored objects, or none for other

@@ -73,7 +73,7 @@ func (p *Pipeline) connection(_ context.Context, r *Request) error {
 	ctx, cancel := context.WithDeadline(r.HTTP.Context(), r.Received.Add(timeout))
 	r.HTTP, r.Cancel = r.HTTP.WithContext(ctx), cancel
 	if !r.Explained { // its body is part of one that has its share of memory; to wait for more would be a deadlock
-		r.HTTP.Body = p.memory.Body(ctx, connections.Body(ctx, r.W, r.HTTP.Body), r.HTTP.ContentLength)
+		r.HTTP.Body = p.memory.Body(ctx, connections.Body(ctx, r.W, r.HTTP.Body), r.HTTP.ContentLength, r.HTTP.Header.Get("Content-Type"))
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"stele.dev/stele/core/call"
+	"stele.dev/stele/core/memory"
 )
 
 // flow finds the flow of the request, and takes seats of its priority level. It may wait for them. A request keeps its seats
@@ -20,10 +21,24 @@ func (p *Pipeline) flow(ctx context.Context, r *Request) error {
 		p.flows.Classify(&r.Call)
 		return nil
 	}
-	if err := call.Fetch(r.HTTP); err != nil {
-		return err
+	if r.mayFetch(ctx) {
+		if err := call.Fetch(r.HTTP); err != nil {
+			return err
+		}
 	}
 	err := p.flows.Take(ctx, &r.Call)
 	r.ReleaseSeatsOfSlowReader()
 	return err
+}
+
+// mayFetch reports whether the body may be read before the request has seats. Requests are not authorized yet: without this,
+// clients that may do nothing would take the memory for bodies from others. A request that the policy refuses is refused in
+// the stage authorization, and its body is never read. Authorizers outside of the policy are not asked twice.
+func (r *Request) mayFetch(ctx context.Context) bool {
+	if n := r.HTTP.ContentLength; n >= 0 && n < memory.Small || len(r.Tip.Policy.Form().Outside()) > 0 {
+		return true
+	}
+	access := r.access()
+	d := r.Tip.Policy.Authorize(ctx, &access)
+	return d.Allowed || d.Pending != nil
 }

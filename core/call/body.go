@@ -42,6 +42,9 @@ func ReadLimited(h *http.Request) ([]byte, error) {
 // decoder is a body that is told when it will be decoded.
 type decoder interface{ Decode() error }
 
+// beginner is a body that is told before memory is used for it.
+type beginner interface{ Begin() error }
+
 // fetched is a body that has been read.
 type fetched struct {
 	io.ReadCloser
@@ -71,6 +74,11 @@ func readAll(h *http.Request) ([]byte, error) {
 	if h.ContentLength > MaxBody {
 		_, _ = io.CopyN(io.Discard, h.Body, MaxBody+1) // some clients read the answer only after they have sent the body
 		return nil, status.BodyTooLarge()
+	}
+	if b, ok := h.Body.(beginner); ok {
+		if err := b.Begin(); err != nil {
+			return nil, err
+		}
 	}
 	// A known length takes one allocation.
 	raw := make([]byte, 0, max(512, min(h.ContentLength+1, MaxBody+1)))

@@ -129,7 +129,7 @@ func (c *Call) ReleaseSeatsOfSlowReader() {
 // EndFlow gives back what the stage flow has taken, when the request ends.
 func (c *Call) EndFlow() {
 	if taken := c.Flow.Taken; taken != nil {
-		taken.Release(c)
+		c.ReleaseSeats()
 		taken.End(c)
 		c.Flow.Taken = nil
 	}

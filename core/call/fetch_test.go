@@ -1,14 +1,18 @@
 package call_test
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
+	"net/http/httptest"
+	"runtime"
 	"strings"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"stele.dev/stele/core/call"
+	"stele.dev/stele/core/memory"
 	"stele.dev/stele/core/status"
 )
 
@@ -75,5 +79,23 @@ func TestABodyThatDoesNotArriveEndsTheRequestAtOnce(t *testing.T) {
 		if _, err = call.ReadLimited(h); err == nil || apierrors.ReasonForError(err) == "" {
 			t.Errorf("%s: read with %v", c.name, err)
 		}
+	}
+}
+
+// A request that waits for memory to read its body has none for it yet.
+func TestNoBufferIsMadeWithoutAShare(t *testing.T) {
+	g := memory.New(memory.Options{MaxBody: call.MaxBody, Limit: 256 << 20, Usage: func() memory.Usage { return memory.Usage{} }})
+	for g.Try(memory.Reading, 1<<20) {
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	q := httptest.NewRequestWithContext(ctx, http.MethodPost, "/", strings.NewReader(strings.Repeat("x", call.MaxBody)))
+	q.Body = g.Body(ctx, q.Body, q.ContentLength, "")
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	err := call.Fetch(q)
+	runtime.ReadMemStats(&after)
+	if used := after.TotalAlloc - before.TotalAlloc; !errors.Is(err, context.Canceled) || used > call.MaxBody/2 {
+		t.Errorf("a body without a share took %d bytes: %v", used, err)
 	}
 }

@@ -79,3 +79,18 @@ func TestARequestWithASlowReaderGivesBackItsSeats(t *testing.T) {
 		})
 	}
 }
+
+// An error may be written when the request has ended: then there are no seats to give back.
+func TestASlowReaderOfARequestThatHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := &call.Call{W: &call.Response{ResponseWriter: &drip{httptest.NewRecorder(), time.Hour, 1 << 20}}}
+		released := 0
+		x.Flow.Taken = seats(func() { released++ })
+		x.ReleaseSeatsOfSlowReader()
+		x.EndFlow()
+		_, _ = x.W.Write(make([]byte, 64<<10))
+		if released != 1 {
+			t.Errorf("the seats are given back %d times", released)
+		}
+	})
+}

@@ -33,7 +33,11 @@ func (b *backoff) refused(at time.Time) int64 {
 	defer b.mu.Unlock()
 	b.after = max(b.after, 1)
 	now := at.Unix()
-	if n := len(b.history); n > 0 && b.history[n-1].unix >= now {
+	n := len(b.history)
+	if n > 0 && b.history[n-1].unix > now+1 { // the clock was set back; without that, a second of difference is of concurrent requests
+		b.history, b.raised, n = nil, now, 0
+	}
+	if n > 0 && b.history[n-1].unix >= now {
 		b.history[n-1].refused++
 		return b.after
 	}

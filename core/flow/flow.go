@@ -37,7 +37,7 @@ const (
 
 // Options for [New].
 type Options struct {
-	// Seats is how many seats all priority levels share; 0 for 100 for each processor.
+	// Seats is how many seats all priority levels share; 0 or less for 100 for each processor.
 	Seats int
 	// Cost estimates what a request costs; nil for one seat. A request gets no more seats than its level allows.
 	Cost func(c *call.Call) fairqueue.Work
@@ -86,7 +86,7 @@ type schema struct {
 
 // New returns a control without a policy.
 func New(o Options) *Control {
-	if o.Seats == 0 {
+	if o.Seats <= 0 {
 		o.Seats = seatsPerProcessor * runtime.GOMAXPROCS(0)
 	}
 	if o.Cost == nil {

@@ -45,6 +45,13 @@ func TestARequestTakesSeatsOfItsLevelUntilItEnds(t *testing.T) {
 	}
 }
 
+func TestAServerHasSeatsWhateverItIsTold(t *testing.T) {
+	tip := tipOf(t, 1, policy.Flow{PriorityLevels: []policy.PriorityLevel{level("own", 1000)}, FlowSchemas: []policy.FlowSchema{schemaFor("alice", "own")}})
+	for _, seats := range []int{-1, 0, 1} {
+		taken(t, newControl(seats), requestOf(tip, "alice"))
+	}
+}
+
 func TestExemptRequestsPassAlways(t *testing.T) {
 	c := newControl(1, func(o *flow.Options) { o.Cost = func(*call.Call) fairqueue.Work { return fairqueue.Work{Seats: 50} } })
 	tip := tipOf(t, 1, policy.Flow{})
@@ -69,6 +76,25 @@ func TestSeatsOfARequestAreBoundedByItsLevel(t *testing.T) {
 	if got := stateOf(c, "own"); got.PerRequest != 75 || got.Queues.Taken != 75 {
 		t.Errorf("a request takes %d of at most %d seats, want 75", got.Queues.Taken, got.PerRequest)
 	}
+}
+
+// Without queues, a request that takes more seats than its level has would be refused while any other runs, and would keep all
+// others out.
+func TestSeatsOfARequestAreBoundedInALevelWithoutQueues(t *testing.T) {
+	c := newControl(20, func(o *flow.Options) {
+		o.Cost = func(r *call.Call) fairqueue.Work {
+			if r.User.GetName() == "alice" {
+				return fairqueue.Work{Seats: 100}
+			}
+			return fairqueue.Work{Seats: 1}
+		}
+	})
+	l := level("own", 1_000_000)
+	l.Queuing = nil
+	tip := tipOf(t, 1, policy.Flow{PriorityLevels: []policy.PriorityLevel{l}, FlowSchemas: []policy.FlowSchema{schemaFor("alice", "own"), schemaFor("bob", "own")}})
+	taken(t, c, requestOf(tip, "bob"))
+	taken(t, c, requestOf(tip, "alice"))
+	taken(t, c, requestOf(tip, "bob"))
 }
 
 // TestRequestsThatWaitTakeTheSeatsOfTheirTurn has wide requests that wait while their level borrows seats: then each takes as

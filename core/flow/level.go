@@ -34,7 +34,7 @@ func newLevel(l *flows.Level) *level {
 
 // perRequest returns the maximum of seats of one request; 0 for none. Control.mu is held.
 func (l *level) perRequest() int {
-	if l.definition.Queuing == nil || l.exempt {
+	if l.exempt {
 		return 0
 	}
 	return l.Level.PerRequest()

@@ -10,9 +10,11 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"stele.dev/stele/core/call"
+	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/flow/fairqueue"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/flows"
 )
 
 // The response headers with the UIDs of the flow schema and the priority level, in their canonical form.
@@ -41,6 +43,9 @@ func (c *Control) classify(r *call.Call, x *config) *schema {
 		Group: i.APIGroup, Resource: i.Resource, Subresource: i.Subresource, Namespace: i.Namespace, Path: i.Path}
 	r.Flow.Schema = x.table.Classify(&q)
 	r.Flow.Distinguisher = r.Flow.Schema.Distinguish(&q)
+	if byNamespace(r.Flow.Schema) && i.Namespace != "" && r.Tip.Objects.Get(commit.Namespaces, "", i.Namespace) == nil {
+		r.Flow.Distinguisher = NoNamespace
+	}
 	r.Flow.Asked = call.Asked{User: q.User, Info: i}
 	s := x.schemas[r.Flow.Schema]
 	h := r.W.Header()
@@ -48,18 +53,25 @@ func (c *Control) classify(r *call.Call, x *config) *schema {
 	return s
 }
 
+// NoNamespace is the distinguisher of requests for namespaces that do not exist, in flow schemas that distinguish by namespace.
+// They are one flow: a client may name any number of such namespaces, and would have as many flows.
+const NoNamespace = "(no such namespace)"
+
+func byNamespace(s *flows.Schema) bool { return s.Distinguisher == "ByNamespace" }
+
 // Take classifies a request and takes seats for it, see [call.Flow]. It may wait. It returns an error with code 429 if there
 // are no seats for the request, or if its flow has too many watches.
 func (c *Control) Take(ctx context.Context, r *call.Call) error {
 	s := c.classify(r, c.find(r.Tip, false))
 	f := &r.Flow
+	work := c.cost(r) // if this panics, nothing is counted yet
 	if r.Info.Verb == watch && !s.watches.add(f.Distinguisher, s.Watches) {
 		return s.refuse(r, WatchLimit)
 	}
 	m := s.series.handles()
 	arrived := time.Now()
 	f.Ticket.Details = &f.Asked
-	err := s.level.set.Take(ctx, &f.Ticket, fairqueue.Flow{Schema: s.Name, Distinguisher: f.Distinguisher}, c.cost(r), limit(ctx, r, arrived), nil)
+	err := s.level.set.Take(ctx, &f.Ticket, fairqueue.Flow{Schema: s.Name, Distinguisher: f.Distinguisher}, work, limit(ctx, r, arrived), nil)
 	now := time.Now()
 	m.seats.Observe(float64(f.Ticket.Seats()))
 	if n := f.Ticket.QueueLength(); n > 0 {
@@ -168,7 +180,11 @@ func (s *schema) refuse(r *call.Call, reason string) error {
 		s.level.watchesRefused.Add(1)
 	}
 	after := s.level.backoff.refused(now)
-	err := status.TooManyRequests(s.explain(reason, r.Flow.Distinguisher))
+	distinguisher := r.Flow.Distinguisher
+	if byNamespace(s.Schema) {
+		distinguisher = r.Info.Namespace // the message must not say whether it exists
+	}
+	err := status.TooManyRequests(s.explain(reason, distinguisher))
 	d := err.ErrStatus.Details
 	d.Group, d.Kind, d.Name, d.RetryAfterSeconds = r.Info.APIGroup, r.Info.Resource, r.Info.Name, int32(after)
 	d.Causes = []metav1.StatusCause{{Type: metav1.CauseType(reason), Message: fmt.Sprintf("flow schema %q", s.Name), Field: s.Source.String()}}

@@ -1,22 +1,21 @@
 package memory
 
 import (
-	stdbytes "bytes"
 	"context"
 	"io"
 )
 
-// Body returns a body that takes shares until the context ends: before the first byte is read for its length, and in its
+// Body returns a body that takes shares until the context ends: in its method Begin for its length, and in its
 // method Decode for what it takes when it is decoded. length is the announced length, or -1. Both return the errors of
-// [Guard.Take].
-func (g *Guard) Body(ctx context.Context, body io.ReadCloser, length int64) io.ReadCloser {
+// [Guard.Take]. How many values a body is taken to have depends on its Content-Type.
+func (g *Guard) Body(ctx context.Context, body io.ReadCloser, length int64, contentType string) io.ReadCloser {
 	if body == nil || length >= 0 && length <= Small {
 		return body
 	}
 	if length < 0 || length > g.maxBody {
 		length = g.maxBody
 	}
-	return &counted{ReadCloser: body, guard: g, ctx: ctx, length: length}
+	return &counted{ReadCloser: body, guard: g, ctx: ctx, length: length, values: values{encoding: encodingOf(contentType)}}
 }
 
 // counted is a body that takes shares. It is for one goroutine.
@@ -26,21 +25,28 @@ type counted struct {
 	ctx    context.Context // of the request
 	length int64
 	read   int64
-	values int64
+	values values
 	begun  bool
+}
+
+// Begin takes the share for reading, before a buffer for the body is made. Read does the same if Begin was not called.
+func (c *counted) Begin() error {
+	if c.begun {
+		return nil
+	}
+	err := c.take(Reading, c.length)
+	c.begun = err == nil
+	return err
 }
 
 // Read implements io.Reader.
 func (c *counted) Read(p []byte) (int, error) {
-	if !c.begun {
-		if err := c.take(Reading, c.length); err != nil {
-			return 0, err
-		}
-		c.begun = true
+	if err := c.Begin(); err != nil {
+		return 0, err
 	}
 	n, err := c.ReadCloser.Read(p)
 	c.read += int64(n)
-	c.values += values(p[:n])
+	c.values.add(p[:n])
 	return n, err
 }
 
@@ -49,20 +55,8 @@ func (c *counted) Decode() error {
 	if c.read <= Small {
 		return nil
 	}
-	return c.take(Decoding, decoded(c.read, c.values))
+	return c.take(Decoding, c.values.decoded(c.read))
 }
-
-// values returns about how many values a part of a text in JSON or YAML has. In binary encodings it means nothing, and is
-// about one in 85 bytes.
-func values(text []byte) int64 {
-	return int64(stdbytes.Count(text, comma) + stdbytes.Count(text, newLine))
-}
-
-var comma, newLine = []byte{','}, []byte{'\n'}
-
-// decoded returns about how many bytes a body takes while it is decoded, validated and answered: several copies of its text,
-// and its values with their names in maps and sets of fields.
-func decoded(length, values int64) int64 { return 4*length + 600*values }
 
 // take takes a share until the context ends.
 func (c *counted) take(k Kind, n int64) error {

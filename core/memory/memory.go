@@ -88,6 +88,7 @@ type Guard struct {
 	all     int64     // the sum of taken
 	small   int64     // the part of all that small shares took
 	taken   [kinds]int64
+	large   [kinds]int64     // the part of taken that large shares took
 	waiting [kinds][]*waiter // in their order
 	refused [kinds][reasons]uint64
 	waits   [kinds]uint64

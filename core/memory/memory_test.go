@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -86,6 +87,8 @@ func TestSharesWaitInTheirOrder(t *testing.T) {
 		}
 		first()
 		time.Sleep(10 * time.Second)
+		mu.Lock()
+		defer mu.Unlock()
 		if fmt.Sprint(order) != "[0 1 2 3 4]" {
 			t.Errorf("granted in the order %v", order)
 		}
@@ -290,6 +293,61 @@ func TestNothingIsGrantedNearTheLimit(t *testing.T) {
 	})
 }
 
+// Near the limit, large shares wait for those of their kind and of later kinds. A request that holds a share of an earlier
+// kind goes on: otherwise it would wait for itself.
+func TestNearTheLimitARequestGoesOn(t *testing.T) {
+	for _, kinds := range [][]memory.Kind{
+		{memory.Reading, memory.Decoding, memory.Answers}, {memory.Questions, memory.Reading, memory.Decoding}, {memory.Past, memory.Answers},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			g, u := guardOf(160 * mib)
+			u.collect(220 * mib)
+			time.Sleep(time.Second)
+			began := time.Now()
+			var all sync.WaitGroup
+			for range 5 {
+				all.Go(func() {
+					for _, k := range kinds {
+						done, err := g.Take(t.Context(), k, 2*mib)
+						if err != nil {
+							t.Errorf("%v of %v: %v", k, kinds, err)
+							return
+						}
+						defer done()
+						time.Sleep(time.Second)
+					}
+				})
+			}
+			all.Wait()
+			if took := time.Since(began); took > 20*time.Second {
+				t.Errorf("5 requests for %v took %v", kinds, took)
+			}
+		})
+	}
+}
+
+// Watches that were opened while there was room stay open when objects grow. The least budget is then for the others.
+func TestWatchesLeaveRoomWhenObjectsGrow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, u := guardOf(512 * mib)
+		for range 200 {
+			take(t, g, memory.Watches, mib)
+		}
+		for range 2 {
+			u.collect(650 * mib)
+			time.Sleep(time.Second)
+			_ = g.Try(memory.Answers, 0)
+		}
+		if _, err := g.Take(t.Context(), memory.Watches, 32<<10); code(err) != http.StatusTooManyRequests {
+			t.Errorf("one more watch: %v", err)
+		}
+		read := take(t, g, memory.Reading, maxBody)
+		take(t, g, memory.Decoding, 8*mib)()
+		read()
+		take(t, g, memory.Answers, 30*mib)()
+	})
+}
+
 func TestMetrics(t *testing.T) {
 	g, _ := guardOf(160 * mib)
 	done := take(t, g, memory.Answers, 7*mib)
@@ -345,7 +403,7 @@ func TestLargeBodiesWaitForRoom(t *testing.T) {
 			requests.Go(func() {
 				ctx, end := context.WithCancel(t.Context())
 				defer end()
-				raw, err := read(g.Body(ctx, body(maxBody), maxBody))
+				raw, err := read(g.Body(ctx, body(maxBody), maxBody, ""))
 				if err != nil || len(raw) != maxBody {
 					t.Errorf("read %d bytes, %v", len(raw), err)
 				}
@@ -367,14 +425,60 @@ func TestLargeBodiesWaitForRoom(t *testing.T) {
 }
 
 // The values of a body take more memory than its bytes.
+// Values take more memory than text, in each encoding: also maps in maps, which have no commas. Text in strings of JSON has no
+// values, whatever it looks like.
 func TestValuesCount(t *testing.T) {
+	for _, test := range []struct {
+		name, contentType, body string
+		fits                    bool
+	}{
+		{"numbers", "application/json", `{"a":[` + strings.Repeat("1,", 100_000) + `1]}`, false},
+		{"maps in maps", "application/merge-patch+json; charset=utf-8", `[` + strings.Repeat(strings.Repeat(`{"a":`, 9000)+"1"+strings.Repeat("}", 9000)+" ", 12) + `]`, false},
+		{"a table in a string", "application/json", `{"a":"` + strings.Repeat(`1,{\"2\",\\\n`, 60_000) + `"}`, true},
+		{"numbers after a string", "", `{"a":"\"\\","b":[` + strings.Repeat("1,", 100_000) + `1]}`, false},
+		{"numbers", "application/yaml", "a: [" + strings.Repeat("1,", 100_000) + "1]", false},
+		{"a quote before numbers", "application/yaml", "b: x\"\na: [" + strings.Repeat("1,", 100_000) + "1]", false},
+		{"lists in lists", "application/apply-patch+yaml", strings.Repeat(strings.Repeat("- ", 9000)+"1\n", 12), false},
+		{"maps in maps", "application/cbor", strings.Repeat("\xa1\x61a", 100_000), false},
+		{"text", "application/cbor", strings.Repeat("text", 300_000), true},
+	} {
+		t.Run(test.contentType+" "+test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g, _ := guardOf(48 * mib)
+				whole := strings.NewReader(test.body)
+				_, err := read(g.Body(t.Context(), io.NopCloser(whole), whole.Size(), test.contentType))
+				if want := map[bool]int{true: 0, false: http.StatusRequestEntityTooLarge}[test.fits]; code(err) != want || test.fits && err != nil {
+					t.Errorf("%d bytes: %v, want code %d", whole.Size(), err, want)
+				}
+			})
+		})
+	}
+}
+
+// Parts of a body may end anywhere, also in an escape.
+func TestValuesCountInSmallParts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, _ := guardOf(48 * mib)
-		text := `{"a":[` + strings.Repeat("1,", 100_000) + `1]}`
-		if _, err := read(g.Body(t.Context(), io.NopCloser(strings.NewReader(text)), int64(len(text)))); code(err) != http.StatusRequestEntityTooLarge {
-			t.Errorf("a body with 100,000 values: %v", err)
+		text := `{"a":[` + strings.Repeat(`"\\",`, 100_000) + `"\"",` + strings.Repeat(`"\",{"`, 100_000) + `"]}`
+		whole := g.Body(t.Context(), io.NopCloser(iotest.OneByteReader(strings.NewReader(text))), int64(len(text)), "")
+		_, err := read(whole)
+		if code(err) != http.StatusRequestEntityTooLarge || !strings.Contains(err.Error(), "62 MiB") {
+			t.Errorf("a body of 100,000 short strings and a long one: %v", err)
 		}
 	})
+}
+
+func BenchmarkValues(b *testing.B) {
+	g := memory.New(memory.Options{MaxBody: maxBody})
+	text := strings.Repeat(`{"name":"LOG_LEVEL","value":"some text of usual length","optional":true},`, 14_000)
+	buffer := make([]byte, 32<<10)
+	b.SetBytes(int64(len(text)))
+	for b.Loop() {
+		c := g.Body(b.Context(), io.NopCloser(strings.NewReader(text)), int64(len(text)), "application/json")
+		for err := error(nil); err == nil; {
+			_, err = c.Read(buffer)
+		}
+	}
 }
 
 func TestSmallBodiesDoNotWait(t *testing.T) {
@@ -383,12 +487,12 @@ func TestSmallBodiesDoNotWait(t *testing.T) {
 		ctx, end := context.WithCancel(t.Context())
 		defer end()
 		for range 2 {
-			if _, err := read(g.Body(ctx, body(maxBody), -1)); err != nil {
+			if _, err := read(g.Body(ctx, body(maxBody), -1, "")); err != nil {
 				t.Fatal(err)
 			}
 		}
 		began := time.Now()
-		if _, err := read(g.Body(ctx, body(1000), 1000)); err != nil || time.Since(began) > 0 {
+		if _, err := read(g.Body(ctx, body(1000), 1000, "")); err != nil || time.Since(began) > 0 {
 			t.Errorf("a small body: %v after %v", err, time.Since(began))
 		}
 	})
@@ -402,11 +506,11 @@ func TestClientsThatSendNothingDoNotKeepOthersFromDecoding(t *testing.T) {
 		defer end()
 		for range 2 {
 			reader, writer := io.Pipe()
-			go func() { _, _ = read(g.Body(ctx, reader, maxBody)) }()
+			go func() { _, _ = read(g.Body(ctx, reader, maxBody, "")) }()
 			defer writer.Close()
 		}
 		synctest.Wait()
-		if _, err := read(g.Body(ctx, io.NopCloser(strings.NewReader(strings.Repeat("x", maxBody))), maxBody)); err != nil {
+		if _, err := read(g.Body(ctx, io.NopCloser(strings.NewReader(strings.Repeat("x", maxBody))), maxBody, "")); err != nil {
 			t.Error(err)
 		}
 	})

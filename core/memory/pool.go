@@ -51,18 +51,42 @@ func (g *Guard) most(k Kind, n int64) int64 {
 func (g *Guard) fits(k Kind, n int64) bool {
 	spared := int64(0) // what small shares have taken of their own part
 	if n > smallShare {
-		if g.live > g.limit/10*9 && g.limit > least*g.maxBody && g.all > g.taken[Watches] {
-			return false // the shares were estimated too low, or the limit is: one after the other
+		if g.crowded(k, n) {
+			return false
 		}
 		spared = min(g.small, g.budget/smallPart)
 	}
 	upTo := -spared
 	for j := range kinds {
-		if upTo += g.taken[j]; j >= k && upTo+n > g.most(j, n) {
+		taken := g.taken[j]
+		if j == Watches { // more were opened when the budget was larger: the others keep their part nevertheless
+			taken = min(taken, max(g.most(j, n), 0))
+		}
+		if upTo += taken; j >= k && upTo+n > g.most(j, n) {
 			return false
 		}
 	}
 	return true
+}
+
+// crowdedPart is the part of the budget that large shares take together near the limit, unless one alone is larger: one in
+// crowdedPart.
+const crowdedPart = 8
+
+// crowded reports whether a large share must wait for others because memory in use is near the limit: the shares were
+// estimated too low, or the limit is. Bodies that are read and events are not estimated, so they neither wait nor count.
+// Shares of earlier kinds do not count either: the request may hold some of them itself.
+func (g *Guard) crowded(k Kind, n int64) bool {
+	if k == Reading || k <= Buffers || g.live <= g.limit/10*9 || g.limit <= least*g.maxBody {
+		return false
+	}
+	taken := int64(0)
+	for j := k; j < kinds; j++ {
+		if j != Reading {
+			taken += g.large[j]
+		}
+	}
+	return taken > 0 && taken+n > g.budget/crowdedPart
 }
 
 // mayOvertake reports whether a small share is granted although larger ones wait. It may overtake the first of them for as
@@ -87,6 +111,9 @@ func (g *Guard) add(k Kind, n int64) {
 	if g.peak = max(g.peak, g.all); n <= smallShare && k > Buffers {
 		g.small += n
 	}
+	if n > smallShare {
+		g.large[k] += n
+	}
 }
 
 func (g *Guard) free(k Kind, n int64) {
@@ -94,6 +121,9 @@ func (g *Guard) free(k Kind, n int64) {
 	g.all -= n
 	if n <= smallShare && k > Buffers {
 		g.small -= n
+	}
+	if n > smallShare {
+		g.large[k] -= n
 	}
 	g.grant()
 }
