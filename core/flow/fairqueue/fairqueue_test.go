@@ -409,6 +409,7 @@ func TestPlacesForOthers(t *testing.T) {
 		for _, r := range append(all, polite) {
 			r.cancel()
 		}
+		synctest.Wait() // a request that still waits cannot be released
 		l.release(all...)
 		l.release(polite)
 	})
@@ -422,6 +423,7 @@ func TestPlacesForOthers(t *testing.T) {
 		for _, r := range all {
 			r.cancel()
 		}
+		synctest.Wait()
 		l.release(all...)
 	})
 }
