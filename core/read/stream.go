@@ -105,7 +105,7 @@ func (s *Stream) Begin() {
 
 const (
 	// streamCost is the memory of an open stream that waits for events: its goroutines, the request, the stream of HTTP/2 with
-	// its buffers, the watcher with a short queue. It was measured with 10,000 watches, and has some room.
+	// its buffers, the watcher with a short queue. It is an estimate, and not measured.
 	streamCost = 32 << 10
 	// bufferAtOnce is the size at which the buffer is written to the connection, if there is memory for it; else at bufferLeast.
 	// A stream keeps a buffer of bufferLeast while it waits for events.
