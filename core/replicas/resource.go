@@ -10,8 +10,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/discovery"
 	"stele.dev/stele/core/read"
@@ -72,16 +70,12 @@ func (v *service) serve(ctx context.Context, c *call.Call) error {
 	if err := v.Reader.See(ctx, c, ""); err != nil {
 		return err
 	}
+	selected, err := c.SelectsByName()
+	if err != nil {
+		return err
+	}
 	list := c.Info.Verb == "list"
-	items := v.registry.objects()
-	if list {
-		if items, err = selected(c, items); err != nil {
-			return err
-		}
-	}
-	if c.Info.Name != "" {
-		items = slices.DeleteFunc(items, func(x *ReplicaObject) bool { return x.Name != c.Info.Name })
-	}
+	items := slices.DeleteFunc(v.registry.objects(), func(x *ReplicaObject) bool { return !selected(x.Name, x.Labels) })
 	if !list && len(items) == 0 {
 		return status.NotFound(c.Resource(), c.Info.Name)
 	}
@@ -96,27 +90,6 @@ func (v *service) serve(ctx context.Context, c *call.Call) error {
 		return err
 	}
 	return c.WriteBody(f, http.StatusOK, body)
-}
-
-// selected returns the replicas that the selectors of a list select: by labels, and by metadata.name.
-func selected(c *call.Call, items []*ReplicaObject) ([]*ReplicaObject, error) {
-	q := c.HTTP.URL.Query()
-	byLabel, err := labels.Parse(q.Get("labelSelector"))
-	if err != nil {
-		return nil, status.BadRequestf("invalid label selector: %v", err)
-	}
-	byField, err := fields.ParseSelector(q.Get("fieldSelector"))
-	if err != nil {
-		return nil, status.BadRequestf("invalid field selector: %v", err)
-	}
-	for _, x := range byField.Requirements() {
-		if x.Field != "metadata.name" {
-			return nil, status.BadRequestf("field label not supported: %s; replicas have metadata.name", x.Field)
-		}
-	}
-	return slices.DeleteFunc(items, func(x *ReplicaObject) bool {
-		return !byLabel.Matches(labels.Set(x.Labels)) || !byField.Matches(fields.Set{"metadata.name": x.Name})
-	}), nil
 }
 
 // objects returns the replicas as clients see them.

@@ -6,12 +6,9 @@ import (
 	"fmt"
 	"hash/fnv"
 	"net/http"
-	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/discovery"
 	"stele.dev/stele/core/flow"
@@ -51,13 +48,13 @@ func resource[T any, P interface {
 			if err := rd.See(ctx, c, ""); err != nil {
 				return err
 			}
-			selected, err := selects(c, plural)
+			selected, err := c.SelectsByName()
 			if err != nil {
 				return err
 			}
 			texts := [][]byte{}
 			for _, x := range list() {
-				if !selected(P(&x).GetName()) {
+				if !selected(P(&x).GetName(), nil) {
 					continue
 				}
 				text, err := json.Marshal(x)
@@ -77,30 +74,6 @@ func resource[T any, P interface {
 			return c.WriteBody(f, http.StatusOK, body)
 		},
 	}
-}
-
-// selects returns which names a call selects: the one in its path, or those of its selectors. The objects have no labels.
-func selects(c *call.Call, plural string) (func(name string) bool, error) {
-	if c.Info.Verb != "list" {
-		return func(name string) bool { return name == c.Info.Name }, nil
-	}
-	q := c.HTTP.URL.Query()
-	byLabel, err := labels.Parse(q.Get("labelSelector"))
-	if err != nil {
-		return nil, status.BadRequestf("invalid label selector: %v", err)
-	}
-	byField, err := fields.ParseSelector(q.Get("fieldSelector"))
-	if err != nil {
-		return nil, status.BadRequestf("invalid field selector: %v", err)
-	}
-	for _, x := range byField.Requirements() {
-		if x.Field != "metadata.name" {
-			return nil, status.BadRequestf("field label not supported: %s; %s have metadata.name", x.Field, plural)
-		}
-	}
-	return func(name string) bool {
-		return byLabel.Matches(labels.Set{}) && byField.Matches(fields.Set{"metadata.name": name}) && (c.Info.Name == "" || c.Info.Name == name)
-	}, nil
 }
 
 // Name returns the name of a flow: that of its flow schema, and a hash of its distinguisher if that is not empty. It is the
@@ -161,7 +134,7 @@ func counts(c flow.Counts) (list []Refusal) {
 			list = append(list, Refusal{flow.Reasons[i], n})
 		}
 	}
-	return slices.Clip(list)
+	return list
 }
 
 // wait returns how long a request waits, to the millisecond.
