@@ -172,7 +172,7 @@ func sourceOf(ctx context.Context, remote string) netip.Prefix {
 	return connections.Source(remote)
 }
 
-// begin begins a check, or returns why there is none.
+// begin counts a check of credentials from the source of a request. It returns an error if the credentials are not checked.
 func (t *Throttle) begin(r *http.Request, hash uint64, now time.Time) (*attempts, error) {
 	source := sourceOf(r.Context(), r.RemoteAddr)
 	t.mu.Lock()

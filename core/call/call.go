@@ -101,7 +101,7 @@ type Taken interface {
 	End(c *Call)
 }
 
-// Asked is what a request asks for, and for whom.
+// Asked is the user and the target of a request.
 type Asked struct {
 	User string
 	Info *request.RequestInfo

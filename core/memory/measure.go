@@ -49,9 +49,8 @@ func (g *Guard) refresh() {
 	}
 }
 
-// measure computes the budget from the memory that the server holds itself. That is what was in use at the last collection
-// and was not taken by shares. It is known well only while little is taken, because shares are estimates. Otherwise it can
-// only be found to be more.
+// measure computes the budget. The server's own memory is what was in use at the last collection, minus the shares. Shares
+// are estimates: so while many are taken, the own memory may be raised, and not lowered.
 func (g *Guard) measure() {
 	u := g.usage()
 	g.read = time.Now()

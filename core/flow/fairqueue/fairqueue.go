@@ -173,8 +173,8 @@ func (t *Ticket) QueueLength() int { return t.length }
 // returned.
 func (t *Ticket) Seats() int { return t.seats }
 
-// Take takes seats for a request and notes them in t. If there are none, the request waits until there are, the context
-// ends, or it has waited as long as wait, which is 0 for no limit. A request that gets no seats is refused with a
+// Take takes seats for a request, which t holds from then on. Without free seats the request waits: until there are some,
+// until the context ends, or for the time wait at most; 0 is no limit. A request that gets no seats is refused with a
 // [*RefusedError]. queued, if not nil, is called once if the request waits.
 func (s *Set) Take(ctx context.Context, t *Ticket, f Flow, w Work, wait time.Duration, queued func()) error {
 	s.mu.Lock()

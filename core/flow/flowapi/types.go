@@ -43,7 +43,7 @@ type FlowStatus struct {
 	LongestWait string `json:"longestWait,omitempty"`
 	// Watches is the number of open watches.
 	Watches int64 `json:"watches"`
-	// WatchLimit is the maximum number of open watches, from the flow schema; 0 if there is none.
+	// WatchLimit is how many watches the flow may have open, from the flow schema; 0 for no limit.
 	WatchLimit int64 `json:"watchLimit,omitempty"`
 	// Refused is the number of requests that were refused.
 	Refused int64 `json:"refused"`

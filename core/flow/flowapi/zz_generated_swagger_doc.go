@@ -37,7 +37,7 @@ var map_FlowStatus = map[string]string{
 	"waitingSeats":        "WaitingSeats is the number of seats for which they wait.",
 	"longestWait":         "LongestWait is how long the request that has waited longest waits by now, such as 1.5s.",
 	"watches":             "Watches is the number of open watches.",
-	"watchLimit":          "WatchLimit is the maximum number of open watches, from the flow schema; 0 if there is none.",
+	"watchLimit":          "WatchLimit is how many watches the flow may have open, from the flow schema; 0 for no limit.",
 	"refused":             "Refused is the number of requests that were refused.",
 	"refusals":            "Refusals are these numbers by reason.",
 	"refusedSince":        "RefusedSince is when the first of them was refused. Refusals are forgotten ten minutes after the last one.",
