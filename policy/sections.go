@@ -58,21 +58,31 @@ type FlowRule struct {
 	Source     schemas.Position `json:"source,omitzero"`
 }
 
-// Audit holds the audit rules.
+// Audit holds the audit rules. Levels and stages are those of audit.k8s.io.
 type Audit struct {
 	Rules []AuditRule `json:"rules,omitempty"` // the first match decides
+	// OmitStages are the stages that no rule records.
+	OmitStages []string `json:"omitStages,omitempty"`
+	// OmitManagedFields leaves managedFields out of recorded objects, unless a rule says otherwise.
+	OmitManagedFields bool `json:"omitManagedFields,omitempty"`
 }
 
-// AuditRule sets how much is logged of matching requests. Levels and stages are those of
-// audit.k8s.io.
+// AuditRule says what is recorded of matching requests. A list that is nil matches everything.
 type AuditRule struct {
-	ID         string           `json:"id"` // audit/rules/name
-	Level      string           `json:"level"`
-	Subjects   []Subject        `json:"subjects,omitempty"`
-	Verbs      []string         `json:"verbs,omitempty"`
-	APIGroups  []string         `json:"apiGroups,omitempty"`
-	Resources  []string         `json:"resources,omitempty"`
-	Namespaces []string         `json:"namespaces,omitempty"`
-	OmitStages []string         `json:"omitStages,omitempty"`
-	Source     schemas.Position `json:"source,omitzero"`
+	ID         string    `json:"id"` // audit/rules/name
+	Level      string    `json:"level"`
+	Subjects   []Subject `json:"subjects,omitempty"`
+	Verbs      []string  `json:"verbs,omitempty"`
+	APIGroups  []string  `json:"apiGroups,omitempty"`
+	Resources  []string  `json:"resources,omitempty"` // with subresources: "pods/log", "pods/*", "*/scale"
+	Names      []string  `json:"names,omitempty"`
+	Namespaces []string  `json:"namespaces,omitempty"` // "" are requests outside of namespaces
+	// NonResourceURLs are paths; * at the end matches any rest. A rule has these or the lists for resources.
+	NonResourceURLs []string `json:"nonResourceURLs,omitempty"`
+	OmitStages      []string `json:"omitStages,omitempty"`
+	// OmitManagedFields is nil if the rule says nothing about it.
+	OmitManagedFields *bool `json:"omitManagedFields,omitempty"`
+	// Sync makes the answer of a request wait until its record is on disk.
+	Sync   bool             `json:"sync,omitempty"`
+	Source schemas.Position `json:"source,omitzero"`
 }

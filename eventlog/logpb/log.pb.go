@@ -90,6 +90,13 @@ const (
 	Type_TYPE_EPOCH_STARTED Type = 65
 	Type_TYPE_LEVEL_RAISED  Type = 66
 	Type_TYPE_CLOCK_SET     Type = 67
+	// A replica's log of decisions had this head. Skippable.
+	Type_TYPE_DECISIONS_ANCHORED Type = 68
+	// Events of a log of decisions; no other log has them.
+	Type_TYPE_DECISION          Type = 96
+	Type_TYPE_DECISIONS_COUNTED Type = 97
+	Type_TYPE_DECISIONS_LOST    Type = 98
+	Type_TYPE_DECISIONS_CLOSED  Type = 99
 )
 
 // Enum value maps for Type.
@@ -107,20 +114,30 @@ var (
 		65: "TYPE_EPOCH_STARTED",
 		66: "TYPE_LEVEL_RAISED",
 		67: "TYPE_CLOCK_SET",
+		68: "TYPE_DECISIONS_ANCHORED",
+		96: "TYPE_DECISION",
+		97: "TYPE_DECISIONS_COUNTED",
+		98: "TYPE_DECISIONS_LOST",
+		99: "TYPE_DECISIONS_CLOSED",
 	}
 	Type_value = map[string]int32{
-		"TYPE_UNSPECIFIED":      0,
-		"TYPE_CREATED":          1,
-		"TYPE_UPDATED":          2,
-		"TYPE_DELETED":          3,
-		"TYPE_BULK_DELETED":     4,
-		"TYPE_POLICY_CHUNK":     32,
-		"TYPE_POLICY_PROPOSED":  33,
-		"TYPE_POLICY_ACTIVATED": 34,
-		"TYPE_LOG_CREATED":      64,
-		"TYPE_EPOCH_STARTED":    65,
-		"TYPE_LEVEL_RAISED":     66,
-		"TYPE_CLOCK_SET":        67,
+		"TYPE_UNSPECIFIED":        0,
+		"TYPE_CREATED":            1,
+		"TYPE_UPDATED":            2,
+		"TYPE_DELETED":            3,
+		"TYPE_BULK_DELETED":       4,
+		"TYPE_POLICY_CHUNK":       32,
+		"TYPE_POLICY_PROPOSED":    33,
+		"TYPE_POLICY_ACTIVATED":   34,
+		"TYPE_LOG_CREATED":        64,
+		"TYPE_EPOCH_STARTED":      65,
+		"TYPE_LEVEL_RAISED":       66,
+		"TYPE_CLOCK_SET":          67,
+		"TYPE_DECISIONS_ANCHORED": 68,
+		"TYPE_DECISION":           96,
+		"TYPE_DECISIONS_COUNTED":  97,
+		"TYPE_DECISIONS_LOST":     98,
+		"TYPE_DECISIONS_CLOSED":   99,
 	}
 )
 
@@ -151,6 +168,61 @@ func (Type) EnumDescriptor() ([]byte, []int) {
 	return file_log_proto_rawDescGZIP(), []int{1}
 }
 
+type AuditLevel int32
+
+const (
+	AuditLevel_AUDIT_LEVEL_UNSPECIFIED      AuditLevel = 0 // of an event of an earlier version: shown as Metadata
+	AuditLevel_AUDIT_LEVEL_NONE             AuditLevel = 1
+	AuditLevel_AUDIT_LEVEL_METADATA         AuditLevel = 2
+	AuditLevel_AUDIT_LEVEL_REQUEST          AuditLevel = 3
+	AuditLevel_AUDIT_LEVEL_REQUEST_RESPONSE AuditLevel = 4
+)
+
+// Enum value maps for AuditLevel.
+var (
+	AuditLevel_name = map[int32]string{
+		0: "AUDIT_LEVEL_UNSPECIFIED",
+		1: "AUDIT_LEVEL_NONE",
+		2: "AUDIT_LEVEL_METADATA",
+		3: "AUDIT_LEVEL_REQUEST",
+		4: "AUDIT_LEVEL_REQUEST_RESPONSE",
+	}
+	AuditLevel_value = map[string]int32{
+		"AUDIT_LEVEL_UNSPECIFIED":      0,
+		"AUDIT_LEVEL_NONE":             1,
+		"AUDIT_LEVEL_METADATA":         2,
+		"AUDIT_LEVEL_REQUEST":          3,
+		"AUDIT_LEVEL_REQUEST_RESPONSE": 4,
+	}
+)
+
+func (x AuditLevel) Enum() *AuditLevel {
+	p := new(AuditLevel)
+	*p = x
+	return p
+}
+
+func (x AuditLevel) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (AuditLevel) Descriptor() protoreflect.EnumDescriptor {
+	return file_log_proto_enumTypes[2].Descriptor()
+}
+
+func (AuditLevel) Type() protoreflect.EnumType {
+	return &file_log_proto_enumTypes[2]
+}
+
+func (x AuditLevel) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use AuditLevel.Descriptor instead.
+func (AuditLevel) EnumDescriptor() ([]byte, []int) {
+	return file_log_proto_rawDescGZIP(), []int{2}
+}
+
 type Role int32
 
 const (
@@ -166,6 +238,8 @@ const (
 	// The object as it is stored, if it has fields that the policy in force does not
 	// show: a write that does not change their part of the object keeps them.
 	Role_ROLE_KEPT Role = 4
+	// The body of the answer, if the audit level asks for it and the event does not have it otherwise.
+	Role_ROLE_RESPONSE Role = 5
 )
 
 // Enum value maps for Role.
@@ -176,6 +250,7 @@ var (
 		2: "ROLE_REQUEST",
 		3: "ROLE_CHUNK",
 		4: "ROLE_KEPT",
+		5: "ROLE_RESPONSE",
 	}
 	Role_value = map[string]int32{
 		"ROLE_UNSPECIFIED": 0,
@@ -183,6 +258,7 @@ var (
 		"ROLE_REQUEST":     2,
 		"ROLE_CHUNK":       3,
 		"ROLE_KEPT":        4,
+		"ROLE_RESPONSE":    5,
 	}
 )
 
@@ -197,11 +273,11 @@ func (x Role) String() string {
 }
 
 func (Role) Descriptor() protoreflect.EnumDescriptor {
-	return file_log_proto_enumTypes[2].Descriptor()
+	return file_log_proto_enumTypes[3].Descriptor()
 }
 
 func (Role) Type() protoreflect.EnumType {
-	return &file_log_proto_enumTypes[2]
+	return &file_log_proto_enumTypes[3]
 }
 
 func (x Role) Number() protoreflect.EnumNumber {
@@ -210,7 +286,74 @@ func (x Role) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Role.Descriptor instead.
 func (Role) EnumDescriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{2}
+	return file_log_proto_rawDescGZIP(), []int{3}
+}
+
+type Outcome int32
+
+const (
+	Outcome_OUTCOME_UNSPECIFIED     Outcome = 0
+	Outcome_OUTCOME_READ            Outcome = 1 // answered with what was asked for
+	Outcome_OUTCOME_REFUSED         Outcome = 2 // by a stage of the pipeline
+	Outcome_OUTCOME_UNAUTHENTICATED Outcome = 3 // no valid credential
+	Outcome_OUTCOME_CONFLICT        Outcome = 4 // the state was not the one that the request expected
+	Outcome_OUTCOME_UNCHANGED       Outcome = 5 // a write that changes nothing
+	Outcome_OUTCOME_DRY_RUN         Outcome = 6
+	Outcome_OUTCOME_FAILED          Outcome = 7 // an error of the server, or an outcome that it does not know
+	Outcome_OUTCOME_DONE            Outcome = 8 // another write that leaves no event, such as a token request or a review
+)
+
+// Enum value maps for Outcome.
+var (
+	Outcome_name = map[int32]string{
+		0: "OUTCOME_UNSPECIFIED",
+		1: "OUTCOME_READ",
+		2: "OUTCOME_REFUSED",
+		3: "OUTCOME_UNAUTHENTICATED",
+		4: "OUTCOME_CONFLICT",
+		5: "OUTCOME_UNCHANGED",
+		6: "OUTCOME_DRY_RUN",
+		7: "OUTCOME_FAILED",
+		8: "OUTCOME_DONE",
+	}
+	Outcome_value = map[string]int32{
+		"OUTCOME_UNSPECIFIED":     0,
+		"OUTCOME_READ":            1,
+		"OUTCOME_REFUSED":         2,
+		"OUTCOME_UNAUTHENTICATED": 3,
+		"OUTCOME_CONFLICT":        4,
+		"OUTCOME_UNCHANGED":       5,
+		"OUTCOME_DRY_RUN":         6,
+		"OUTCOME_FAILED":          7,
+		"OUTCOME_DONE":            8,
+	}
+)
+
+func (x Outcome) Enum() *Outcome {
+	p := new(Outcome)
+	*p = x
+	return p
+}
+
+func (x Outcome) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Outcome) Descriptor() protoreflect.EnumDescriptor {
+	return file_log_proto_enumTypes[4].Descriptor()
+}
+
+func (Outcome) Type() protoreflect.EnumType {
+	return &file_log_proto_enumTypes[4]
+}
+
+func (x Outcome) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Outcome.Descriptor instead.
+func (Outcome) EnumDescriptor() ([]byte, []int) {
+	return file_log_proto_rawDescGZIP(), []int{4}
 }
 
 // Batch is the value of one key <prefix>/log/<first revision>.
@@ -632,6 +775,10 @@ type Metadata struct {
 	//	*Metadata_PolicyActivated
 	//	*Metadata_Bulk
 	//	*Metadata_ClockSet
+	//	*Metadata_Decision
+	//	*Metadata_DecisionsCounted
+	//	*Metadata_DecisionsLost
+	//	*Metadata_DecisionsAnchored
 	Detail        isMetadata_Detail `protobuf_oneof:"detail"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -823,6 +970,42 @@ func (x *Metadata) GetClockSet() *ClockSet {
 	return nil
 }
 
+func (x *Metadata) GetDecision() *Decision {
+	if x != nil {
+		if x, ok := x.Detail.(*Metadata_Decision); ok {
+			return x.Decision
+		}
+	}
+	return nil
+}
+
+func (x *Metadata) GetDecisionsCounted() *DecisionsCounted {
+	if x != nil {
+		if x, ok := x.Detail.(*Metadata_DecisionsCounted); ok {
+			return x.DecisionsCounted
+		}
+	}
+	return nil
+}
+
+func (x *Metadata) GetDecisionsLost() *DecisionsLost {
+	if x != nil {
+		if x, ok := x.Detail.(*Metadata_DecisionsLost); ok {
+			return x.DecisionsLost
+		}
+	}
+	return nil
+}
+
+func (x *Metadata) GetDecisionsAnchored() *DecisionsAnchored {
+	if x != nil {
+		if x, ok := x.Detail.(*Metadata_DecisionsAnchored); ok {
+			return x.DecisionsAnchored
+		}
+	}
+	return nil
+}
+
 type isMetadata_Detail interface {
 	isMetadata_Detail()
 }
@@ -859,6 +1042,22 @@ type Metadata_ClockSet struct {
 	ClockSet *ClockSet `protobuf:"bytes,71,opt,name=clock_set,json=clockSet,proto3,oneof"`
 }
 
+type Metadata_Decision struct {
+	Decision *Decision `protobuf:"bytes,72,opt,name=decision,proto3,oneof"`
+}
+
+type Metadata_DecisionsCounted struct {
+	DecisionsCounted *DecisionsCounted `protobuf:"bytes,73,opt,name=decisions_counted,json=decisionsCounted,proto3,oneof"`
+}
+
+type Metadata_DecisionsLost struct {
+	DecisionsLost *DecisionsLost `protobuf:"bytes,74,opt,name=decisions_lost,json=decisionsLost,proto3,oneof"`
+}
+
+type Metadata_DecisionsAnchored struct {
+	DecisionsAnchored *DecisionsAnchored `protobuf:"bytes,75,opt,name=decisions_anchored,json=decisionsAnchored,proto3,oneof"`
+}
+
 func (*Metadata_LogCreated) isMetadata_Detail() {}
 
 func (*Metadata_EpochStarted) isMetadata_Detail() {}
@@ -874,6 +1073,14 @@ func (*Metadata_PolicyActivated) isMetadata_Detail() {}
 func (*Metadata_Bulk) isMetadata_Detail() {}
 
 func (*Metadata_ClockSet) isMetadata_Detail() {}
+
+func (*Metadata_Decision) isMetadata_Detail() {}
+
+func (*Metadata_DecisionsCounted) isMetadata_Detail() {}
+
+func (*Metadata_DecisionsLost) isMetadata_Detail() {}
+
+func (*Metadata_DecisionsAnchored) isMetadata_Detail() {}
 
 type Object struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1224,8 +1431,10 @@ type Decisions struct {
 	CreateSource string `protobuf:"bytes,7,opt,name=create_source,json=createSource,proto3" json:"create_source,omitempty"`
 	// The reason of an authorizer outside of the policy and, for a plugin, the
 	// SHA-256 of the program, in hexadecimal.
-	Reason        string `protobuf:"bytes,8,opt,name=reason,proto3" json:"reason,omitempty"`
-	Program       string `protobuf:"bytes,9,opt,name=program,proto3" json:"program,omitempty"`
+	Reason  string `protobuf:"bytes,8,opt,name=reason,proto3" json:"reason,omitempty"`
+	Program string `protobuf:"bytes,9,opt,name=program,proto3" json:"program,omitempty"`
+	// What the audit rules of the policy say about the request; absent in events of earlier versions.
+	Audit         *Audit `protobuf:"bytes,10,opt,name=audit,proto3" json:"audit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1323,6 +1532,162 @@ func (x *Decisions) GetProgram() string {
 	return ""
 }
 
+func (x *Decisions) GetAudit() *Audit {
+	if x != nil {
+		return x.Audit
+	}
+	return nil
+}
+
+// Audit is what the audit rules of the policy in force say about a request: what the audit log shows of it.
+type Audit struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Level AuditLevel             `protobuf:"varint,1,opt,name=level,proto3,enum=stele.eventlog.v1.AuditLevel" json:"level,omitempty"`
+	// The stages that are shown: the sum of 1 for RequestReceived, 2 for ResponseStarted, 4 for ResponseComplete and
+	// 8 for Panic.
+	Stages            uint32 `protobuf:"varint,2,opt,name=stages,proto3" json:"stages,omitempty"`
+	Rule              string `protobuf:"bytes,3,opt,name=rule,proto3" json:"rule,omitempty"`     // id of the audit rule; empty if none matches
+	Source            string `protobuf:"bytes,4,opt,name=source,proto3" json:"source,omitempty"` // file:line of that rule
+	OmitManagedFields bool   `protobuf:"varint,5,opt,name=omit_managed_fields,json=omitManagedFields,proto3" json:"omit_managed_fields,omitempty"`
+	// Annotations that the policy's rules gave, sorted by key.
+	Annotations []*Annotation `protobuf:"bytes,6,rep,name=annotations,proto3" json:"annotations,omitempty"`
+	// How long the stages of the request took, in microseconds: "authorization=3 decode=41".
+	Timings       string `protobuf:"bytes,7,opt,name=timings,proto3" json:"timings,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Audit) Reset() {
+	*x = Audit{}
+	mi := &file_log_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Audit) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Audit) ProtoMessage() {}
+
+func (x *Audit) ProtoReflect() protoreflect.Message {
+	mi := &file_log_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Audit.ProtoReflect.Descriptor instead.
+func (*Audit) Descriptor() ([]byte, []int) {
+	return file_log_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *Audit) GetLevel() AuditLevel {
+	if x != nil {
+		return x.Level
+	}
+	return AuditLevel_AUDIT_LEVEL_UNSPECIFIED
+}
+
+func (x *Audit) GetStages() uint32 {
+	if x != nil {
+		return x.Stages
+	}
+	return 0
+}
+
+func (x *Audit) GetRule() string {
+	if x != nil {
+		return x.Rule
+	}
+	return ""
+}
+
+func (x *Audit) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *Audit) GetOmitManagedFields() bool {
+	if x != nil {
+		return x.OmitManagedFields
+	}
+	return false
+}
+
+func (x *Audit) GetAnnotations() []*Annotation {
+	if x != nil {
+		return x.Annotations
+	}
+	return nil
+}
+
+func (x *Audit) GetTimings() string {
+	if x != nil {
+		return x.Timings
+	}
+	return ""
+}
+
+type Annotation struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	Value         string                 `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Annotation) Reset() {
+	*x = Annotation{}
+	mi := &file_log_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Annotation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Annotation) ProtoMessage() {}
+
+func (x *Annotation) ProtoReflect() protoreflect.Message {
+	mi := &file_log_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Annotation.ProtoReflect.Descriptor instead.
+func (*Annotation) Descriptor() ([]byte, []int) {
+	return file_log_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *Annotation) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *Annotation) GetValue() string {
+	if x != nil {
+		return x.Value
+	}
+	return ""
+}
+
 // Admission is an admission rule that fired.
 type Admission struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1336,7 +1701,7 @@ type Admission struct {
 
 func (x *Admission) Reset() {
 	*x = Admission{}
-	mi := &file_log_proto_msgTypes[11]
+	mi := &file_log_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1348,7 +1713,7 @@ func (x *Admission) String() string {
 func (*Admission) ProtoMessage() {}
 
 func (x *Admission) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[11]
+	mi := &file_log_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1361,7 +1726,7 @@ func (x *Admission) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Admission.ProtoReflect.Descriptor instead.
 func (*Admission) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{11}
+	return file_log_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Admission) GetRule() string {
@@ -1405,7 +1770,7 @@ type Payload struct {
 
 func (x *Payload) Reset() {
 	*x = Payload{}
-	mi := &file_log_proto_msgTypes[12]
+	mi := &file_log_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1417,7 +1782,7 @@ func (x *Payload) String() string {
 func (*Payload) ProtoMessage() {}
 
 func (x *Payload) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[12]
+	mi := &file_log_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1430,7 +1795,7 @@ func (x *Payload) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Payload.ProtoReflect.Descriptor instead.
 func (*Payload) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{12}
+	return file_log_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Payload) GetRole() Role {
@@ -1472,7 +1837,7 @@ type Class struct {
 
 func (x *Class) Reset() {
 	*x = Class{}
-	mi := &file_log_proto_msgTypes[13]
+	mi := &file_log_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1484,7 +1849,7 @@ func (x *Class) String() string {
 func (*Class) ProtoMessage() {}
 
 func (x *Class) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[13]
+	mi := &file_log_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1497,7 +1862,7 @@ func (x *Class) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Class.ProtoReflect.Descriptor instead.
 func (*Class) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{13}
+	return file_log_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Class) GetRetention() string {
@@ -1525,7 +1890,7 @@ type LogCreated struct {
 
 func (x *LogCreated) Reset() {
 	*x = LogCreated{}
-	mi := &file_log_proto_msgTypes[14]
+	mi := &file_log_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1537,7 +1902,7 @@ func (x *LogCreated) String() string {
 func (*LogCreated) ProtoMessage() {}
 
 func (x *LogCreated) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[14]
+	mi := &file_log_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1550,7 +1915,7 @@ func (x *LogCreated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogCreated.ProtoReflect.Descriptor instead.
 func (*LogCreated) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{14}
+	return file_log_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *LogCreated) GetBatchLimit() uint64 {
@@ -1579,7 +1944,7 @@ type ClockSet struct {
 
 func (x *ClockSet) Reset() {
 	*x = ClockSet{}
-	mi := &file_log_proto_msgTypes[15]
+	mi := &file_log_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1591,7 +1956,7 @@ func (x *ClockSet) String() string {
 func (*ClockSet) ProtoMessage() {}
 
 func (x *ClockSet) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[15]
+	mi := &file_log_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1604,7 +1969,7 @@ func (x *ClockSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClockSet.ProtoReflect.Descriptor instead.
 func (*ClockSet) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{15}
+	return file_log_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ClockSet) GetAheadNano() int64 {
@@ -1627,7 +1992,7 @@ type EpochStarted struct {
 
 func (x *EpochStarted) Reset() {
 	*x = EpochStarted{}
-	mi := &file_log_proto_msgTypes[16]
+	mi := &file_log_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1639,7 +2004,7 @@ func (x *EpochStarted) String() string {
 func (*EpochStarted) ProtoMessage() {}
 
 func (x *EpochStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[16]
+	mi := &file_log_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1652,7 +2017,7 @@ func (x *EpochStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EpochStarted.ProtoReflect.Descriptor instead.
 func (*EpochStarted) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{16}
+	return file_log_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *EpochStarted) GetLostFrom() uint64 {
@@ -1678,7 +2043,7 @@ type LevelRaised struct {
 
 func (x *LevelRaised) Reset() {
 	*x = LevelRaised{}
-	mi := &file_log_proto_msgTypes[17]
+	mi := &file_log_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1690,7 +2055,7 @@ func (x *LevelRaised) String() string {
 func (*LevelRaised) ProtoMessage() {}
 
 func (x *LevelRaised) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[17]
+	mi := &file_log_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1703,7 +2068,7 @@ func (x *LevelRaised) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LevelRaised.ProtoReflect.Descriptor instead.
 func (*LevelRaised) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{17}
+	return file_log_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *LevelRaised) GetFormat() uint32 {
@@ -1723,7 +2088,7 @@ type PolicyChunk struct {
 
 func (x *PolicyChunk) Reset() {
 	*x = PolicyChunk{}
-	mi := &file_log_proto_msgTypes[18]
+	mi := &file_log_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1735,7 +2100,7 @@ func (x *PolicyChunk) String() string {
 func (*PolicyChunk) ProtoMessage() {}
 
 func (x *PolicyChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[18]
+	mi := &file_log_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1748,7 +2113,7 @@ func (x *PolicyChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyChunk.ProtoReflect.Descriptor instead.
 func (*PolicyChunk) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{18}
+	return file_log_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *PolicyChunk) GetDigest() []byte {
@@ -1775,7 +2140,7 @@ type PolicyProposed struct {
 
 func (x *PolicyProposed) Reset() {
 	*x = PolicyProposed{}
-	mi := &file_log_proto_msgTypes[19]
+	mi := &file_log_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1787,7 +2152,7 @@ func (x *PolicyProposed) String() string {
 func (*PolicyProposed) ProtoMessage() {}
 
 func (x *PolicyProposed) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[19]
+	mi := &file_log_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1800,7 +2165,7 @@ func (x *PolicyProposed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyProposed.ProtoReflect.Descriptor instead.
 func (*PolicyProposed) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{19}
+	return file_log_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *PolicyProposed) GetDigest() []byte {
@@ -1870,7 +2235,7 @@ type File struct {
 
 func (x *File) Reset() {
 	*x = File{}
-	mi := &file_log_proto_msgTypes[20]
+	mi := &file_log_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1882,7 +2247,7 @@ func (x *File) String() string {
 func (*File) ProtoMessage() {}
 
 func (x *File) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[20]
+	mi := &file_log_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1895,7 +2260,7 @@ func (x *File) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use File.ProtoReflect.Descriptor instead.
 func (*File) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{20}
+	return file_log_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *File) GetPath() string {
@@ -1929,7 +2294,7 @@ type PolicyActivated struct {
 
 func (x *PolicyActivated) Reset() {
 	*x = PolicyActivated{}
-	mi := &file_log_proto_msgTypes[21]
+	mi := &file_log_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1941,7 +2306,7 @@ func (x *PolicyActivated) String() string {
 func (*PolicyActivated) ProtoMessage() {}
 
 func (x *PolicyActivated) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[21]
+	mi := &file_log_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1954,7 +2319,7 @@ func (x *PolicyActivated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyActivated.ProtoReflect.Descriptor instead.
 func (*PolicyActivated) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{21}
+	return file_log_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *PolicyActivated) GetDigest() []byte {
@@ -1980,7 +2345,7 @@ type Bulk struct {
 
 func (x *Bulk) Reset() {
 	*x = Bulk{}
-	mi := &file_log_proto_msgTypes[22]
+	mi := &file_log_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1992,7 +2357,7 @@ func (x *Bulk) String() string {
 func (*Bulk) ProtoMessage() {}
 
 func (x *Bulk) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[22]
+	mi := &file_log_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2005,7 +2370,7 @@ func (x *Bulk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bulk.ProtoReflect.Descriptor instead.
 func (*Bulk) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{22}
+	return file_log_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Bulk) GetObjects() []*BulkObject {
@@ -2025,7 +2390,7 @@ type BulkObject struct {
 
 func (x *BulkObject) Reset() {
 	*x = BulkObject{}
-	mi := &file_log_proto_msgTypes[23]
+	mi := &file_log_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2037,7 +2402,7 @@ func (x *BulkObject) String() string {
 func (*BulkObject) ProtoMessage() {}
 
 func (x *BulkObject) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[23]
+	mi := &file_log_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2050,7 +2415,7 @@ func (x *BulkObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BulkObject.ProtoReflect.Descriptor instead.
 func (*BulkObject) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{23}
+	return file_log_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *BulkObject) GetObject() *Object {
@@ -2063,6 +2428,415 @@ func (x *BulkObject) GetObject() *Object {
 func (x *BulkObject) GetPreviousRevision() uint64 {
 	if x != nil {
 		return x.PreviousRevision
+	}
+	return 0
+}
+
+// Decision is about a request that left no event in the log of record: one that was refused or in conflict, that
+// changed nothing, a dry run, or a read. The metadata's object is what it was about; its request has the time of
+// arrival and the status of the answer; its payloads are the body of the request and of the answer, as far as kept.
+type Decision struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Outcome Outcome                `protobuf:"varint,1,opt,name=outcome,proto3,enum=stele.eventlog.v1.Outcome" json:"outcome,omitempty"`
+	Stage   string                 `protobuf:"bytes,2,opt,name=stage,proto3" json:"stage,omitempty"`     // the stage of the pipeline that decided
+	Reason  string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`   // of the Status
+	Message string                 `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"` // of the Status
+	// Rule and source of a refusal: of the deny, the admission rule, the flow schema, or the schema.
+	Rule   string `protobuf:"bytes,5,opt,name=rule,proto3" json:"rule,omitempty"`
+	Source string `protobuf:"bytes,6,opt,name=source,proto3" json:"source,omitempty"`
+	// The revision of the state on which the request was decided; 0 if it was refused before it read any.
+	Revision uint64 `protobuf:"varint,7,opt,name=revision,proto3" json:"revision,omitempty"`
+	// The stage of audit.k8s.io at which this was recorded: 1, 2, 4 or 8, as in Audit.stages.
+	AuditStage       uint32 `protobuf:"varint,8,opt,name=audit_stage,json=auditStage,proto3" json:"audit_stage,omitempty"`
+	RecordedUnixNano int64  `protobuf:"varint,9,opt,name=recorded_unix_nano,json=recordedUnixNano,proto3" json:"recorded_unix_nano,omitempty"`
+	// The body was larger than what is kept of it.
+	BodyCut bool `protobuf:"varint,10,opt,name=body_cut,json=bodyCut,proto3" json:"body_cut,omitempty"`
+	// The flow of the request.
+	FlowSchema    string `protobuf:"bytes,11,opt,name=flow_schema,json=flowSchema,proto3" json:"flow_schema,omitempty"`
+	PriorityLevel string `protobuf:"bytes,12,opt,name=priority_level,json=priorityLevel,proto3" json:"priority_level,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Decision) Reset() {
+	*x = Decision{}
+	mi := &file_log_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Decision) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Decision) ProtoMessage() {}
+
+func (x *Decision) ProtoReflect() protoreflect.Message {
+	mi := &file_log_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Decision.ProtoReflect.Descriptor instead.
+func (*Decision) Descriptor() ([]byte, []int) {
+	return file_log_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *Decision) GetOutcome() Outcome {
+	if x != nil {
+		return x.Outcome
+	}
+	return Outcome_OUTCOME_UNSPECIFIED
+}
+
+func (x *Decision) GetStage() string {
+	if x != nil {
+		return x.Stage
+	}
+	return ""
+}
+
+func (x *Decision) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Decision) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *Decision) GetRule() string {
+	if x != nil {
+		return x.Rule
+	}
+	return ""
+}
+
+func (x *Decision) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *Decision) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *Decision) GetAuditStage() uint32 {
+	if x != nil {
+		return x.AuditStage
+	}
+	return 0
+}
+
+func (x *Decision) GetRecordedUnixNano() int64 {
+	if x != nil {
+		return x.RecordedUnixNano
+	}
+	return 0
+}
+
+func (x *Decision) GetBodyCut() bool {
+	if x != nil {
+		return x.BodyCut
+	}
+	return false
+}
+
+func (x *Decision) GetFlowSchema() string {
+	if x != nil {
+		return x.FlowSchema
+	}
+	return ""
+}
+
+func (x *Decision) GetPriorityLevel() string {
+	if x != nil {
+		return x.PriorityLevel
+	}
+	return ""
+}
+
+// DecisionsCounted stands for decisions that were too many to be kept one by one: those that are alike, within a
+// span of time. The metadata has what they have in common.
+type DecisionsCounted struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Count         uint64                 `protobuf:"varint,1,opt,name=count,proto3" json:"count,omitempty"`
+	FirstUnixNano int64                  `protobuf:"varint,2,opt,name=first_unix_nano,json=firstUnixNano,proto3" json:"first_unix_nano,omitempty"`
+	LastUnixNano  int64                  `protobuf:"varint,3,opt,name=last_unix_nano,json=lastUnixNano,proto3" json:"last_unix_nano,omitempty"`
+	Like          *Decision              `protobuf:"bytes,4,opt,name=like,proto3" json:"like,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DecisionsCounted) Reset() {
+	*x = DecisionsCounted{}
+	mi := &file_log_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DecisionsCounted) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DecisionsCounted) ProtoMessage() {}
+
+func (x *DecisionsCounted) ProtoReflect() protoreflect.Message {
+	mi := &file_log_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DecisionsCounted.ProtoReflect.Descriptor instead.
+func (*DecisionsCounted) Descriptor() ([]byte, []int) {
+	return file_log_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *DecisionsCounted) GetCount() uint64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *DecisionsCounted) GetFirstUnixNano() int64 {
+	if x != nil {
+		return x.FirstUnixNano
+	}
+	return 0
+}
+
+func (x *DecisionsCounted) GetLastUnixNano() int64 {
+	if x != nil {
+		return x.LastUnixNano
+	}
+	return 0
+}
+
+func (x *DecisionsCounted) GetLike() *Decision {
+	if x != nil {
+		return x.Like
+	}
+	return nil
+}
+
+// DecisionsLost is a gap: decisions between two moments were not recorded.
+type DecisionsLost struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	FromUnixNano  int64                  `protobuf:"varint,1,opt,name=from_unix_nano,json=fromUnixNano,proto3" json:"from_unix_nano,omitempty"`
+	ToUnixNano    int64                  `protobuf:"varint,2,opt,name=to_unix_nano,json=toUnixNano,proto3" json:"to_unix_nano,omitempty"`
+	Count         uint64                 `protobuf:"varint,3,opt,name=count,proto3" json:"count,omitempty"` // 0 if it is not known
+	Why           string                 `protobuf:"bytes,4,opt,name=why,proto3" json:"why,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DecisionsLost) Reset() {
+	*x = DecisionsLost{}
+	mi := &file_log_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DecisionsLost) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DecisionsLost) ProtoMessage() {}
+
+func (x *DecisionsLost) ProtoReflect() protoreflect.Message {
+	mi := &file_log_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DecisionsLost.ProtoReflect.Descriptor instead.
+func (*DecisionsLost) Descriptor() ([]byte, []int) {
+	return file_log_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *DecisionsLost) GetFromUnixNano() int64 {
+	if x != nil {
+		return x.FromUnixNano
+	}
+	return 0
+}
+
+func (x *DecisionsLost) GetToUnixNano() int64 {
+	if x != nil {
+		return x.ToUnixNano
+	}
+	return 0
+}
+
+func (x *DecisionsLost) GetCount() uint64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *DecisionsLost) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
+// DecisionsAnchored records the head of a replica's log of decisions in the log of record.
+type DecisionsAnchored struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Replica  string                 `protobuf:"bytes,1,opt,name=replica,proto3" json:"replica,omitempty"`
+	LogId    []byte                 `protobuf:"bytes,2,opt,name=log_id,json=logId,proto3" json:"log_id,omitempty"`
+	Revision uint64                 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	Hash     []byte                 `protobuf:"bytes,4,opt,name=hash,proto3" json:"hash,omitempty"`
+	// How far the sinks that only one replica feeds have got in the log of record.
+	Sinks         []*SinkCursor `protobuf:"bytes,5,rep,name=sinks,proto3" json:"sinks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DecisionsAnchored) Reset() {
+	*x = DecisionsAnchored{}
+	mi := &file_log_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DecisionsAnchored) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DecisionsAnchored) ProtoMessage() {}
+
+func (x *DecisionsAnchored) ProtoReflect() protoreflect.Message {
+	mi := &file_log_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DecisionsAnchored.ProtoReflect.Descriptor instead.
+func (*DecisionsAnchored) Descriptor() ([]byte, []int) {
+	return file_log_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *DecisionsAnchored) GetReplica() string {
+	if x != nil {
+		return x.Replica
+	}
+	return ""
+}
+
+func (x *DecisionsAnchored) GetLogId() []byte {
+	if x != nil {
+		return x.LogId
+	}
+	return nil
+}
+
+func (x *DecisionsAnchored) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *DecisionsAnchored) GetHash() []byte {
+	if x != nil {
+		return x.Hash
+	}
+	return nil
+}
+
+func (x *DecisionsAnchored) GetSinks() []*SinkCursor {
+	if x != nil {
+		return x.Sinks
+	}
+	return nil
+}
+
+type SinkCursor struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Sink          string                 `protobuf:"bytes,1,opt,name=sink,proto3" json:"sink,omitempty"`
+	Revision      uint64                 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SinkCursor) Reset() {
+	*x = SinkCursor{}
+	mi := &file_log_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SinkCursor) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SinkCursor) ProtoMessage() {}
+
+func (x *SinkCursor) ProtoReflect() protoreflect.Message {
+	mi := &file_log_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SinkCursor.ProtoReflect.Descriptor instead.
+func (*SinkCursor) Descriptor() ([]byte, []int) {
+	return file_log_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *SinkCursor) GetSink() string {
+	if x != nil {
+		return x.Sink
+	}
+	return ""
+}
+
+func (x *SinkCursor) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
 	}
 	return 0
 }
@@ -2102,7 +2876,8 @@ const file_log_proto_rawDesc = "" +
 	"\acontent\x18\x02 \x01(\fR\acontent\x12\x15\n" +
 	"\x06key_id\x18\x03 \x01(\tR\x05keyId\x12\x12\n" +
 	"\x04hash\x18\x04 \x01(\fR\x04hash\x12\x12\n" +
-	"\x04gone\x18\x05 \x01(\bR\x04gone\"\x91\b\n" +
+	"\x04gone\x18\x05 \x01(\bR\x04gone\"\xc2\n" +
+	"\n" +
 	"\bMetadata\x12+\n" +
 	"\x04type\x18\x01 \x01(\x0e2\x17.stele.eventlog.v1.TypeR\x04type\x12\x1c\n" +
 	"\tskippable\x18\x02 \x01(\bR\tskippable\x12\x12\n" +
@@ -2125,7 +2900,11 @@ const file_log_proto_rawDesc = "" +
 	"\x0fpolicy_proposed\x18D \x01(\v2!.stele.eventlog.v1.PolicyProposedH\x00R\x0epolicyProposed\x12O\n" +
 	"\x10policy_activated\x18E \x01(\v2\".stele.eventlog.v1.PolicyActivatedH\x00R\x0fpolicyActivated\x12-\n" +
 	"\x04bulk\x18F \x01(\v2\x17.stele.eventlog.v1.BulkH\x00R\x04bulk\x12:\n" +
-	"\tclock_set\x18G \x01(\v2\x1b.stele.eventlog.v1.ClockSetH\x00R\bclockSetB\b\n" +
+	"\tclock_set\x18G \x01(\v2\x1b.stele.eventlog.v1.ClockSetH\x00R\bclockSet\x129\n" +
+	"\bdecision\x18H \x01(\v2\x1b.stele.eventlog.v1.DecisionH\x00R\bdecision\x12R\n" +
+	"\x11decisions_counted\x18I \x01(\v2#.stele.eventlog.v1.DecisionsCountedH\x00R\x10decisionsCounted\x12I\n" +
+	"\x0edecisions_lost\x18J \x01(\v2 .stele.eventlog.v1.DecisionsLostH\x00R\rdecisionsLost\x12U\n" +
+	"\x12decisions_anchored\x18K \x01(\v2$.stele.eventlog.v1.DecisionsAnchoredH\x00R\x11decisionsAnchoredB\b\n" +
 	"\x06detail\"\xac\x01\n" +
 	"\x06Object\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12\x1a\n" +
@@ -2158,7 +2937,7 @@ const file_log_proto_rawDesc = "" +
 	"\x06status\x18\t \x01(\rR\x06status\x12\x1d\n" +
 	"\n" +
 	"media_type\x18\n" +
-	" \x01(\tR\tmediaType\"\xa7\x02\n" +
+	" \x01(\tR\tmediaType\"\xd7\x02\n" +
 	"\tDecisions\x12\x1e\n" +
 	"\n" +
 	"authorizer\x18\x01 \x01(\tR\n" +
@@ -2171,7 +2950,21 @@ const file_log_proto_rawDesc = "" +
 	"createRule\x12#\n" +
 	"\rcreate_source\x18\a \x01(\tR\fcreateSource\x12\x16\n" +
 	"\x06reason\x18\b \x01(\tR\x06reason\x12\x18\n" +
-	"\aprogram\x18\t \x01(\tR\aprogram\"i\n" +
+	"\aprogram\x18\t \x01(\tR\aprogram\x12.\n" +
+	"\x05audit\x18\n" +
+	" \x01(\v2\x18.stele.eventlog.v1.AuditR\x05audit\"\x8b\x02\n" +
+	"\x05Audit\x123\n" +
+	"\x05level\x18\x01 \x01(\x0e2\x1d.stele.eventlog.v1.AuditLevelR\x05level\x12\x16\n" +
+	"\x06stages\x18\x02 \x01(\rR\x06stages\x12\x12\n" +
+	"\x04rule\x18\x03 \x01(\tR\x04rule\x12\x16\n" +
+	"\x06source\x18\x04 \x01(\tR\x06source\x12.\n" +
+	"\x13omit_managed_fields\x18\x05 \x01(\bR\x11omitManagedFields\x12?\n" +
+	"\vannotations\x18\x06 \x03(\v2\x1d.stele.eventlog.v1.AnnotationR\vannotations\x12\x18\n" +
+	"\atimings\x18\a \x01(\tR\atimings\"4\n" +
+	"\n" +
+	"Annotation\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value\"i\n" +
 	"\tAdmission\x12\x12\n" +
 	"\x04rule\x18\x01 \x01(\tR\x04rule\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\tR\x06source\x12\x16\n" +
@@ -2222,10 +3015,47 @@ const file_log_proto_rawDesc = "" +
 	"\n" +
 	"BulkObject\x121\n" +
 	"\x06object\x18\x01 \x01(\v2\x19.stele.eventlog.v1.ObjectR\x06object\x12+\n" +
-	"\x11previous_revision\x18\x02 \x01(\x04R\x10previousRevision*9\n" +
+	"\x11previous_revision\x18\x02 \x01(\x04R\x10previousRevision\"\x82\x03\n" +
+	"\bDecision\x124\n" +
+	"\aoutcome\x18\x01 \x01(\x0e2\x1a.stele.eventlog.v1.OutcomeR\aoutcome\x12\x14\n" +
+	"\x05stage\x18\x02 \x01(\tR\x05stage\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x18\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage\x12\x12\n" +
+	"\x04rule\x18\x05 \x01(\tR\x04rule\x12\x16\n" +
+	"\x06source\x18\x06 \x01(\tR\x06source\x12\x1a\n" +
+	"\brevision\x18\a \x01(\x04R\brevision\x12\x1f\n" +
+	"\vaudit_stage\x18\b \x01(\rR\n" +
+	"auditStage\x12,\n" +
+	"\x12recorded_unix_nano\x18\t \x01(\x03R\x10recordedUnixNano\x12\x19\n" +
+	"\bbody_cut\x18\n" +
+	" \x01(\bR\abodyCut\x12\x1f\n" +
+	"\vflow_schema\x18\v \x01(\tR\n" +
+	"flowSchema\x12%\n" +
+	"\x0epriority_level\x18\f \x01(\tR\rpriorityLevel\"\xa7\x01\n" +
+	"\x10DecisionsCounted\x12\x14\n" +
+	"\x05count\x18\x01 \x01(\x04R\x05count\x12&\n" +
+	"\x0ffirst_unix_nano\x18\x02 \x01(\x03R\rfirstUnixNano\x12$\n" +
+	"\x0elast_unix_nano\x18\x03 \x01(\x03R\flastUnixNano\x12/\n" +
+	"\x04like\x18\x04 \x01(\v2\x1b.stele.eventlog.v1.DecisionR\x04like\"\x7f\n" +
+	"\rDecisionsLost\x12$\n" +
+	"\x0efrom_unix_nano\x18\x01 \x01(\x03R\ffromUnixNano\x12 \n" +
+	"\fto_unix_nano\x18\x02 \x01(\x03R\n" +
+	"toUnixNano\x12\x14\n" +
+	"\x05count\x18\x03 \x01(\x04R\x05count\x12\x10\n" +
+	"\x03why\x18\x04 \x01(\tR\x03why\"\xa9\x01\n" +
+	"\x11DecisionsAnchored\x12\x18\n" +
+	"\areplica\x18\x01 \x01(\tR\areplica\x12\x15\n" +
+	"\x06log_id\x18\x02 \x01(\fR\x05logId\x12\x1a\n" +
+	"\brevision\x18\x03 \x01(\x04R\brevision\x12\x12\n" +
+	"\x04hash\x18\x04 \x01(\fR\x04hash\x123\n" +
+	"\x05sinks\x18\x05 \x03(\v2\x1d.stele.eventlog.v1.SinkCursorR\x05sinks\"<\n" +
+	"\n" +
+	"SinkCursor\x12\x12\n" +
+	"\x04sink\x18\x01 \x01(\tR\x04sink\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision*9\n" +
 	"\vCompression\x12\x14\n" +
 	"\x10COMPRESSION_NONE\x10\x00\x12\x14\n" +
-	"\x10COMPRESSION_ZSTD\x10\x01*\x8e\x02\n" +
+	"\x10COMPRESSION_ZSTD\x10\x01*\x8e\x03\n" +
 	"\x04Type\x12\x14\n" +
 	"\x10TYPE_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fTYPE_CREATED\x10\x01\x12\x10\n" +
@@ -2238,14 +3068,37 @@ const file_log_proto_rawDesc = "" +
 	"\x10TYPE_LOG_CREATED\x10@\x12\x16\n" +
 	"\x12TYPE_EPOCH_STARTED\x10A\x12\x15\n" +
 	"\x11TYPE_LEVEL_RAISED\x10B\x12\x12\n" +
-	"\x0eTYPE_CLOCK_SET\x10C*^\n" +
+	"\x0eTYPE_CLOCK_SET\x10C\x12\x1b\n" +
+	"\x17TYPE_DECISIONS_ANCHORED\x10D\x12\x11\n" +
+	"\rTYPE_DECISION\x10`\x12\x1a\n" +
+	"\x16TYPE_DECISIONS_COUNTED\x10a\x12\x17\n" +
+	"\x13TYPE_DECISIONS_LOST\x10b\x12\x19\n" +
+	"\x15TYPE_DECISIONS_CLOSED\x10c*\x94\x01\n" +
+	"\n" +
+	"AuditLevel\x12\x1b\n" +
+	"\x17AUDIT_LEVEL_UNSPECIFIED\x10\x00\x12\x14\n" +
+	"\x10AUDIT_LEVEL_NONE\x10\x01\x12\x18\n" +
+	"\x14AUDIT_LEVEL_METADATA\x10\x02\x12\x17\n" +
+	"\x13AUDIT_LEVEL_REQUEST\x10\x03\x12 \n" +
+	"\x1cAUDIT_LEVEL_REQUEST_RESPONSE\x10\x04*q\n" +
 	"\x04Role\x12\x14\n" +
 	"\x10ROLE_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vROLE_OBJECT\x10\x01\x12\x10\n" +
 	"\fROLE_REQUEST\x10\x02\x12\x0e\n" +
 	"\n" +
 	"ROLE_CHUNK\x10\x03\x12\r\n" +
-	"\tROLE_KEPT\x10\x04B Z\x1estele.dev/stele/eventlog/logpbb\x06proto3"
+	"\tROLE_KEPT\x10\x04\x12\x11\n" +
+	"\rROLE_RESPONSE\x10\x05*\xce\x01\n" +
+	"\aOutcome\x12\x17\n" +
+	"\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x10\n" +
+	"\fOUTCOME_READ\x10\x01\x12\x13\n" +
+	"\x0fOUTCOME_REFUSED\x10\x02\x12\x1b\n" +
+	"\x17OUTCOME_UNAUTHENTICATED\x10\x03\x12\x14\n" +
+	"\x10OUTCOME_CONFLICT\x10\x04\x12\x15\n" +
+	"\x11OUTCOME_UNCHANGED\x10\x05\x12\x13\n" +
+	"\x0fOUTCOME_DRY_RUN\x10\x06\x12\x12\n" +
+	"\x0eOUTCOME_FAILED\x10\a\x12\x10\n" +
+	"\fOUTCOME_DONE\x10\bB Z\x1estele.dev/stele/eventlog/logpbb\x06proto3"
 
 var (
 	file_log_proto_rawDescOnce sync.Once
@@ -2259,69 +3112,88 @@ func file_log_proto_rawDescGZIP() []byte {
 	return file_log_proto_rawDescData
 }
 
-var file_log_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_log_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_log_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_log_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_log_proto_goTypes = []any{
-	(Compression)(0),        // 0: stele.eventlog.v1.Compression
-	(Type)(0),               // 1: stele.eventlog.v1.Type
-	(Role)(0),               // 2: stele.eventlog.v1.Role
-	(*Batch)(nil),           // 3: stele.eventlog.v1.Batch
-	(*Header)(nil),          // 4: stele.eventlog.v1.Header
-	(*Events)(nil),          // 5: stele.eventlog.v1.Events
-	(*Entry)(nil),           // 6: stele.eventlog.v1.Entry
-	(*Blob)(nil),            // 7: stele.eventlog.v1.Blob
-	(*Metadata)(nil),        // 8: stele.eventlog.v1.Metadata
-	(*Object)(nil),          // 9: stele.eventlog.v1.Object
-	(*Actor)(nil),           // 10: stele.eventlog.v1.Actor
-	(*Extra)(nil),           // 11: stele.eventlog.v1.Extra
-	(*Request)(nil),         // 12: stele.eventlog.v1.Request
-	(*Decisions)(nil),       // 13: stele.eventlog.v1.Decisions
-	(*Admission)(nil),       // 14: stele.eventlog.v1.Admission
-	(*Payload)(nil),         // 15: stele.eventlog.v1.Payload
-	(*Class)(nil),           // 16: stele.eventlog.v1.Class
-	(*LogCreated)(nil),      // 17: stele.eventlog.v1.LogCreated
-	(*ClockSet)(nil),        // 18: stele.eventlog.v1.ClockSet
-	(*EpochStarted)(nil),    // 19: stele.eventlog.v1.EpochStarted
-	(*LevelRaised)(nil),     // 20: stele.eventlog.v1.LevelRaised
-	(*PolicyChunk)(nil),     // 21: stele.eventlog.v1.PolicyChunk
-	(*PolicyProposed)(nil),  // 22: stele.eventlog.v1.PolicyProposed
-	(*File)(nil),            // 23: stele.eventlog.v1.File
-	(*PolicyActivated)(nil), // 24: stele.eventlog.v1.PolicyActivated
-	(*Bulk)(nil),            // 25: stele.eventlog.v1.Bulk
-	(*BulkObject)(nil),      // 26: stele.eventlog.v1.BulkObject
+	(Compression)(0),          // 0: stele.eventlog.v1.Compression
+	(Type)(0),                 // 1: stele.eventlog.v1.Type
+	(AuditLevel)(0),           // 2: stele.eventlog.v1.AuditLevel
+	(Role)(0),                 // 3: stele.eventlog.v1.Role
+	(Outcome)(0),              // 4: stele.eventlog.v1.Outcome
+	(*Batch)(nil),             // 5: stele.eventlog.v1.Batch
+	(*Header)(nil),            // 6: stele.eventlog.v1.Header
+	(*Events)(nil),            // 7: stele.eventlog.v1.Events
+	(*Entry)(nil),             // 8: stele.eventlog.v1.Entry
+	(*Blob)(nil),              // 9: stele.eventlog.v1.Blob
+	(*Metadata)(nil),          // 10: stele.eventlog.v1.Metadata
+	(*Object)(nil),            // 11: stele.eventlog.v1.Object
+	(*Actor)(nil),             // 12: stele.eventlog.v1.Actor
+	(*Extra)(nil),             // 13: stele.eventlog.v1.Extra
+	(*Request)(nil),           // 14: stele.eventlog.v1.Request
+	(*Decisions)(nil),         // 15: stele.eventlog.v1.Decisions
+	(*Audit)(nil),             // 16: stele.eventlog.v1.Audit
+	(*Annotation)(nil),        // 17: stele.eventlog.v1.Annotation
+	(*Admission)(nil),         // 18: stele.eventlog.v1.Admission
+	(*Payload)(nil),           // 19: stele.eventlog.v1.Payload
+	(*Class)(nil),             // 20: stele.eventlog.v1.Class
+	(*LogCreated)(nil),        // 21: stele.eventlog.v1.LogCreated
+	(*ClockSet)(nil),          // 22: stele.eventlog.v1.ClockSet
+	(*EpochStarted)(nil),      // 23: stele.eventlog.v1.EpochStarted
+	(*LevelRaised)(nil),       // 24: stele.eventlog.v1.LevelRaised
+	(*PolicyChunk)(nil),       // 25: stele.eventlog.v1.PolicyChunk
+	(*PolicyProposed)(nil),    // 26: stele.eventlog.v1.PolicyProposed
+	(*File)(nil),              // 27: stele.eventlog.v1.File
+	(*PolicyActivated)(nil),   // 28: stele.eventlog.v1.PolicyActivated
+	(*Bulk)(nil),              // 29: stele.eventlog.v1.Bulk
+	(*BulkObject)(nil),        // 30: stele.eventlog.v1.BulkObject
+	(*Decision)(nil),          // 31: stele.eventlog.v1.Decision
+	(*DecisionsCounted)(nil),  // 32: stele.eventlog.v1.DecisionsCounted
+	(*DecisionsLost)(nil),     // 33: stele.eventlog.v1.DecisionsLost
+	(*DecisionsAnchored)(nil), // 34: stele.eventlog.v1.DecisionsAnchored
+	(*SinkCursor)(nil),        // 35: stele.eventlog.v1.SinkCursor
 }
 var file_log_proto_depIdxs = []int32{
 	0,  // 0: stele.eventlog.v1.Batch.compression:type_name -> stele.eventlog.v1.Compression
-	6,  // 1: stele.eventlog.v1.Events.entries:type_name -> stele.eventlog.v1.Entry
-	7,  // 2: stele.eventlog.v1.Entry.blobs:type_name -> stele.eventlog.v1.Blob
+	8,  // 1: stele.eventlog.v1.Events.entries:type_name -> stele.eventlog.v1.Entry
+	9,  // 2: stele.eventlog.v1.Entry.blobs:type_name -> stele.eventlog.v1.Blob
 	1,  // 3: stele.eventlog.v1.Metadata.type:type_name -> stele.eventlog.v1.Type
-	9,  // 4: stele.eventlog.v1.Metadata.object:type_name -> stele.eventlog.v1.Object
-	10, // 5: stele.eventlog.v1.Metadata.actor:type_name -> stele.eventlog.v1.Actor
-	12, // 6: stele.eventlog.v1.Metadata.request:type_name -> stele.eventlog.v1.Request
-	13, // 7: stele.eventlog.v1.Metadata.decisions:type_name -> stele.eventlog.v1.Decisions
-	15, // 8: stele.eventlog.v1.Metadata.payloads:type_name -> stele.eventlog.v1.Payload
-	17, // 9: stele.eventlog.v1.Metadata.log_created:type_name -> stele.eventlog.v1.LogCreated
-	19, // 10: stele.eventlog.v1.Metadata.epoch_started:type_name -> stele.eventlog.v1.EpochStarted
-	20, // 11: stele.eventlog.v1.Metadata.level_raised:type_name -> stele.eventlog.v1.LevelRaised
-	21, // 12: stele.eventlog.v1.Metadata.policy_chunk:type_name -> stele.eventlog.v1.PolicyChunk
-	22, // 13: stele.eventlog.v1.Metadata.policy_proposed:type_name -> stele.eventlog.v1.PolicyProposed
-	24, // 14: stele.eventlog.v1.Metadata.policy_activated:type_name -> stele.eventlog.v1.PolicyActivated
-	25, // 15: stele.eventlog.v1.Metadata.bulk:type_name -> stele.eventlog.v1.Bulk
-	18, // 16: stele.eventlog.v1.Metadata.clock_set:type_name -> stele.eventlog.v1.ClockSet
-	11, // 17: stele.eventlog.v1.Actor.extra:type_name -> stele.eventlog.v1.Extra
-	10, // 18: stele.eventlog.v1.Actor.impersonator:type_name -> stele.eventlog.v1.Actor
-	14, // 19: stele.eventlog.v1.Decisions.admission:type_name -> stele.eventlog.v1.Admission
-	2,  // 20: stele.eventlog.v1.Payload.role:type_name -> stele.eventlog.v1.Role
-	16, // 21: stele.eventlog.v1.Payload.class:type_name -> stele.eventlog.v1.Class
-	23, // 22: stele.eventlog.v1.PolicyProposed.form:type_name -> stele.eventlog.v1.File
-	23, // 23: stele.eventlog.v1.PolicyProposed.sources:type_name -> stele.eventlog.v1.File
-	26, // 24: stele.eventlog.v1.Bulk.objects:type_name -> stele.eventlog.v1.BulkObject
-	9,  // 25: stele.eventlog.v1.BulkObject.object:type_name -> stele.eventlog.v1.Object
-	26, // [26:26] is the sub-list for method output_type
-	26, // [26:26] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	11, // 4: stele.eventlog.v1.Metadata.object:type_name -> stele.eventlog.v1.Object
+	12, // 5: stele.eventlog.v1.Metadata.actor:type_name -> stele.eventlog.v1.Actor
+	14, // 6: stele.eventlog.v1.Metadata.request:type_name -> stele.eventlog.v1.Request
+	15, // 7: stele.eventlog.v1.Metadata.decisions:type_name -> stele.eventlog.v1.Decisions
+	19, // 8: stele.eventlog.v1.Metadata.payloads:type_name -> stele.eventlog.v1.Payload
+	21, // 9: stele.eventlog.v1.Metadata.log_created:type_name -> stele.eventlog.v1.LogCreated
+	23, // 10: stele.eventlog.v1.Metadata.epoch_started:type_name -> stele.eventlog.v1.EpochStarted
+	24, // 11: stele.eventlog.v1.Metadata.level_raised:type_name -> stele.eventlog.v1.LevelRaised
+	25, // 12: stele.eventlog.v1.Metadata.policy_chunk:type_name -> stele.eventlog.v1.PolicyChunk
+	26, // 13: stele.eventlog.v1.Metadata.policy_proposed:type_name -> stele.eventlog.v1.PolicyProposed
+	28, // 14: stele.eventlog.v1.Metadata.policy_activated:type_name -> stele.eventlog.v1.PolicyActivated
+	29, // 15: stele.eventlog.v1.Metadata.bulk:type_name -> stele.eventlog.v1.Bulk
+	22, // 16: stele.eventlog.v1.Metadata.clock_set:type_name -> stele.eventlog.v1.ClockSet
+	31, // 17: stele.eventlog.v1.Metadata.decision:type_name -> stele.eventlog.v1.Decision
+	32, // 18: stele.eventlog.v1.Metadata.decisions_counted:type_name -> stele.eventlog.v1.DecisionsCounted
+	33, // 19: stele.eventlog.v1.Metadata.decisions_lost:type_name -> stele.eventlog.v1.DecisionsLost
+	34, // 20: stele.eventlog.v1.Metadata.decisions_anchored:type_name -> stele.eventlog.v1.DecisionsAnchored
+	13, // 21: stele.eventlog.v1.Actor.extra:type_name -> stele.eventlog.v1.Extra
+	12, // 22: stele.eventlog.v1.Actor.impersonator:type_name -> stele.eventlog.v1.Actor
+	18, // 23: stele.eventlog.v1.Decisions.admission:type_name -> stele.eventlog.v1.Admission
+	16, // 24: stele.eventlog.v1.Decisions.audit:type_name -> stele.eventlog.v1.Audit
+	2,  // 25: stele.eventlog.v1.Audit.level:type_name -> stele.eventlog.v1.AuditLevel
+	17, // 26: stele.eventlog.v1.Audit.annotations:type_name -> stele.eventlog.v1.Annotation
+	3,  // 27: stele.eventlog.v1.Payload.role:type_name -> stele.eventlog.v1.Role
+	20, // 28: stele.eventlog.v1.Payload.class:type_name -> stele.eventlog.v1.Class
+	27, // 29: stele.eventlog.v1.PolicyProposed.form:type_name -> stele.eventlog.v1.File
+	27, // 30: stele.eventlog.v1.PolicyProposed.sources:type_name -> stele.eventlog.v1.File
+	30, // 31: stele.eventlog.v1.Bulk.objects:type_name -> stele.eventlog.v1.BulkObject
+	11, // 32: stele.eventlog.v1.BulkObject.object:type_name -> stele.eventlog.v1.Object
+	4,  // 33: stele.eventlog.v1.Decision.outcome:type_name -> stele.eventlog.v1.Outcome
+	31, // 34: stele.eventlog.v1.DecisionsCounted.like:type_name -> stele.eventlog.v1.Decision
+	35, // 35: stele.eventlog.v1.DecisionsAnchored.sinks:type_name -> stele.eventlog.v1.SinkCursor
+	36, // [36:36] is the sub-list for method output_type
+	36, // [36:36] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_log_proto_init() }
@@ -2338,14 +3210,18 @@ func file_log_proto_init() {
 		(*Metadata_PolicyActivated)(nil),
 		(*Metadata_Bulk)(nil),
 		(*Metadata_ClockSet)(nil),
+		(*Metadata_Decision)(nil),
+		(*Metadata_DecisionsCounted)(nil),
+		(*Metadata_DecisionsLost)(nil),
+		(*Metadata_DecisionsAnchored)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_log_proto_rawDesc), len(file_log_proto_rawDesc)),
-			NumEnums:      3,
-			NumMessages:   24,
+			NumEnums:      5,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
