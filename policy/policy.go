@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
 	"stele.dev/stele/policy/expr"
+	"stele.dev/stele/policy/reach"
 	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/builtin"
 	"stele.dev/stele/schemas/celtype"
@@ -31,7 +32,7 @@ type Policy struct {
 	chain      []link
 	// namespaces is the version that rules see as namespaceObject.
 	namespaces *Version
-	retentions retentions
+	retentions *reach.Retentions
 }
 
 // Kind is a kind with the programs of its versions.
@@ -47,7 +48,7 @@ type Kind struct {
 	// Equivalent are the other kinds that share the same objects.
 	Equivalent []*Kind
 
-	window *Window
+	window *reach.Window
 
 	// forms numbers the versions by form: versions with the same form have the same number. It is
 	// nil if all versions have one form.
