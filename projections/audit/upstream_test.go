@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -114,6 +115,7 @@ func exchanges() map[string]exchange {
 		return func(e *eventlog.Event) {
 			e.Meta.Type, e.Meta.Request.Status = logpb.Type_TYPE_DECISION, code
 			e.Meta.Object.Uid = ""
+			d := proto.Clone(d).(*logpb.Decision)
 			d.RecordedUnixNano = e.Time.UnixNano()
 			e.Meta.Detail = &logpb.Metadata_Decision{Decision: d}
 			if body != "" {
