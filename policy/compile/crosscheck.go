@@ -30,8 +30,8 @@ type crossings struct {
 	owners       map[string]*owner // of kinds
 	brokenKinds  map[string]bool
 	brokenViews  map[string]bool // views with errors, by name
-	roleNames    []cue.Value // in bindings
-	historyNames []cue.Value // of unknown kinds
+	roleNames    []cue.Value     // in bindings
+	historyNames []cue.Value     // of unknown kinds
 }
 
 // crosscheck checks what depends on the whole bundle.
