@@ -43,6 +43,8 @@ type Form struct {
 	Audit   Audit    `json:"audit,omitzero"`
 	// Validations are the rules of validating admission, sorted by id.
 	Validations []Validation `json:"validations,omitempty"`
+	// Views are the lists that are kept up to date, sorted by name.
+	Views []View `json:"views,omitempty"`
 	// Windows are the history windows that the bundle sets, sorted by resource.
 	Windows []reach.Window `json:"windows,omitempty"`
 	// Retentions say how long the past of kinds is kept, as far as the bundle says it.

@@ -26,7 +26,8 @@ type Policy struct {
 	name   string // digest in hexadecimal
 	kinds  []*Kind
 	byGVR  map[schema.GroupVersionResource]*Version
-	// byResource has all kinds, including those without a served version.
+	views  []*Kind
+	// byResource has all kinds, including those without a served version, and those of views.
 	byResource map[schema.GroupResource]*Kind
 	access     *access
 	chain      []link
@@ -47,6 +48,11 @@ type Kind struct {
 
 	// Equivalent are the other kinds that share the same objects.
 	Equivalent []*Kind
+
+	// View is the view whose rows the kind describes, and Source the version of a kind that it reads; nil for kinds with objects
+	// of their own.
+	View   *View
+	Source *Version
 
 	window *reach.Window
 
@@ -133,6 +139,9 @@ func newPolicy(form *Form, options ...program.Option) (*Policy, error) {
 		return nil, err
 	}
 	if err := p.openWindows(); err != nil {
+		return nil, err
+	}
+	if err := p.openViews(options); err != nil {
 		return nil, err
 	}
 	if err := p.readRetentions(); err != nil {
