@@ -466,20 +466,6 @@ func (r *Recorder) Health() error {
 	return fmt.Errorf("decisions cannot be recorded, %d are lost and will be recorded as a gap: %w", lost, r.problem)
 }
 
-// anchor records the head in the log of record, if it has changed.
-func (r *Recorder) anchor(ctx context.Context) {
-	if r.o.Anchor == nil || r.tip == r.anchored {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, every/2)
-	defer cancel()
-	if err := r.o.Anchor(ctx, r.tip); err != nil {
-		r.o.Logger.Warn("the head of the log of decisions is not recorded in the log; the next minute tries again", "error", err)
-		return
-	}
-	r.anchored = r.tip
-}
-
 // retain removes what is not kept any more.
 func (r *Recorder) retain(ctx context.Context) {
 	err := r.log.Retain(ctx, r.o.Bytes, time.Now().Add(-r.o.Age))
