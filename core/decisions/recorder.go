@@ -90,7 +90,7 @@ type Recorder struct {
 	tip eventlog.Head // of the goroutine that writes
 }
 
-// pending is a decision that waits to be written.
+// pending is a decision that waits to be written. Without an event it marks a place in the queue.
 type pending struct {
 	event *eventlog.Event
 	size  int64
@@ -316,8 +316,13 @@ func (r *Recorder) flush(ctx context.Context, further []*eventlog.Event) {
 	list := r.waiting
 	r.waiting, r.bytes = nil, 0
 	gaps := r.gaps
-	r.gaps = nil
+	r.gaps, r.writing = nil, true
 	r.mu.Unlock()
+	defer func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.writing = false
+	}()
 	before := make([]*pending, 0, len(gaps)+len(list)+len(further)) // gaps come first: they were before what waits
 	for _, g := range gaps {
 		before = append(before, &pending{event: g.event()})
@@ -334,7 +339,7 @@ func (r *Recorder) flush(ctx context.Context, further []*eventlog.Event) {
 		}
 		for _, p := range list[:n] {
 			failure := cmp.Or(p.err, err)
-			if failure != nil {
+			if failure != nil && p.event != nil {
 				r.failed(p.event, failure)
 			}
 			if p.done != nil {
@@ -352,6 +357,10 @@ func (r *Recorder) flush(ctx context.Context, further []*eventlog.Event) {
 func (r *Recorder) encode(list []*pending) (entries []*eventlog.Entry, n int) {
 	size, limit := 0, r.log.BatchLimit()
 	for _, p := range list {
+		if p.event == nil {
+			n++
+			continue
+		}
 		entry, err := eventlog.Encode(p.event)
 		if err != nil {
 			r.o.Logger.Error("a decision could not be encoded", "error", err)
