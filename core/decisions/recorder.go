@@ -29,6 +29,7 @@ import (
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/filelog"
 	"stele.dev/stele/eventlog/logpb"
+	"stele.dev/stele/projections/audit/hashing"
 )
 
 // Defaults of [Options].
@@ -57,6 +58,8 @@ type Options struct {
 	Queue int64
 	// Budget is how fast the log grows; DefaultBudget for the zero Budget.
 	Budget Budget
+	// Key makes the hashes in place of secrets; nil to leave out bodies that may have secrets.
+	Key *hashing.Key
 	// Software is the name of the program, which the first event of a new log records.
 	Software string
 	// Anchor records a head of the log in the log of record. It is called once a minute if the head has changed; nil for
@@ -80,6 +83,7 @@ type Recorder struct {
 	mu       sync.Mutex
 	waiting  []*pending
 	bytes    int64         // of waiting
+	writing  bool          // decisions that are not in waiting any more are being written
 	stopped  bool          // nothing is taken any more
 	gaps     []gap         // what is lost and not recorded yet, at most maxGaps
 	problem  error         // of the newest attempt to write; nil if it succeeded

@@ -8,6 +8,7 @@ import (
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/decisions"
 	"stele.dev/stele/eventlog"
+	"stele.dev/stele/projections/audit/hashing"
 )
 
 // Decisions says how the log of decisions is kept, which is in the folder decisions of Dir. See package decisions.
@@ -32,6 +33,9 @@ func (p *Plane) openDecisions(ctx context.Context) (err error) {
 	}
 	if !c.Unanchored {
 		o.Anchor = p.anchorDecisions
+	}
+	if o.Key, err = hashing.Load(p.pki()); err != nil {
+		return err
 	}
 	if p.Decisions, err = decisions.Open(ctx, o); err != nil {
 		return err
