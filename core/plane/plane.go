@@ -53,6 +53,7 @@ import (
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/compile"
 	"stele.dev/stele/projections/audit"
+	"stele.dev/stele/projections/audit/hashing"
 	"stele.dev/stele/projections/checkpoint"
 	"stele.dev/stele/projections/history"
 	"stele.dev/stele/projections/objects"
@@ -95,6 +96,7 @@ type Plane struct {
 	clients     *authn.Authorities // nil if no client certificates are accepted
 	frontProxy  *authn.FrontProxy  // nil if none is trusted
 	failures    *authn.FailureLog
+	hashes      *hashing.Key       // of what audit lines and the decision log must not show
 	evaluators  *workers.Pool      // nil: this process evaluates
 	authorizers *authz.Authorizers // nil if the config has a Load of its own
 	plugins     *host.Host         // nil without authorizers
