@@ -20,6 +20,7 @@ import (
 	"stele.dev/stele/core/changes"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/cost"
+	"stele.dev/stele/core/decisions"
 	"stele.dev/stele/core/decisionsapi"
 	"stele.dev/stele/core/definitions"
 	"stele.dev/stele/core/delivery"
@@ -232,6 +233,8 @@ type Options struct {
 	DecisionLog decisionsapi.Source
 	// Delivery takes the policy from a source; nil if clients push it.
 	Delivery *delivery.Follower
+	// Decisions records what leaves no event in the log; nil to record nothing.
+	Decisions *decisions.Recorder
 }
 
 // New returns a pipeline.

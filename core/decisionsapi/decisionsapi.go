@@ -76,9 +76,8 @@ type Source struct {
 	Log Log
 	// Flush waits until what was decided before the call is in the log, as far as it is recorded; nil if it is at once.
 	Flush func(context.Context) error
-	// Find returns the revisions of the records that have an audit ID, and perhaps those of some others; nil if the log has no
-	// index.
-	Find func(ctx context.Context, auditID string) ([]uint64, error)
+	// Find returns the events that have an audit ID, the newest first; nil if the log has no index.
+	Find func(ctx context.Context, auditID string) ([]*eventlog.Event, error)
 }
 
 // Options are the options of [New].

@@ -399,10 +399,16 @@ func TestALongLogIsReadInPages(t *testing.T) {
 
 func TestGetFindsADecisionByItsAuditID(t *testing.T) {
 	asked := ""
-	s := start(t, func(o *core.Options, _ *site) {
-		o.DecisionLog.Find = func(_ context.Context, id string) ([]uint64, error) {
+	s := start(t, func(o *core.Options, s *site) {
+		o.DecisionLog.Find = func(ctx context.Context, id string) (found []*eventlog.Event, err error) {
 			asked = id
-			return []uint64{2, 3}, nil // an index may name others
+			batches, err := s.log.Back(ctx, s.tip.Revision, 1)
+			for _, e := range batches[0].Events {
+				if e.Meta.GetRequest().GetAuditId() == id {
+					found = append(found, e)
+				}
+			}
+			return found, err
 		}
 	})
 	s.append(t, refusal("one", "ana", "default"), refusal("two", "ana", "default"))

@@ -9,7 +9,6 @@ import (
 	"iter"
 	"math"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -613,32 +612,14 @@ func (m *merged) recordsBack(ctx context.Context, q *query, from uint64) iter.Se
 
 // found yields the records that the index has for an audit ID, up to a position.
 func (m *merged) found(ctx context.Context, id string, upto uint64, yield func(*record, error) bool) {
-	revisions, err := m.v.Find(ctx, id)
+	events, err := m.v.Find(ctx, id)
 	if err != nil {
 		yield(nil, err)
 		return
 	}
-	slices.Sort(revisions)
-	for _, revision := range slices.Backward(slices.Compact(revisions)) {
-		if revision > upto {
-			continue
-		}
-		batches, err := m.v.Source.Log.Back(ctx, revision, 1)
-		if errors.As(err, new(*eventlog.ForgottenError)) {
+	for _, e := range events {
+		if x := ofEvent(e); x != nil && e.Revision <= upto && !yield(x, nil) {
 			return
-		}
-		if err != nil {
-			yield(nil, err)
-			return
-		}
-		for _, b := range batches {
-			i := slices.IndexFunc(b.Events, func(e *eventlog.Event) bool { return e.Revision == revision })
-			if i < 0 {
-				continue
-			}
-			if x := ofEvent(b.Events[i]); x != nil && !yield(x, nil) {
-				return
-			}
 		}
 	}
 }
