@@ -20,6 +20,8 @@ import (
 	"stele.dev/stele/core/changes"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/cost"
+	"stele.dev/stele/core/decisions"
+	"stele.dev/stele/core/decisionsapi"
 	"stele.dev/stele/core/definitions"
 	"stele.dev/stele/core/delivery"
 	"stele.dev/stele/core/explain"
@@ -44,6 +46,7 @@ import (
 	"stele.dev/stele/core/turns"
 	"stele.dev/stele/core/virtual"
 	"stele.dev/stele/eventlog"
+	"stele.dev/stele/policy/audits"
 	"stele.dev/stele/projections/history"
 	"stele.dev/stele/schemas/workers"
 )
@@ -87,6 +90,7 @@ const maxRounds = 32
 // a confirmed tip.
 func (p *Pipeline) runFrom(r *Request, stage string) error {
 	defer r.endTurn()
+	r.Timings.Stages = p.stages
 	for i, rounds := index(stage), 0; i < len(path); {
 		s := &path[i]
 		if s.when == writes && !r.Write || s.when == reads && r.Write {
@@ -100,7 +104,9 @@ func (p *Pipeline) runFrom(r *Request, stage string) error {
 		if err == nil {
 			err = s.run(p, ctx, r)
 		}
-		p.metrics.stage(s.name, time.Since(start))
+		took := time.Since(start)
+		p.metrics.stage(s.name, took)
+		r.Timings.Add(i, took)
 		var back *call.Again
 		switch {
 		case err == nil:
@@ -179,6 +185,8 @@ type Pipeline struct {
 	flows         *flow.Control
 	memory        *memory.Guard
 	costs         *cost.Estimator
+	audits        audits.Tables
+	stages        []string // the names of the stages, in their order
 	turns         turns.ByObject
 	largeWrites   turns.Turns
 	largeReviews  turns.Turns
@@ -227,8 +235,12 @@ type Options struct {
 	Routes []Route
 	// Replicas are the replicas of the log; nil if they are not served.
 	Replicas *replicas.Registry
+	// DecisionLog has the decisions of this replica that left no event in the log.
+	DecisionLog decisionsapi.Source
 	// Delivery takes the policy from a source; nil if clients push it.
 	Delivery *delivery.Follower
+	// Decisions records what leaves no event in the log; nil to record nothing.
+	Decisions *decisions.Recorder
 }
 
 // New returns a pipeline.
@@ -245,6 +257,9 @@ func New(o Options) *Pipeline {
 		largeWrites: turns.New(), largeReviews: turns.New(),
 	}
 	p.resume = p.runFrom
+	for i := range path {
+		p.stages = append(p.stages, path[i].name)
+	}
 	p.flows = flow.New(flow.Options{Seats: o.Seats, Cost: p.cost, Metrics: o.Metrics, Logger: o.Logger})
 	p.shadows = shadow.New(p.decideAgain, o.Logger)
 	p.memory = memory.New(memory.Options{Limit: o.Memory, MaxBody: call.MaxBody, Reclaim: func() { p.reader.Past.DropCached() }})
@@ -272,6 +287,7 @@ func (p *Pipeline) newTable(o Options) *virtual.Table {
 		shadow.Resource(p.reader, pushes, p.shadows),
 		explain.New(p.reader, p, p.refusals),
 		changes.New(p.reader),
+		decisionsapi.New(decisionsapi.Options{Reader: p.reader, Source: o.DecisionLog, Others: otherReplicas(o.Replicas)}),
 		blame.New(p.reader),
 	}
 	rows = append(rows, access.New(p.reader)...)
@@ -290,6 +306,26 @@ func (p *Pipeline) newTable(o Options) *virtual.Table {
 		rows = append(rows, delivery.Resource(p.reader, o.Delivery))
 	}
 	return virtual.NewTable(rows...)
+}
+
+// otherReplicas returns a function that names the replicas whose decisions this one does not have.
+func otherReplicas(r *replicas.Registry) func() []string {
+	return func() (names []string) {
+		if r == nil {
+			return nil
+		}
+		for _, x := range r.All() {
+			if x.Self {
+				continue
+			}
+			name := x.ID
+			if x.Address != "" {
+				name += " (" + x.Address + ")"
+			}
+			names = append(names, name)
+		}
+		return names
+	}
 }
 
 // cost estimates what a request costs. The estimator knows all resources, so it is made last.
