@@ -265,7 +265,9 @@ func (h *hostile) largeBodies(a *answers) {
 			text := fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Database","metadata":{"name":"large-%d"},"spec":{"engine":"mysql-8","owner":"a@example.com","parameters":{%s"end":"x"}}}`, i, parameters.String())
 			text += strings.Repeat(" ", 3<<20-len(text))
 			c := h.client()
-			a.until(h.long, func() (*http.Response, error) { return c.Do(h.request(h.Context(), "POST", "?dryRun=All", []byte(text))) }, 201)
+			a.until(h.long, func() (*http.Response, error) {
+				return c.Do(h.request(h.Context(), "POST", "?dryRun=All", []byte(text)))
+			}, 201)
 		})
 	}
 	all.Wait()
@@ -485,7 +487,11 @@ func TestMemoryDoesNotRunOut(t *testing.T) {
 	if err := os.WriteFile(tokens, flood.Tokens(0), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	server := c.start(t, dir, program, "--policy", filepath.Join("..", "..", "examples", "quickstart"), "--token-auth-file", tokens)
+	policy, err := filepath.Abs(filepath.Join("..", "..", "examples", "quickstart"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := c.start(t, dir, program, "--policy", policy, "--token-auth-file", tokens)
 	config := clientConfig(t, dir)
 	secure, err := rest.TLSConfigFor(config)
 	if err != nil {
