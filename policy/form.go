@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"stele.dev/stele/policy/reach"
 	"stele.dev/stele/schemas"
 )
 
@@ -42,10 +43,12 @@ type Form struct {
 	Audit   Audit    `json:"audit,omitzero"`
 	// Validations are the rules of validating admission, sorted by id.
 	Validations []Validation `json:"validations,omitempty"`
+	// Views are the lists that are kept up to date, sorted by name.
+	Views []View `json:"views,omitempty"`
 	// Windows are the history windows that the bundle sets, sorted by resource.
-	Windows []Window `json:"windows,omitempty"`
+	Windows []reach.Window `json:"windows,omitempty"`
 	// Retentions say how long the past of kinds is kept, as far as the bundle says it.
-	Retentions []Retention `json:"retentions,omitempty"`
+	Retentions []reach.Retention `json:"retentions,omitempty"`
 	// Probes are checked by each program that loads the form.
 	Probes *Probes `json:"probes,omitempty"`
 }

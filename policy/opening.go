@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 
+	"stele.dev/stele/policy/reach"
 	"stele.dev/stele/schemas"
 )
 
@@ -20,12 +21,12 @@ func (f *Form) Opened(kind *schemas.Kind, was *Kind) *schemas.Diagnostic {
 	to, hint := f.reach(kind), ""
 	shows := "all that they ever were"
 	if to.Bounded() {
-		if d, err := ParseReach(to.Reach); err != nil || d <= from {
+		if d, err := reach.Parse(to.Reach); err != nil || d <= from {
 			return nil
 		}
 		shows = "what they were in the last " + to.Reach
 	}
-	if to.ID == defaultWindowID || to.ID == defaultSensitiveWindowID {
+	if to.IsDefault() {
 		to.Source, hint = kind.Source, fmt.Sprintf("to keep that say history: window: %q", was.Reach().Reach)
 	}
 	held := ""
@@ -37,14 +38,12 @@ func (f *Form) Opened(kind *schemas.Kind, was *Kind) *schemas.Diagnostic {
 }
 
 // reach returns the history window of a kind: that of the form, or the default.
-func (f *Form) reach(kind *schemas.Kind) Window {
-	for _, said := range f.Windows {
-		if said.Resource == kind.Resource() {
-			return said
+func (f *Form) reach(kind *schemas.Kind) *reach.Window {
+	for i := range f.Windows {
+		if f.Windows[i].Resource == kind.Resource() {
+			w := f.Windows[i]
+			return &w
 		}
 	}
-	if HoldsSecrets(kind) {
-		return Window{ID: defaultSensitiveWindowID, Resource: kind.Resource(), Reach: defaultSensitiveWindow}
-	}
-	return Window{ID: defaultWindowID, Resource: kind.Resource(), Reach: defaultWindow}
+	return reach.Default(kind.Resource(), HoldsSecrets(kind))
 }

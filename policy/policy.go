@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
 	"stele.dev/stele/policy/expr"
+	"stele.dev/stele/policy/reach"
 	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/builtin"
 	"stele.dev/stele/schemas/celtype"
@@ -25,13 +26,14 @@ type Policy struct {
 	name   string // digest in hexadecimal
 	kinds  []*Kind
 	byGVR  map[schema.GroupVersionResource]*Version
-	// byResource has all kinds, including those without a served version.
+	views  []*Kind
+	// byResource has all kinds, including those without a served version, and those of views.
 	byResource map[schema.GroupResource]*Kind
 	access     *access
 	chain      []link
 	// namespaces is the version that rules see as namespaceObject.
 	namespaces *Version
-	retentions retentions
+	retentions *reach.Retentions
 }
 
 // Kind is a kind with the programs of its versions.
@@ -47,7 +49,12 @@ type Kind struct {
 	// Equivalent are the other kinds that share the same objects.
 	Equivalent []*Kind
 
-	window *Window
+	// View is the view whose rows the kind describes, and Reads the version of a kind that it reads; nil for kinds with objects
+	// of their own.
+	View  *View
+	Reads *Version
+
+	window *reach.Window
 
 	// forms numbers the versions by form: versions with the same form have the same number. It is
 	// nil if all versions have one form.
@@ -132,6 +139,9 @@ func newPolicy(form *Form, options ...program.Option) (*Policy, error) {
 		return nil, err
 	}
 	if err := p.openWindows(); err != nil {
+		return nil, err
+	}
+	if err := p.openViews(options); err != nil {
 		return nil, err
 	}
 	if err := p.readRetentions(); err != nil {

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/reach"
 )
 
 // keptOf is how long the past of a resource is kept under a bundle with these additions.
@@ -14,7 +14,7 @@ func keptOf(t *testing.T, additions, group, resource string) string {
 	t.Helper()
 	kept := loaded(t, additions).Retention(schema.GroupResource{Group: group, Resource: resource})
 	text := func(d time.Duration) string {
-		if d == policy.Forever {
+		if d == reach.Forever {
 			return "all"
 		}
 		return d.String()

@@ -29,13 +29,16 @@ var Own = map[string][]string{
 // "widgets/status".
 type Resources map[string]map[string]bool
 
-// ResourcesOf returns the resources of kinds, and those of every policy.
-func ResourcesOf(kinds []schemas.Kind) Resources {
+// ResourcesOf returns the resources of kinds and views, and those of every policy.
+func ResourcesOf(kinds []schemas.Kind, views []View) Resources {
 	s := Resources{}
 	for group, resources := range Own {
 		for _, r := range resources {
 			s.Add(group, r)
 		}
+	}
+	for i := range views {
+		s.Add(ViewsGroup, views[i].Name)
 	}
 	for _, k := range kinds {
 		for _, v := range k.Versions {
@@ -101,7 +104,7 @@ func (s Resources) In(groups []string) []string {
 }
 
 // Served returns the resources that rules of the form can name.
-func (f *Form) Served() Resources { return ResourcesOf(f.Kinds) }
+func (f *Form) Served() Resources { return ResourcesOf(f.Kinds, f.Views) }
 
 // Find reports whether a group has a resource, or a subresource such as "widgets/status". If not,
 // hint suggests the most likely name.

@@ -12,6 +12,7 @@ import (
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/contents"
 	"stele.dev/stele/projections/policies"
 	"stele.dev/stele/schemas"
 )
@@ -30,11 +31,11 @@ const (
 
 // ContentsOf compares the contents of a form with those of the previous form, which may be nil.
 func ContentsOf(form, before *policy.Form) []Content {
-	var contents []Content
-	for _, c := range form.Contents(before) {
-		contents = append(contents, Content(c))
+	var list []Content
+	for _, c := range contents.Of(form, before) {
+		list = append(list, Content(c))
 	}
-	return contents
+	return list
 }
 
 // Resource returns the discovery entry of policies.

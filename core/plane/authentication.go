@@ -10,6 +10,7 @@ import (
 	"stele.dev/stele/core/authn"
 	"stele.dev/stele/core/pki"
 	"stele.dev/stele/core/tokens"
+	"stele.dev/stele/projections/audit/hashing"
 	"stele.dev/stele/projections/objects"
 )
 
@@ -25,6 +26,9 @@ func (p *Plane) authenticate(context.Context) (err error) {
 		if p.authority, err = pki.LoadAuthority(p.pki()); err != nil {
 			return err
 		}
+	}
+	if p.hashes, err = hashing.Load(p.pki()); err != nil {
+		return err
 	}
 	if err := p.trustClients(c.ClientCAFile); err != nil {
 		return err

@@ -55,6 +55,7 @@ func (p *Plane) Run(ctx context.Context) error {
 	g.actor("memory", p.RunMemory)
 	g.actor("authentication", p.Authenticator.Run)
 	g.actor("failed authentications", p.failures.Run)
+	g.actor("decisions", p.Decisions.Run)
 	g.actor("watches", p.objects.Run)
 	g.actor("committer", p.Committer.Run)
 	g.actor("checkpoints", p.keeper.Run)

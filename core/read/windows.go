@@ -13,6 +13,7 @@ import (
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/reach"
 	"stele.dev/stele/projections/history"
 )
 
@@ -133,7 +134,7 @@ type BeyondError struct {
 func (e *BeyondError) Unwrap() error { return e.StatusError }
 
 // beyond returns the error for a read beyond the window without permission. It names the window and the missing verb.
-func beyond(w *policy.Window, access *policy.Request, d *policy.Decision, revision uint64, at time.Time) error {
+func beyond(w *reach.Window, access *policy.Request, d *policy.Decision, revision uint64, at time.Time) error {
 	what := access.Resource
 	if access.Subresource != "" {
 		what += "/" + access.Subresource

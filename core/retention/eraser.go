@@ -17,7 +17,7 @@ import (
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/archive"
 	"stele.dev/stele/eventlog/segment"
-	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/reach"
 	"stele.dev/stele/projections/history"
 )
 
@@ -73,7 +73,7 @@ func New(o Options) (*Eraser, error) {
 		begun := time.Now()
 		o.Elapsed = func() time.Duration { return time.Since(begun) }
 	}
-	o.Longest = cmp.Or(o.Longest, policy.Forever)
+	o.Longest = cmp.Or(o.Longest, reach.Forever)
 	o.Every = cmp.Or(o.Every, 10*time.Minute)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

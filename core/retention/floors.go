@@ -9,6 +9,7 @@ import (
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/segment"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/reach"
 )
 
 // floor says what of a kind is kept: versions that were in force at revision history or later, and records of
@@ -18,7 +19,7 @@ type floor struct{ history, records uint64 }
 // floors returns the floor of each kind that segments have. They are never above limit, nor below those that were
 // reached before.
 func (e *Eraser) floors(ctx context.Context, tip *commit.Tip, segments []segment.Info, horizon time.Time, limit uint64) (map[schema.GroupResource]floor, error) {
-	moments := map[time.Duration]uint64{policy.Forever: 0}
+	moments := map[time.Duration]uint64{reach.Forever: 0}
 	before := func(age time.Duration) (uint64, error) {
 		if revision, known := moments[age]; known {
 			return revision, nil
@@ -55,8 +56,8 @@ func (e *Eraser) floors(ctx context.Context, tip *commit.Tip, segments []segment
 }
 
 // kept returns how long a kind is kept by the policy and the flags.
-func (e *Eraser) kept(p *policy.Policy, r schema.GroupResource) policy.Kept {
-	kept := policy.Kept{History: policy.Forever, Records: policy.Forever}
+func (e *Eraser) kept(p *policy.Policy, r schema.GroupResource) reach.Kept {
+	kept := reach.Kept{History: reach.Forever, Records: reach.Forever}
 	if p != nil {
 		kept = p.Retention(r)
 	}

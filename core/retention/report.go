@@ -11,6 +11,7 @@ import (
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/surface"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/reach"
 )
 
 // Report says what is kept of each kind. It is the JSON of /log/retention.
@@ -89,7 +90,7 @@ func (e *Eraser) describe(ctx context.Context, p *policy.Policy, r schema.GroupR
 }
 
 func text(d time.Duration) string {
-	if d == policy.Forever {
+	if d == reach.Forever {
 		return "all"
 	}
 	return d.String()

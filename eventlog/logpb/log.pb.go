@@ -1552,7 +1552,10 @@ type Audit struct {
 	// Annotations that the policy's rules gave, sorted by key.
 	Annotations []*Annotation `protobuf:"bytes,6,rep,name=annotations,proto3" json:"annotations,omitempty"`
 	// How long the stages of the request took, in microseconds: "authorization=3 decode=41".
-	Timings       string `protobuf:"bytes,7,opt,name=timings,proto3" json:"timings,omitempty"`
+	Timings string `protobuf:"bytes,7,opt,name=timings,proto3" json:"timings,omitempty"`
+	// The secret fields of the object, of which audit lines show keyed hashes: paths of names and "*", separated by
+	// slashes and escaped as in a JSON pointer. Secrets have none here, because their fields are known.
+	SecretFields  []string `protobuf:"bytes,8,rep,name=secret_fields,json=secretFields,proto3" json:"secret_fields,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1634,6 +1637,13 @@ func (x *Audit) GetTimings() string {
 		return x.Timings
 	}
 	return ""
+}
+
+func (x *Audit) GetSecretFields() []string {
+	if x != nil {
+		return x.SecretFields
+	}
+	return nil
 }
 
 type Annotation struct {
@@ -2952,7 +2962,7 @@ const file_log_proto_rawDesc = "" +
 	"\x06reason\x18\b \x01(\tR\x06reason\x12\x18\n" +
 	"\aprogram\x18\t \x01(\tR\aprogram\x12.\n" +
 	"\x05audit\x18\n" +
-	" \x01(\v2\x18.stele.eventlog.v1.AuditR\x05audit\"\x8b\x02\n" +
+	" \x01(\v2\x18.stele.eventlog.v1.AuditR\x05audit\"\xb0\x02\n" +
 	"\x05Audit\x123\n" +
 	"\x05level\x18\x01 \x01(\x0e2\x1d.stele.eventlog.v1.AuditLevelR\x05level\x12\x16\n" +
 	"\x06stages\x18\x02 \x01(\rR\x06stages\x12\x12\n" +
@@ -2960,7 +2970,8 @@ const file_log_proto_rawDesc = "" +
 	"\x06source\x18\x04 \x01(\tR\x06source\x12.\n" +
 	"\x13omit_managed_fields\x18\x05 \x01(\bR\x11omitManagedFields\x12?\n" +
 	"\vannotations\x18\x06 \x03(\v2\x1d.stele.eventlog.v1.AnnotationR\vannotations\x12\x18\n" +
-	"\atimings\x18\a \x01(\tR\atimings\"4\n" +
+	"\atimings\x18\a \x01(\tR\atimings\x12#\n" +
+	"\rsecret_fields\x18\b \x03(\tR\fsecretFields\"4\n" +
 	"\n" +
 	"Annotation\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +

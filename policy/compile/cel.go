@@ -229,7 +229,7 @@ func (c *compiler) validation(team, name string, v cue.Value) policy.Validation 
 
 // matchesNothing rejects a rule whose match names no kind.
 func (c *compiler) matchesNothing(m cue.Value, r *policy.Validation) {
-	s := policy.ResourcesOf(c.scopes.kinds)
+	s := policy.ResourcesOf(c.scopes.kinds, nil)
 	for i, name := range r.Match.Resources {
 		if !s.HasAny(r.Match.APIGroups, name) {
 			c.Add(element(m, "resources", i), fmt.Sprintf("%s.resources.%d", m.Path(), i), fmt.Sprintf("no kind is matched: %q is not served in these apiGroups", name),

@@ -42,7 +42,7 @@ type Result struct {
 func Bundle(source *bundles.Source) (*Result, schemas.Diagnostics) {
 	c := &compiler{
 		Evaluation: evaluation.New(source),
-		crossings:  crossings{owners: map[string]*owner{}, brokenKinds: map[string]bool{}},
+		crossings:  crossings{owners: map[string]*owner{}, brokenKinds: map[string]bool{}, brokenViews: map[string]bool{}},
 	}
 	instance, used, err := bundles.Load(source)
 	if err != nil {
@@ -120,7 +120,6 @@ func (c *compiler) bundle(v cue.Value) *policy.Form {
 			f.Roles = append(f.Roles, c.role(team, name, r))
 		}
 		c.notYet(t, "admission.mutate")
-		c.notYet(t, "views")
 	}
 	slices.SortFunc(f.Kinds[builtins:], func(a, b schemas.Kind) int {
 		return cmp.Or(strings.Compare(a.Group, b.Group), strings.Compare(a.Plural, b.Plural))
@@ -148,6 +147,7 @@ func (c *compiler) bundle(v cue.Value) *policy.Form {
 			f.Validations = append(f.Validations, c.validation(team, name, r))
 		}
 	}
+	c.views(v, f)
 	c.crosscheck(v, f)
 	c.replaceable(f)
 	c.unreadParams()

@@ -29,8 +29,9 @@ type crossings struct {
 	inNamespaces []naming          // of rules of flow schemas that match no requests outside of namespaces
 	owners       map[string]*owner // of kinds
 	brokenKinds  map[string]bool
-	roleNames    []cue.Value // in bindings
-	historyNames []cue.Value // of unknown kinds
+	brokenViews  map[string]bool // views with errors, by name
+	roleNames    []cue.Value     // in bindings
+	historyNames []cue.Value     // of unknown kinds
 }
 
 // crosscheck checks what depends on the whole bundle.
@@ -39,7 +40,7 @@ func (c *compiler) crosscheck(v cue.Value, f *policy.Form) {
 	if !c.readable(v) {
 		return
 	}
-	c.resources(f.Kinds)
+	c.resources(f)
 	c.onlyInNamespaces(f.Kinds)
 	c.historyOfKinds(f.Kinds)
 	roles := c.Words("#BuiltinRoles")
@@ -80,8 +81,11 @@ func element(v cue.Value, list string, i int) schemas.Position {
 
 // resources checks that rules name served resources. Each group must have at least one of the
 // resources, and each resource must be in at least one of the groups.
-func (c *compiler) resources(kinds []schemas.Kind) {
-	s := policy.ResourcesOf(kinds)
+func (c *compiler) resources(f *policy.Form) {
+	s := policy.ResourcesOf(f.Kinds, f.Views)
+	for name := range c.brokenViews {
+		s.Add(policy.ViewsGroup, name)
+	}
 	for id, broken := range c.brokenKinds {
 		if !broken {
 			continue

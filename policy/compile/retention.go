@@ -8,6 +8,7 @@ import (
 	"cuelang.org/go/cue"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/evaluation"
+	"stele.dev/stele/policy/reach"
 	"stele.dev/stele/schemas/builtin"
 )
 
@@ -15,7 +16,7 @@ import (
 // team to change.
 func (c *compiler) retentions(v cue.Value, f *policy.Form) {
 	kinds := byResource(f.Kinds)
-	said := map[string]policy.Retention{}
+	said := map[string]reach.Retention{}
 	for team, t := range c.Fields(v, "teams") {
 		for resource, k := range c.Fields(t, "kinds") {
 			if kinds[resource] == nil {
@@ -60,11 +61,11 @@ func (c *compiler) retentions(v cue.Value, f *policy.Form) {
 }
 
 // retention compiles one retention; false if there is none, or it has a mistake.
-func (c *compiler) retention(id string, v cue.Value) (r policy.Retention, ok bool) {
+func (c *compiler) retention(id string, v cue.Value) (r reach.Retention, ok bool) {
 	if !v.Exists() || !c.Sound(v) {
 		return r, false
 	}
-	r = policy.Retention{ID: id, Source: evaluation.Position(v)}
+	r = reach.Retention{ID: id, Source: evaluation.Position(v)}
 	c.DecodeField(v, "history", &r.History)
 	c.DecodeField(v, "records", &r.Records)
 	c.DecodeField(v, "bytes", &r.Bytes)
@@ -74,20 +75,20 @@ func (c *compiler) retention(id string, v cue.Value) (r policy.Retention, ok boo
 		c.Add(evaluation.Position(x), x.Path().String(), message, hint)
 		ok = false
 	}
-	if _, err := policy.ParseKept(r.History); r.History != "" && err != nil {
+	if _, err := reach.ParseKept(r.History); r.History != "" && err != nil {
 		wrong("history", err.Error(), `for no limit write "all"`)
 	}
-	if _, err := policy.ParseKept(r.Records); r.Records != "" && err != nil {
+	if _, err := reach.ParseKept(r.Records); r.Records != "" && err != nil {
 		wrong("records", err.Error(), `for no limit write "all"`)
 	}
-	if _, err := policy.ParseBytes(r.Bytes); r.Bytes != "" && err != nil {
+	if _, err := reach.ParseBytes(r.Bytes); r.Bytes != "" && err != nil {
 		wrong("bytes", err.Error(), "")
 	}
 	if !ok || r.History == "" || r.Records == "" {
 		return r, ok
 	}
-	history, _ := policy.ParseKept(r.History)
-	if records, _ := policy.ParseKept(r.Records); records < history {
+	history, _ := reach.ParseKept(r.History)
+	if records, _ := reach.ParseKept(r.Records); records < history {
 		wrong("records", fmt.Sprintf("the records of changes are kept for %s, and the versions for %s", r.Records, r.History), "keep records at least as long as history")
 	}
 	return r, ok

@@ -8,6 +8,7 @@ import (
 	"cuelang.org/go/cue"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/evaluation"
+	"stele.dev/stele/policy/reach"
 	"stele.dev/stele/policy/wording"
 	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/builtin"
@@ -16,7 +17,7 @@ import (
 // windows compiles the history windows that kinds and the bundle set.
 func (c *compiler) windows(v cue.Value, f *policy.Form) {
 	kinds := byResource(f.Kinds)
-	said := map[string]policy.Window{}
+	said := map[string]reach.Window{}
 	for team, t := range c.Fields(v, "teams") {
 		for id, k := range c.Fields(t, "kinds") {
 			if kinds[id] == nil {
@@ -54,14 +55,14 @@ func byResource(kinds []schemas.Kind) map[string]*schemas.Kind {
 
 // window compiles the history window of one kind; false if there is none, or it has a mistake. k is
 // nil if the kind does not exist.
-func (c *compiler) window(id, resource string, v cue.Value, k *schemas.Kind) (w policy.Window, ok bool) {
+func (c *compiler) window(id, resource string, v cue.Value, k *schemas.Kind) (w reach.Window, ok bool) {
 	if !v.Exists() || !c.Sound(v) {
 		return w, false
 	}
-	w = policy.Window{ID: id, Resource: resource, Source: evaluation.Position(v)}
+	w = reach.Window{ID: id, Resource: resource, Source: evaluation.Position(v)}
 	c.Decode(v, &w.Reach)
 	if w.Bounded() {
-		if _, err := policy.ParseReach(w.Reach); err != nil {
+		if _, err := reach.Parse(w.Reach); err != nil {
 			c.Add(w.Source, v.Path().String(), err.Error(), `for no limit write "all"`)
 			return w, false
 		}

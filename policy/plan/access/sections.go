@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/plan"
+	"stele.dev/stele/policy/reach"
 	"stele.dev/stele/schemas"
 )
 
@@ -67,7 +68,7 @@ func (c *comparison) resources() []schema.GroupResource {
 	return list
 }
 
-func (c *comparison) window(resource string, was, is *policy.Window) {
+func (c *comparison) window(resource string, was, is *reach.Window) {
 	if was.Reach == is.Reach || was.Bounded() == is.Bounded() && was.Duration() == is.Duration() {
 		return
 	}
@@ -83,7 +84,7 @@ func (c *comparison) window(resource string, was, is *policy.Window) {
 }
 
 // retention compares how long the past of a resource is kept.
-func (c *comparison) retention(resource string, was, is policy.Kept, removed bool) {
+func (c *comparison) retention(resource string, was, is reach.Kept, removed bool) {
 	var longer, shorter []string
 	var before, after []string
 	compare := func(what string, a, b int64, text func(int64) string) {
@@ -123,7 +124,7 @@ func (c *comparison) retention(resource string, was, is policy.Kept, removed boo
 
 func span(n int64) string {
 	switch {
-	case n == int64(policy.Forever):
+	case n == int64(reach.Forever):
 		return "all"
 	case n == 0:
 		return "none"

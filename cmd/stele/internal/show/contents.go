@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 	"stele.dev/stele/core/activation"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/contents"
 )
 
 // contents prints how many kinds, roles and so on a policy has, and how they differ from the policy before.
@@ -45,7 +46,7 @@ func differing(c activation.Content) string {
 // ContentsText returns how many entries each part of a policy has: "1 kind, 2 roles".
 func ContentsText(form *policy.Form) string {
 	var parts []string
-	for _, c := range form.Contents(nil) {
+	for _, c := range contents.Of(form, nil) {
 		noun := strings.TrimSuffix(c.Part, "s")
 		if noun == "denie" {
 			noun = "deny"

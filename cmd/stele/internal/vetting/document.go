@@ -7,6 +7,7 @@ import (
 	"stele.dev/stele/cmd/stele/internal/compiling"
 	"stele.dev/stele/cmd/stele/internal/report"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/contents"
 	"stele.dev/stele/policy/lint"
 	"stele.dev/stele/schemas"
 )
@@ -76,7 +77,7 @@ func (v *vetted) describe(form *policy.Form) {
 			v.Kinds++
 		}
 	}
-	for _, c := range form.Contents(nil) {
+	for _, c := range contents.Of(form, nil) {
 		v.Contents = append(v.Contents, count{c.Part, c.Count})
 	}
 	_, digest := form.Encode()

@@ -1,4 +1,4 @@
-package policy
+package reach
 
 import (
 	"fmt"
@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/schemas"
 )
 
@@ -51,65 +50,65 @@ const Forever = time.Duration(1<<63 - 1)
 
 // builtinRetentions are the defaults of kinds that are written all the time.
 var builtinRetentions = []Retention{
-	{ID: BuiltinTeam + "/retention/events", Resource: "events", History: "24h", Records: "7d"},
-	{ID: BuiltinTeam + "/retention/leases", Resource: "leases.coordination.k8s.io", History: "6h", Records: "24h"},
+	{ID: builtin + "/retention/events", Resource: "events", History: "24h", Records: "7d"},
+	{ID: builtin + "/retention/leases", Resource: "leases.coordination.k8s.io", History: "6h", Records: "24h"},
 }
 
-// retentions are the retentions of a policy, by what they apply to.
-type retentions struct {
+// Retentions are the retentions of a policy, by what they apply to. They are immutable.
+type Retentions struct {
 	byResource         map[string]Kept // of kinds
 	sensitive, general Kept
 }
 
-// Retention returns how long the past of a resource is kept. A resource that the policy does not have, for
-// example a removed kind, has the default.
-func (p *Policy) Retention(r schema.GroupResource) Kept {
-	if kept, found := p.retentions.byResource[r.String()]; found {
+// Of returns how long the past of a resource is kept. sensitive says whether it holds secrets; it is asked only if no
+// retention is set for the resource.
+func (r *Retentions) Of(resource string, sensitive func() bool) Kept {
+	if kept, found := r.byResource[resource]; found {
 		return kept
 	}
-	if k := p.Kind(r); k != nil && k.Stored().sensitive() {
-		return p.retentions.sensitive
+	if sensitive() {
+		return r.sensitive
 	}
-	return p.retentions.general
+	return r.general
 }
 
-// readRetentions reads the retentions of the form. What a kind's own retention does not say follows the one
-// for sensitive kinds, the default, and at last "all".
-func (p *Policy) readRetentions() error {
+// NewRetentions reads the retentions of a form. What a kind's own retention does not say follows the one
+// for sensitive kinds, the default, and at last "all". sensitive reports whether a resource holds secrets.
+func NewRetentions(list []Retention, sensitive func(resource string) bool) (*Retentions, error) {
 	said := map[string]Retention{}
 	for _, r := range builtinRetentions {
 		said[r.Resource] = r
 	}
-	var general, sensitive Retention
-	for _, r := range p.form.Retentions {
+	var general, secret Retention
+	for _, r := range list {
 		switch {
 		case r.ID == RetentionDefaultID:
 			general = r
 		case r.ID == RetentionSensitiveID:
-			sensitive = r
+			secret = r
 		default:
 			said[r.Resource] = r
 		}
 	}
-	p.retentions.byResource = make(map[string]Kept, len(said))
+	rs := &Retentions{byResource: make(map[string]Kept, len(said))}
 	all := Kept{History: Forever, Records: Forever}
 	var err error
-	if p.retentions.general, err = general.over(all); err != nil {
-		return err
+	if rs.general, err = general.over(all); err != nil {
+		return nil, err
 	}
-	if p.retentions.sensitive, err = sensitive.over(p.retentions.general); err != nil {
-		return err
+	if rs.sensitive, err = secret.over(rs.general); err != nil {
+		return nil, err
 	}
 	for resource, r := range said {
-		base := p.retentions.general
-		if k := p.byResource[schema.ParseGroupResource(resource)]; k != nil && k.Stored().sensitive() {
-			base = p.retentions.sensitive
+		base := rs.general
+		if sensitive(resource) {
+			base = rs.sensitive
 		}
-		if p.retentions.byResource[resource], err = r.over(base); err != nil {
-			return err
+		if rs.byResource[resource], err = r.over(base); err != nil {
+			return nil, err
 		}
 	}
-	return nil
+	return rs, nil
 }
 
 // over returns base with what r says.
@@ -144,7 +143,7 @@ func ParseKept(s string) (time.Duration, error) {
 	case "none":
 		return 0, nil
 	}
-	return ParseReach(s)
+	return Parse(s)
 }
 
 // ParseBytes parses a size: a number with a unit of Ki, Mi, Gi or Ti.

@@ -1,10 +1,13 @@
-package policy
+// Package contents counts the parts of a compiled bundle, and compares them with those of another policy.
+package contents
 
 import (
 	"encoding/json"
 	"maps"
 	"regexp"
 	"slices"
+
+	"stele.dev/stele/policy"
 )
 
 // Content is one part of a bundle, and its difference from that part of another policy. Built-in
@@ -21,11 +24,11 @@ type Content struct {
 	Changed []string `json:"changed,omitempty"`
 }
 
-// Contents returns the parts of the form's bundle, compared with the form before, which may be nil.
-func (f *Form) Contents(before *Form) []Content {
-	now, then := f.parts(), (&Form{}).parts()
+// Of returns the parts of the form's bundle, compared with the form before, which may be nil.
+func Of(f, before *policy.Form) []Content {
+	now, then := parts(f), parts(&policy.Form{})
 	if before != nil {
-		then = before.parts()
+		then = parts(before)
 	}
 	for i := range now {
 		now[i].compare(then[i].items)
@@ -43,7 +46,7 @@ type part struct {
 	items map[string]string
 }
 
-func (f *Form) parts() []part {
+func parts(f *policy.Form) []part {
 	names := []string{"kinds", "roles", "bindings", "denies", "rules", "validations"}
 	parts := make([]part, len(names))
 	for i, name := range names {
@@ -63,12 +66,12 @@ func (f *Form) parts() []part {
 		}
 	}
 	for i := range f.Roles {
-		if OwningTeam(f.Roles[i].ID) != BuiltinTeam {
+		if policy.OwningTeam(f.Roles[i].ID) != policy.BuiltinTeam {
 			roles[f.Roles[i].ID] = encoded(&f.Roles[i])
 		}
 	}
 	for i := range f.Bindings {
-		if OwningTeam(f.Bindings[i].ID) != BuiltinTeam {
+		if policy.OwningTeam(f.Bindings[i].ID) != policy.BuiltinTeam {
 			bindings[f.Bindings[i].ID] = encoded(&f.Bindings[i])
 		}
 	}

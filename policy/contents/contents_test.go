@@ -1,4 +1,4 @@
-package policy_test
+package contents_test
 
 import (
 	"strings"
@@ -9,6 +9,7 @@ import (
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/policy/compile"
+	"stele.dev/stele/policy/contents"
 )
 
 func TestContentsTellWhatChanges(t *testing.T) {
@@ -44,25 +45,25 @@ bundle: teams: a: {
 	first := form(bundle)
 	for name, tc := range map[string]struct {
 		old, new string
-		want     []policy.Content
+		want     []contents.Content
 	}{
 		"nothing, on other lines": {"bundle: teams", "\n\n// Moved.\nbundle: teams", nil},
-		"a field of a kind":       {"size!: int,", "size!: int & >0,", []policy.Content{{Part: "kinds", Count: 1, Changed: []string{"widgets.a.example.com"}}}},
-		"a role less": {"\trbac: clusterRoles: s", "\t#unused: rbac: clusterRoles: s", []policy.Content{
+		"a field of a kind":       {"size!: int,", "size!: int & >0,", []contents.Content{{Part: "kinds", Count: 1, Changed: []string{"widgets.a.example.com"}}}},
+		"a role less": {"\trbac: clusterRoles: s", "\t#unused: rbac: clusterRoles: s", []contents.Content{
 			{Part: "roles", Count: 1, Removed: []string{"a/clusterRoles/s"}}}},
-		"a binding more": {"rbac: denies: d:", "rbac: bindings: c: {clusterRole: \"s\", subjects: [{user: \"x\"}], namespaces: [\"a-1\"]}\n\trbac: denies: d:", []policy.Content{
+		"a binding more": {"rbac: denies: d:", "rbac: bindings: c: {clusterRole: \"s\", subjects: [{user: \"x\"}], namespaces: [\"a-1\"]}\n\trbac: denies: d:", []contents.Content{
 			{Part: "bindings", Count: 2, Added: []string{"a/bindings/c"}}}},
-		"a check": {`q: expression: "true"`, `q: expression: "1 < 2"`, []policy.Content{
+		"a check": {`q: expression: "true"`, `q: expression: "1 < 2"`, []contents.Content{
 			{Part: "rules", Count: 1, Changed: []string{"a/validate/v"}}, {Part: "validations", Count: 3, Changed: []string{"a/validate/v/q"}}}},
-		"the deny": {"\trbac: denies", "\t#unused: rbac: denies", []policy.Content{{Part: "denies", Removed: []string{"a/denies/d"}}}},
+		"the deny": {"\trbac: denies", "\t#unused: rbac: denies", []contents.Content{{Part: "denies", Removed: []string{"a/denies/d"}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var changed []policy.Content
-			contents := form(strings.Replace(bundle, tc.old, tc.new, 1)).Contents(first)
-			if len(contents) != 6 {
-				t.Fatalf("%d parts", len(contents))
+			var changed []contents.Content
+			now := contents.Of(form(strings.Replace(bundle, tc.old, tc.new, 1)), first)
+			if len(now) != 6 {
+				t.Fatalf("%d parts", len(now))
 			}
-			for _, c := range contents {
+			for _, c := range now {
 				if len(c.Added)+len(c.Removed)+len(c.Changed) > 0 {
 					changed = append(changed, c)
 				}

@@ -1,0 +1,97 @@
+// Package hashing replaces secrets in JSON by keyed hashes, so that the audit log shows whether two values are equal
+// and never what they are.
+//
+// A hash is "hmac-sha256:" and 32 hexadecimal digits: the first 16 bytes of the HMAC-SHA-256 (RFC 2104) of the value.
+// Without the key nobody can find a value by hashing guesses. All replicas of a log have the same key, so equal values
+// have equal hashes, in all lines of all replicas.
+package hashing
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Prefix begins every hash.
+const Prefix = "hmac-sha256:"
+
+// File is the name of the key's file in the folder of the keys.
+const File = "audit.key"
+
+const keySize = 32
+
+// Key is a secret key. It is immutable and safe for concurrent use.
+type Key struct{ key []byte }
+
+// New returns the key with these bytes.
+func New(key []byte) *Key { return &Key{append([]byte(nil), key...)} }
+
+// Load reads the key in a folder, or creates it if the folder has none. Of several processes that create it at once,
+// one does, and the others read it. Only the owner may read the file.
+func Load(dir string) (*Key, error) {
+	file := filepath.Join(dir, File)
+	k, err := read(file)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return k, err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	if err := create(dir, file); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, fmt.Errorf("create %s: %w", file, err)
+	}
+	return read(file)
+}
+
+func read(file string) (*Key, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	key, err := hex.DecodeString(strings.TrimSpace(string(text)))
+	if err != nil || len(key) != keySize {
+		return nil, fmt.Errorf("%s: want %d hexadecimal digits; restore the file from a backup, or delete it, so that a new key is made and hashes change", file, 2*keySize)
+	}
+	return &Key{key}, nil
+}
+
+// create writes a random key. The error is [fs.ErrExist] if there is one already.
+func create(dir, file string) error {
+	key := make([]byte, keySize)
+	rand.Read(key) // never fails
+	f, err := os.CreateTemp(dir, "."+File+"-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.WriteString(hex.EncodeToString(key) + "\n")
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Link(f.Name(), file); err != nil { // unlike a rename, it never replaces a key
+		return err
+	}
+	folder, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(folder.Sync(), folder.Close())
+}
+
+// Hash returns the hash of a value. A nil key gives all values the same hash, of zeros.
+func (k *Key) Hash(value []byte) string {
+	var sum [sha256.Size]byte
+	if k != nil {
+		mac := hmac.New(sha256.New, k.key)
+		mac.Write(value)
+		mac.Sum(sum[:0])
+	}
+	return Prefix + hex.EncodeToString(sum[:16])
+}
