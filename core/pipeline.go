@@ -22,6 +22,7 @@ import (
 	"stele.dev/stele/core/connections"
 	"stele.dev/stele/core/cost"
 	"stele.dev/stele/core/decisions"
+	"stele.dev/stele/core/decisionsapi"
 	"stele.dev/stele/core/definitions"
 	"stele.dev/stele/core/delivery"
 	"stele.dev/stele/core/explain"
@@ -235,6 +236,8 @@ type Options struct {
 	Routes []Route
 	// Replicas are the replicas of the log; nil if they are not served.
 	Replicas *replicas.Registry
+	// DecisionLog has the decisions of this replica that left no event in the log.
+	DecisionLog decisionsapi.Source
 	// Delivery takes the policy from a source; nil if clients push it.
 	Delivery *delivery.Follower
 	// Decisions records what leaves no event in the log; nil to record nothing.
@@ -287,6 +290,7 @@ func (p *Pipeline) newTable(o Options) *virtual.Table {
 		shadow.Resource(p.reader, pushes, p.shadows),
 		explain.New(p.reader, p, p.refusals),
 		changes.New(p.reader),
+		decisionsapi.New(decisionsapi.Options{Reader: p.reader, Source: o.DecisionLog, Others: otherReplicas(o.Replicas)}),
 		blame.New(p.reader),
 	}
 	rows = append(rows, access.New(p.reader)...)
@@ -305,6 +309,26 @@ func (p *Pipeline) newTable(o Options) *virtual.Table {
 		rows = append(rows, delivery.Resource(p.reader, o.Delivery))
 	}
 	return virtual.NewTable(rows...)
+}
+
+// otherReplicas returns a function that names the replicas whose decisions this one does not have.
+func otherReplicas(r *replicas.Registry) func() []string {
+	return func() (names []string) {
+		if r == nil {
+			return nil
+		}
+		for _, x := range r.All() {
+			if x.Self {
+				continue
+			}
+			name := x.ID
+			if x.Address != "" {
+				name += " (" + x.Address + ")"
+			}
+			names = append(names, name)
+		}
+		return names
+	}
 }
 
 // cost estimates what a request costs. The estimator knows all resources, so it is made last.
