@@ -96,7 +96,7 @@ type Recorder struct {
 
 // pending is a decision that waits to be written. Without an event it marks a place in the queue.
 type pending struct {
-	event *eventlog.Event
+	event *eventlog.Event // nil for a request to write what waits
 	size  int64
 	done  chan error // gets the outcome; nil if nobody waits
 	err   error      // it could not be encoded
@@ -262,6 +262,30 @@ func signal(c chan struct{}) {
 	}
 }
 
+// flushWait is how long [Recorder.Flush] waits at most.
+const flushWait = time.Second
+
+// Flush waits until the decisions that were taken before are written, for a second at most, so that those who look them up
+// find them. The error is that of the context. A Recorder that is nil has nothing to write.
+func (r *Recorder) Flush(ctx context.Context) error {
+	if r == nil {
+		return nil
+	}
+	p := &pending{done: make(chan error, 1)}
+	if !r.enqueue(p, true) {
+		return nil
+	}
+	timer := time.NewTimer(flushWait)
+	defer timer.Stop()
+	select {
+	case <-p.done:
+	case <-timer.C:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
 // Count counts n decisions that are alike, without recording them one by one. It does not block.
 func (r *Recorder) Count(e *eventlog.Event, n uint64) {
 	if r != nil {
@@ -276,13 +300,18 @@ func (r *Recorder) Run(ctx context.Context) error {
 	defer tick.Stop()
 	gathered := time.NewTimer(gather)
 	gathered.Stop()
+	gathering := false
 	for {
 		select {
 		case <-r.wake:
-			gathered.Reset(gather)
+			if !gathering { // later decisions do not put off the write
+				gathering = true
+				gathered.Reset(gather)
+			}
 		case <-r.urgent:
 			r.flush(ctx, nil)
 		case <-gathered.C:
+			gathering = false
 			r.flush(ctx, nil)
 		case <-tick.C:
 			r.flush(ctx, r.counts.take(time.Now()))

@@ -36,6 +36,7 @@ import (
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/connections"
 	"stele.dev/stele/core/decisions"
+	"stele.dev/stele/core/decisionsapi"
 	"stele.dev/stele/core/delivery"
 	"stele.dev/stele/core/inside"
 	"stele.dev/stele/core/logfiles"
@@ -287,10 +288,8 @@ func (p *Plane) explainReplay(err error) error {
 
 // openProjections opens the history and the audit log, which follow the log.
 func (p *Plane) openProjections(context.Context) (err error) {
-	if file := p.config.AuditFile; file != "" {
-		if p.audit, err = audit.Open(audit.Options{File: file, Log: p.Log, Start: p.Log.Start(), Logger: p.config.Logger}); err != nil {
-			return err
-		}
+	if err := p.openAudit(); err != nil {
+		return err
 	}
 	if p.History, err = history.Open(history.Options{Dir: p.path("history"), Log: p.Log, Start: p.Log.Start(), Logger: p.config.Logger}); err != nil {
 		return err
@@ -316,7 +315,7 @@ func (p *Plane) openAPI(context.Context) error {
 	p.Pipeline = core.New(core.Options{
 		Replicas:  p.Replicas,
 		Delivery:  p.delivery,
-		Decisions: p.Decisions,
+		Decisions: p.Decisions, DecisionLog: decisionsapi.Source{Log: p.Decisions.Log(), Flush: p.Decisions.Flush, Find: p.Decisions.Find},
 		Committer: p.Committer, Log: p.Log, History: p.History, Authenticator: p.Authenticator, Tokens: p.Accounts, Logger: c.Logger, Version: c.Version,
 		Compile: c.Compile, Parts: uploads, Enforceable: c.Enforceable, Evaluators: p.evaluators, Metrics: c.Metrics, Seats: c.Seats, Memory: c.Memory, Checks: p.checks(), Routes: p.routes(),
 	})

@@ -28,6 +28,10 @@ type feed struct {
 	byField     map[fieldValue]map[*Watcher]struct{}
 	fielded     int      // watchers in byField
 	watched     []string // fields that are, or were, in byField
+	// indexes are those of the kind that the resource has, the last used one first. The changes since their revisions are
+	// in memory. See Store.index.
+	indexes []*index
+	making  map[subject]bool // indexes that are being made
 }
 
 type fieldValue struct{ field, value string }
