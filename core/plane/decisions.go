@@ -8,7 +8,6 @@ import (
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/decisions"
 	"stele.dev/stele/eventlog"
-	"stele.dev/stele/projections/audit/hashing"
 )
 
 // Decisions says how the log of decisions is kept, which is in the folder decisions of Dir. See package decisions.
@@ -29,13 +28,10 @@ const DecisionsFolder = "decisions"
 func (p *Plane) openDecisions(ctx context.Context) (err error) {
 	c := &p.config.Decisions
 	o := decisions.Options{
-		Dir: p.path(DecisionsFolder), Bytes: c.Bytes, Age: c.Age, Budget: c.Budget, Software: "stele " + p.config.Version.GitVersion, Logger: p.config.Logger,
+		Key: p.hashes, Dir: p.path(DecisionsFolder), Bytes: c.Bytes, Age: c.Age, Budget: c.Budget, Software: "stele " + p.config.Version.GitVersion, Logger: p.config.Logger,
 	}
 	if !c.Unanchored {
 		o.Anchor = p.anchorDecisions
-	}
-	if o.Key, err = hashing.Load(p.pki()); err != nil {
-		return err
 	}
 	if p.Decisions, err = decisions.Open(ctx, o); err != nil {
 		return err
