@@ -19,6 +19,7 @@ import (
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/changes"
 	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/connections"
 	"stele.dev/stele/core/cost"
 	"stele.dev/stele/core/decisions"
 	"stele.dev/stele/core/decisionsapi"
@@ -262,7 +263,9 @@ func New(o Options) *Pipeline {
 	}
 	p.flows = flow.New(flow.Options{Seats: o.Seats, Cost: p.cost, Metrics: o.Metrics, Logger: o.Logger})
 	p.shadows = shadow.New(p.decideAgain, o.Logger)
-	p.memory = memory.New(memory.Options{Limit: o.Memory, MaxBody: call.MaxBody, Reclaim: func() { p.reader.Past.DropCached() }})
+	p.memory = memory.New(memory.Options{
+		Limit: o.Memory, MaxBody: call.MaxBody, Window: int64(connections.DefaultWindow(o.Memory)), Reclaim: func() { p.reader.Past.DropCached() },
+	})
 	p.metrics = newMetrics(o.Metrics, o.Committer, o.History, o.Evaluators, o.Authenticator, p.shadows.Collector(), p.memory)
 	p.surface = surface.New(surface.Options{
 		Committer: o.Committer, Tokens: o.Tokens, Version: o.Version, Metrics: p.metrics.handler, Checks: o.Checks,
@@ -333,6 +336,9 @@ func (p *Pipeline) cost(c *call.Call) fairqueue.Work { return p.costs.Of(c) }
 
 // RunFlow moves seats between priority levels by their demand, until the context ends.
 func (p *Pipeline) RunFlow(ctx context.Context) error { return p.flows.Run(ctx) }
+
+// RunMemory gives memory back to the operating system when the server does little, until the context ends.
+func (p *Pipeline) RunMemory(ctx context.Context) error { return p.memory.Run(ctx) }
 
 // NotReady makes /readyz fail. Other requests are served as before.
 func (p *Pipeline) NotReady() { p.surface.NotReady() }

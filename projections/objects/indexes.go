@@ -4,7 +4,57 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"stele.dev/stele/projections/objects/postings"
 )
+
+// subject is what an index is about: a label or a selectable field.
+type subject struct {
+	field bool
+	name  string
+}
+
+// requirement is a part of a selection that an index can answer.
+type requirement struct {
+	subject
+	postings.Requirement
+}
+
+// index finds objects of a resource by one label or one selectable field. Writes do not change it: it is used with the
+// changes between its revision and that of a state.
+type index struct {
+	subject
+	kind *Kind
+	*postings.Index[*Object]
+}
+
+// Key returns what identifies the object in its resource.
+func (o *Object) Key() postings.Key { return postings.Key{Namespace: o.Namespace, Name: o.Name} }
+
+// value returns the function that returns the value of an object, and whether an index has objects with it: all that have
+// the label, and those whose field is not empty. It returns nil if the kind does not have the field.
+func (of subject) value(kind *Kind) func(*Object) (string, bool) {
+	if !of.field {
+		return func(o *Object) (string, bool) { return objectLabels{o}.Lookup(of.name) }
+	}
+	at := kind.fieldIndex(of.name)
+	if at < 0 {
+		return nil
+	}
+	return func(o *Object) (value string, has bool) {
+		if o.kind == kind {
+			value = o.fields[at]
+		} else {
+			value = objectFields{o, kind}.Get(of.name)
+		}
+		return value, value != ""
+	}
+}
+
+// hit is what an index has for a requirement.
+type hit struct {
+	*postings.Hit[*Object]
+	index *index
+}
 
 const (
 	// indexFrom is how many objects a list must look at without an index for an index to be used.
@@ -25,7 +75,7 @@ const (
 
 // indexed yields the objects that List yields, with an index. It reports whether there is one that is worth it. It makes
 // one at most, if the selection would profit.
-func (s *State) indexed(r schema.GroupResource, sel *Selection, after *Object, yield func(*Object) bool) bool {
+func (s *State) indexed(r schema.GroupResource, sel *Selection, after postings.Key, yield func(*Object) bool) bool {
 	all := s.indexable(r, sel)
 	if all == 0 {
 		return false
@@ -34,7 +84,7 @@ func (s *State) indexed(r schema.GroupResource, sel *Selection, after *Object, y
 	if h == nil {
 		return false
 	}
-	changes, newer, ok := s.store.between(r, h.revision, s.Revision, perObject*all)
+	changes, newer, ok := s.store.between(r, h.Revision, s.Revision, perObject*all)
 	if newer && (!ok || !h.worth(all) && len(changes) > all/4) {
 		s.store.dropIndex(r, h.index) // the next list makes one of the newer state
 		return false
@@ -43,9 +93,9 @@ func (s *State) indexed(r schema.GroupResource, sel *Selection, after *Object, y
 		return false
 	}
 	if newer && len(changes) >= advanceFrom {
-		h.index.advance(changes, h.revision, s.Revision)
+		h.index.Advance(changes, h.Revision, s.Revision)
 	}
-	h.each(h.moved(changes, newer), after, func(o *Object) bool { return !sel.Matches(o) || yield(o) })
+	h.Each(h.Moved(changes, newer), after, func(o *Object) bool { return !sel.Matches(o) || yield(o) })
 	return true
 }
 
@@ -74,21 +124,26 @@ func (s *State) best(r schema.GroupResource, sel *Selection, all int, make bool)
 			}
 			continue
 		}
-		best = better(best, x.look(required[i], sel.Namespace, all/sorted))
+		best = better(best, x.look(required[i], sel.Namespace, all))
 	}
-	if make && lacks >= 0 && (best == nil || best.n > all/selective) {
+	if make && lacks >= 0 && (best == nil || best.Count > all/selective) {
 		if x := s.store.makeIndex(r, required[lacks].subject); x != nil && s.fits(r, x) {
-			best = better(best, x.look(required[lacks], sel.Namespace, all/sorted))
+			best = better(best, x.look(required[lacks], sel.Namespace, all))
 		}
 	}
 	return best
 }
 
 // worth reports whether the objects of a hit are found faster than by looking at so many objects.
-func (h *hit) worth(all int) bool { return h.usable() && h.n <= all/2 }
+func (h *hit) worth(all int) bool { return h.Usable() && h.Count <= all/2 }
+
+// look returns what the index has for a requirement of a selection that looks at so many objects without it.
+func (x *index) look(r requirement, namespace string, all int) *hit {
+	return &hit{x.Look(r.Requirement, namespace, all/sorted), x}
+}
 
 func better(a, b *hit) *hit {
-	if a == nil || b.usable() && (!a.usable() || b.n < a.n) {
+	if a == nil || b.Usable() && (!a.Usable() || b.Count < a.Count) {
 		return b
 	}
 	return a
@@ -103,8 +158,8 @@ func (s *State) fits(r schema.GroupResource, x *index) bool { return s.partial |
 func (s *State) Scanned(r schema.GroupResource, sel *Selection) int {
 	if all := s.indexable(r, sel); all > 0 {
 		if h := s.best(r, sel, all, false); h != nil && h.worth(all) {
-			if n, ok := s.store.countBetween(r, h.revision, s.Revision); ok && n <= perObject*all {
-				return h.n + n/perObject
+			if n, ok := s.store.countBetween(r, h.Revision, s.Revision); ok && n <= perObject*all {
+				return h.Count + n/perObject
 			}
 		}
 	}
@@ -161,7 +216,9 @@ func (s *Store) makeIndex(r schema.GroupResource, of subject) *index {
 			f.indexes = slices.Delete(f.indexes, maxIndexes, len(f.indexes))
 		}
 	}()
-	x = newIndex(of, kind, t, state.Revision)
+	if value := of.value(kind); value != nil {
+		x = &index{of, kind, postings.New(state.Revision, value, t.Scan)}
+	}
 	return x
 }
 
@@ -175,7 +232,7 @@ func (s *Store) dropIndex(r schema.GroupResource, x *index) {
 
 // between returns the changes of a resource between the revision of an index and that of a state, and whether the state is
 // the newer of them. ok is false if some of them have been dropped, or if there are more than most.
-func (s *Store) between(r schema.GroupResource, index, state uint64, most int) (changes []*Change, newer, ok bool) {
+func (s *Store) between(r schema.GroupResource, index, state uint64, most int) (changes []postings.Change[*Object], newer, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	newer = state > index
@@ -185,7 +242,15 @@ func (s *Store) between(r schema.GroupResource, index, state uint64, most int) (
 	}
 	f := s.feeds[r]
 	if from < to {
-		changes = slices.Clone(f.changes.items[f.changes.head:][from:to])
+		changes = make([]postings.Change[*Object], 0, to-from)
+	}
+	for i := from; i < to; i++ {
+		c := f.changes.get(i)
+		is := postings.Change[*Object]{Before: c.Before, After: c.Object}
+		if c.Deleted {
+			is.After = nil
+		}
+		changes = append(changes, is)
 	}
 	return changes, newer, true
 }
@@ -209,7 +274,7 @@ func (f *feed) span(a, b uint64) (from, to int, ok bool) {
 // forget drops indexes whose later changes have been dropped.
 func (f *feed) forget() {
 	if len(f.indexes) > 0 {
-		f.indexes = slices.DeleteFunc(f.indexes, func(x *index) bool { return x.revision.Load() < f.floor })
+		f.indexes = slices.DeleteFunc(f.indexes, func(x *index) bool { return x.Revision() < f.floor })
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
+	"stele.dev/stele/projections/objects/postings"
 )
 
 // Selection selects objects of a resource. The zero value selects all.
@@ -48,7 +49,7 @@ func Select(namespace string, l labels.Selector, f fields.Selector) Selection {
 	for _, r := range f.Requirements() {
 		equal := r.Operator == selection.Equals || r.Operator == selection.DoubleEquals
 		if equal && r.Field != fieldName && r.Field != fieldNamespace && r.Value != "" {
-			s.required = append(s.required, requirement{subject{true, r.Field}, []string{r.Value}})
+			s.required = append(s.required, requirement{subject{true, r.Field}, postings.Requirement{Values: []string{r.Value}}})
 		}
 		switch {
 		case equal && r.Field == fieldName && r.Value != "" && (s.Name == "" || s.Name == r.Value):
@@ -73,9 +74,9 @@ func (s *Selection) requireLabels() {
 		required := requirement{subject: subject{name: r.Key()}}
 		switch r.Operator() {
 		case selection.Equals, selection.DoubleEquals, selection.In:
-			required.values = slices.Clone(r.ValuesUnsorted())
-			slices.Sort(required.values)
-			required.values = slices.Compact(required.values)
+			required.Values = slices.Clone(r.ValuesUnsorted())
+			slices.Sort(required.Values)
+			required.Values = slices.Compact(required.Values)
 		case selection.Exists, selection.GreaterThan, selection.LessThan: // the object must have the label
 		default:
 			continue
@@ -83,7 +84,7 @@ func (s *Selection) requireLabels() {
 		s.required = append(s.required, required)
 	}
 	// Indexes are made for the first ones first.
-	slices.SortStableFunc(s.required, func(a, b requirement) int { return cmp.Compare(a.width(), b.width()) })
+	slices.SortStableFunc(s.required, func(a, b requirement) int { return cmp.Compare(a.Width(), b.Width()) })
 }
 
 // Everything reports whether the selection contains every object of its namespace, or of all.

@@ -5,6 +5,7 @@ import (
 	"sort"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"stele.dev/stele/projections/objects/postings"
 )
 
 // degree is the degree of the trees: a node holds up to 2*degree-1 objects. A write copies the nodes on the
@@ -49,7 +50,7 @@ func (s *State) List(r schema.GroupResource, sel *Selection, afterNamespace, aft
 			}
 			return
 		}
-		if s.indexed(r, sel, &Object{Namespace: afterNamespace, Name: afterName}, yield) {
+		if s.indexed(r, sel, postings.Key{Namespace: afterNamespace, Name: afterName}, yield) {
 			return
 		}
 		from := &Object{Namespace: max(afterNamespace, sel.Namespace)}
