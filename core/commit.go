@@ -116,7 +116,7 @@ func (p *Pipeline) event(r *Request, w *edit.Write) *eventlog.Event {
 			FieldManager: call.UTF8(r.Body.Options.FieldManager), Status: uint32(w.Code), MediaType: r.Body.MediaType,
 		},
 		Decisions: &logpb.Decisions{
-			Authorizer: r.Decision.Authorizer, Rule: r.Decision.Rule, Source: r.Decision.Source, Admission: r.admission, Warnings: r.Warnings(),
+			Authorizer: r.Decision.Authorizer, Rule: r.Decision.Rule, Source: r.Decision.Source, Admission: r.admission, Warnings: r.Warnings(), Audit: r.AuditRecord(),
 		},
 		PolicyDigest: digest[:],
 	}
@@ -127,7 +127,7 @@ func (p *Pipeline) event(r *Request, w *edit.Write) *eventlog.Event {
 	e := &eventlog.Event{Meta: meta}
 	class := classOf(r)
 	e.AddContent(&logpb.Payload{Role: logpb.Role_ROLE_OBJECT, Class: class}, w.Payload)
-	if r.Object != nil && r.Object.Adapted {
+	if r.Object != nil && r.Object.Adapted || r.RecordsBody() && len(r.Body.Raw) > 0 {
 		e.AddContent(&logpb.Payload{Role: logpb.Role_ROLE_REQUEST, Class: class, MediaType: r.Body.MediaType}, r.Body.Raw)
 	}
 	if w.Kept != nil {

@@ -26,6 +26,7 @@ func (p *Pipeline) impersonation(ctx context.Context, r *Request) error {
 		r.Tip = p.committer.Tip()
 		r.Confirmed = p.committer.Unconfirmed() == 0
 	}
+	r.ClassifyAudit(&p.audits)
 	r.User = r.Requester
 	if r.Tip.Policy == nil || !impersonates(r.HTTP.Header) {
 		return nil

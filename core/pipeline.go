@@ -20,6 +20,7 @@ import (
 	"stele.dev/stele/core/changes"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/cost"
+	"stele.dev/stele/core/decisions"
 	"stele.dev/stele/core/definitions"
 	"stele.dev/stele/core/delivery"
 	"stele.dev/stele/core/explain"
@@ -44,6 +45,7 @@ import (
 	"stele.dev/stele/core/turns"
 	"stele.dev/stele/core/virtual"
 	"stele.dev/stele/eventlog"
+	"stele.dev/stele/policy/audits"
 	"stele.dev/stele/projections/history"
 	"stele.dev/stele/schemas/workers"
 )
@@ -87,6 +89,7 @@ const maxRounds = 32
 // a confirmed tip.
 func (p *Pipeline) runFrom(r *Request, stage string) error {
 	defer r.endTurn()
+	r.Timings.Stages = p.stages
 	for i, rounds := index(stage), 0; i < len(path); {
 		s := &path[i]
 		if s.when == writes && !r.Write || s.when == reads && r.Write {
@@ -100,7 +103,9 @@ func (p *Pipeline) runFrom(r *Request, stage string) error {
 		if err == nil {
 			err = s.run(p, ctx, r)
 		}
-		p.metrics.stage(s.name, time.Since(start))
+		took := time.Since(start)
+		p.metrics.stage(s.name, took)
+		r.Timings.Add(i, took)
 		var back *call.Again
 		switch {
 		case err == nil:
@@ -179,6 +184,8 @@ type Pipeline struct {
 	flows         *flow.Control
 	memory        *memory.Guard
 	costs         *cost.Estimator
+	audits        audits.Tables
+	stages        []string // the names of the stages, in their order
 	turns         turns.ByObject
 	largeWrites   turns.Turns
 	largeReviews  turns.Turns
@@ -229,6 +236,8 @@ type Options struct {
 	Replicas *replicas.Registry
 	// Delivery takes the policy from a source; nil if clients push it.
 	Delivery *delivery.Follower
+	// Decisions records what leaves no event in the log; nil to record nothing.
+	Decisions *decisions.Recorder
 }
 
 // New returns a pipeline.
@@ -245,6 +254,9 @@ func New(o Options) *Pipeline {
 		largeWrites: turns.New(), largeReviews: turns.New(),
 	}
 	p.resume = p.runFrom
+	for i := range path {
+		p.stages = append(p.stages, path[i].name)
+	}
 	p.flows = flow.New(flow.Options{Seats: o.Seats, Cost: p.cost, Metrics: o.Metrics, Logger: o.Logger})
 	p.shadows = shadow.New(p.decideAgain, o.Logger)
 	p.memory = memory.New(memory.Options{Limit: o.Memory, MaxBody: call.MaxBody, Reclaim: func() { p.reader.Past.DropCached() }})

@@ -49,10 +49,10 @@ type Kind struct {
 	// Equivalent are the other kinds that share the same objects.
 	Equivalent []*Kind
 
-	// View is the view whose rows the kind describes, and Viewed the version of a kind that it reads; nil for kinds with objects
+	// View is the view whose rows the kind describes, and Reads the version of a kind that it reads; nil for kinds with objects
 	// of their own.
-	View   *View
-	Viewed *Version
+	View  *View
+	Reads *Version
 
 	window *reach.Window
 

@@ -69,14 +69,16 @@ type Audit struct {
 
 // AuditRule says what is recorded of matching requests. A list that is nil matches everything.
 type AuditRule struct {
-	ID         string    `json:"id"` // audit/rules/name
-	Level      string    `json:"level"`
-	Subjects   []Subject `json:"subjects,omitempty"`
-	Verbs      []string  `json:"verbs,omitempty"`
-	APIGroups  []string  `json:"apiGroups,omitempty"`
-	Resources  []string  `json:"resources,omitempty"` // with subresources: "pods/log", "pods/*", "*/scale"
-	Names      []string  `json:"names,omitempty"`
-	Namespaces []string  `json:"namespaces,omitempty"` // "" are requests outside of namespaces
+	ID       string    `json:"id"` // audit/rules/name
+	Level    string    `json:"level"`
+	Subjects []Subject `json:"subjects,omitempty"`
+	// MemberOf are groups of which the user must be in one, in addition to Subjects.
+	MemberOf   []string `json:"memberOf,omitempty"`
+	Verbs      []string `json:"verbs,omitempty"`
+	APIGroups  []string `json:"apiGroups,omitempty"`
+	Resources  []string `json:"resources,omitempty"` // with subresources: "pods/log", "pods/*", "*/scale"
+	Names      []string `json:"names,omitempty"`
+	Namespaces []string `json:"namespaces,omitempty"` // "" are requests outside of namespaces
 	// NonResourceURLs are paths; * at the end matches any rest. A rule has these or the lists for resources.
 	NonResourceURLs []string `json:"nonResourceURLs,omitempty"`
 	OmitStages      []string `json:"omitStages,omitempty"`

@@ -107,7 +107,7 @@ func TestAViewIsPartOfTheForm(t *testing.T) {
 		t.Fatalf("the policy has %d views, want 2", len(p.Views()))
 	}
 	big, sizes := p.Views()[0], p.Views()[1]
-	if big.Resource() != "big-disks.views.stele.dev" || big.Kind.Kind != "BigDisks" || !big.Namespaced || big.Viewed.Kind.Resource() != "disks.a.example.com" {
+	if big.Resource() != "big-disks.views.stele.dev" || big.Kind.Kind != "BigDisks" || !big.Namespaced || big.Reads.Kind.Resource() != "disks.a.example.com" {
 		t.Errorf("the kind of the view is %+v", big.Kind)
 	}
 	if sizes.Namespaced || sizes.View.Aggregates[1].Type != "number" {

@@ -205,6 +205,7 @@ func (w *push) sign(m *logpb.Metadata) {
 	if m.GetType() != logpb.Type_TYPE_POLICY_ACTIVATED {
 		return // only the last event has the request, so that the audit log has one line
 	}
+	m.Decisions.Audit = w.c.AuditRecord()
 	m.Request = &logpb.Request{
 		Verb: w.c.Info.Verb, UserAgent: call.UTF8(w.c.HTTP.UserAgent()), SourceIps: call.SourceIPs(w.c.HTTP), AuditId: call.UTF8(w.c.AuditID),
 		Uri: call.UTF8(w.c.HTTP.URL.RequestURI()), ReceivedUnixNano: w.c.Received.UnixNano(), Status: http.StatusCreated, MediaType: w.c.Body.MediaType,

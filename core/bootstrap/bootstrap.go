@@ -18,6 +18,7 @@ import (
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/audits"
 	"stele.dev/stele/policy/compile"
 	"stele.dev/stele/projections/policies"
 	"stele.dev/stele/schemas/builtin"
@@ -120,6 +121,11 @@ func sign(tip *commit.Tip, m *logpb.Metadata, actor, verb string) {
 		m.PolicyDigest = digest[:]
 	}
 	if verb != "" {
+		asked := policy.Request{User: actor, Groups: m.Actor.Groups, Verb: verb, IsResource: true, Group: activation.Group, Resource: activation.Plural}
+		if o := m.Object; o != nil {
+			asked.Group, asked.Resource, asked.Namespace, asked.Name = o.Group, o.Resource, o.Namespace, o.Name
+		}
+		m.Decisions = &logpb.Decisions{Audit: new(audits.Tables).Of(tip.Policy).Classify(&asked).Record}
 		m.Request = &logpb.Request{Verb: verb, AuditId: uuid.NewString(), UserAgent: "stele", ReceivedUnixNano: time.Now().UnixNano(), Status: 200}
 	}
 }

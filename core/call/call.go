@@ -20,6 +20,7 @@ import (
 	"stele.dev/stele/core/patch"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/audits"
 	"stele.dev/stele/policy/flows"
 )
 
@@ -40,6 +41,7 @@ type Call struct {
 	AuditID  string
 	Received time.Time
 	Stage    string // the stage that runs
+	Timings  Timings
 	// Explained is true if the request is a dry run for an explanation.
 	Explained bool
 
@@ -55,6 +57,8 @@ type Call struct {
 	Tip       *commit.Tip // the state that the request reads
 	Confirmed bool        // Tip was the log's tip at some moment after the request arrived
 	User      user.Info   // as whom the request runs: Requester, or the user that it impersonates
+	// Audit is the audit rule of the request; nil before the stage impersonation.
+	Audit *audits.Rule
 
 	Past Past
 

@@ -20,6 +20,8 @@ import (
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/logpb"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/audits"
 	"stele.dev/stele/projections/objects"
 )
 
@@ -43,7 +45,10 @@ type Options struct {
 }
 
 // Expirer deletes Events that are too old. It is for one goroutine.
-type Expirer struct{ Options }
+type Expirer struct {
+	Options
+	audits audits.Tables
+}
 
 // New returns an Expirer.
 func New(o Options) *Expirer {
@@ -53,7 +58,7 @@ func New(o Options) *Expirer {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Expirer{o}
+	return &Expirer{Options: o}
 }
 
 // These are the shortest and the longest time between two searches, so that no Event stays much too long.
@@ -154,10 +159,12 @@ func (e *Expirer) delete(ctx context.Context, tip *commit.Tip, expired []*object
 		}})
 	}
 	digest := tip.Policy.Digest()
+	rule := e.audits.Of(tip.Policy).Classify(&policy.Request{User: Actor, Verb: "deletecollection", IsResource: true, Version: version.Version, Resource: resource.Resource})
 	entry, err := eventlog.Encode(&eventlog.Event{Meta: &logpb.Metadata{
 		Type: logpb.Type_TYPE_BULK_DELETED, Span: uint32(len(expired)), Detail: &logpb.Metadata_Bulk{Bulk: bulk}, PolicyDigest: digest[:],
-		Actor:   &logpb.Actor{User: Actor},
-		Request: &logpb.Request{Verb: "deletecollection", AuditId: uuid.NewString(), UserAgent: "stele", ReceivedUnixNano: e.Now().UnixNano(), Status: 200},
+		Actor:     &logpb.Actor{User: Actor},
+		Request:   &logpb.Request{Verb: "deletecollection", AuditId: uuid.NewString(), UserAgent: "stele", ReceivedUnixNano: e.Now().UnixNano(), Status: 200},
+		Decisions: &logpb.Decisions{Audit: rule.Record},
 	}})
 	if err != nil {
 		return err

@@ -101,6 +101,8 @@ type Config struct {
 	EventTTL time.Duration
 	// AuditFile is the audit log.
 	AuditFile string
+	// Decisions says how what leaves no event in the log is recorded.
+	Decisions Decisions
 	// Checkpoints says how often checkpoints are made; the plane sets its other fields.
 	Checkpoints checkpoints.Options
 	// Segments says how the older batches of the log are kept, unless the log that OpenLog returns has an archive.

@@ -35,6 +35,7 @@ import (
 	"stele.dev/stele/core/checkpoints"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/connections"
+	"stele.dev/stele/core/decisions"
 	"stele.dev/stele/core/delivery"
 	"stele.dev/stele/core/inside"
 	"stele.dev/stele/core/logfiles"
@@ -112,6 +113,8 @@ type Plane struct {
 
 	// Replicas knows the other planes on the same log, and whether this one leads.
 	Replicas *replicas.Registry
+	// Decisions records what leaves no event in the log.
+	Decisions *decisions.Recorder
 }
 
 // New opens a control plane and reads its log. The API answers once Run is called; until then the listener answers that
@@ -141,6 +144,7 @@ func New(ctx context.Context, c Config) (*Plane, error) {
 		{"opening the history", p.openProjections},
 		{"reading what is erased of the past", p.openRetention},
 		{"opening the verifier", p.openVerifier},
+		{"opening the log of decisions", p.openDecisions},
 		{"opening the API", p.openAPI},
 	} {
 		p.startup.begin(step.name)
@@ -312,6 +316,7 @@ func (p *Plane) openAPI(context.Context) error {
 	p.Pipeline = core.New(core.Options{
 		Replicas:  p.Replicas,
 		Delivery:  p.delivery,
+		Decisions: p.Decisions,
 		Committer: p.Committer, Log: p.Log, History: p.History, Authenticator: p.Authenticator, Tokens: p.Accounts, Logger: c.Logger, Version: c.Version,
 		Compile: c.Compile, Parts: uploads, Enforceable: c.Enforceable, Evaluators: p.evaluators, Metrics: c.Metrics, Seats: c.Seats, Memory: c.Memory, Checks: p.checks(), Routes: p.routes(),
 	})
@@ -351,6 +356,7 @@ func (p *Plane) checks() []core.Check {
 	if p.audit != nil {
 		checks = append(checks, core.Check{Name: "audit", Check: p.audit.Health})
 	}
+	checks = append(checks, core.Check{Name: "decisions", Warns: true, Check: p.Decisions.Health}) // requests are served
 	if !p.Replicas.Alone() {
 		checks = append(checks, core.Check{Name: "replicas", Warns: true, Check: p.Replicas.Health}) // this one serves
 	}

@@ -54,6 +54,7 @@ func (p *Plane) Run(ctx context.Context) error {
 	g.actor("priority and fairness", p.RunFlow)
 	g.actor("authentication", p.Authenticator.Run)
 	g.actor("failed authentications", p.failures.Run)
+	g.actor("decisions", p.Decisions.Run)
 	g.actor("watches", p.objects.Run)
 	g.actor("committer", p.Committer.Run)
 	g.actor("checkpoints", p.keeper.Run)

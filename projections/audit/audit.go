@@ -30,6 +30,7 @@ import (
 	"time"
 
 	"stele.dev/stele/eventlog"
+	"stele.dev/stele/projections/audit/hashing"
 )
 
 // Options for [Open].
@@ -42,7 +43,9 @@ type Options struct {
 	// MarkBytes is how much of the file a start checks before it goes on, about: 64 MiB if 0. The rest is
 	// checked in the background.
 	MarkBytes int64
-	Logger    *slog.Logger
+	// Key hashes secrets.
+	Key    *hashing.Key
+	Logger *slog.Logger
 }
 
 // Writer follows a log into a file. Run belongs to one goroutine.
@@ -178,26 +181,21 @@ func (w *Writer) pause(ctx context.Context) {
 
 // write appends the lines of batches.
 func (w *Writer) write(batches []*eventlog.Batch) error {
-	lines, err := render(batches)
-	if err != nil {
-		return err
-	}
-	if err := w.append(lines); err != nil {
+	if err := w.append(w.render(batches)); err != nil {
 		return err
 	}
 	w.at.head = batches[len(batches)-1].Head()
 	return nil
 }
 
-func render(batches []*eventlog.Batch) (lines []byte, err error) {
+// render returns the lines of batches.
+func (w *Writer) render(batches []*eventlog.Batch) (lines []byte) {
 	for _, b := range batches {
 		for _, e := range b.Events {
-			if lines, err = Render(lines, e); err != nil {
-				return nil, err
-			}
+			lines = Render(lines, e, w.o.Key)
 		}
 	}
-	return lines, nil
+	return lines
 }
 
 // append writes lines at the end of the file. If another program has changed the file, its end is not the

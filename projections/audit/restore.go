@@ -152,10 +152,7 @@ func (w *Writer) compare(ctx context.Context, reason string) error {
 		if err != nil {
 			return err
 		}
-		lines, err := render(batches)
-		if err != nil {
-			return err
-		}
+		lines := w.render(batches)
 		if same {
 			matching, err := w.matching(lines)
 			if err != nil {

@@ -139,6 +139,9 @@ func (o *Options) config(p *Plane, tokens string) plane.Config {
 	if c.Replicas == (plane.Replicas{}) {
 		c.Replicas.Alone = true // tests count the revisions
 	}
+	if c.Decisions == (plane.Decisions{}) {
+		c.Decisions.Unanchored = true // for the same reason
+	}
 	if c.Version == (version.Info{}) {
 		c.Version = version.Info{Major: "1", Minor: "37"}
 	}

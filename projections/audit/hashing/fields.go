@@ -19,13 +19,23 @@ type Fields [][]string
 // Secrets are the secret fields of Secrets: each key of their data.
 var Secrets = Fields{{"data", Any}, {"stringData", Any}}
 
-// FieldsOf returns the secret fields of a kind: those of Secrets, or those that its schema marks.
+// FieldsOf returns the secret fields of a kind: those of Kubernetes' own kinds, or those that its schema marks.
 func FieldsOf(group, resource string, marked [][]string) Fields {
-	if group == "" && resource == "secrets" {
+	switch {
+	case group == "" && resource == "secrets":
 		return Secrets
+	case group == "" && resource == "serviceaccounts": // TokenRequests
+		return tokenRequests
+	case group == "authentication.k8s.io" && resource == "tokenreviews":
+		return tokenReviews
 	}
 	return marked
 }
+
+var (
+	tokenRequests = Fields{{"status", "token"}}
+	tokenReviews  = Fields{{"spec", "token"}}
+)
 
 // Encode returns the fields as text, a line for each, sorted: the names are separated by slashes and escaped like those
 // of a JSON pointer (RFC 6901).

@@ -1,0 +1,76 @@
+package call
+
+import (
+	"strconv"
+	"time"
+
+	"stele.dev/stele/eventlog/logpb"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/audits"
+)
+
+// maxStages is the maximum number of stages of [Timings].
+const maxStages = 16
+
+// Timings are how long the stages of a request took so far. A stage that ran several times counts as a whole.
+type Timings struct {
+	Stages []string // their names, at most 16
+	took   [maxStages]time.Duration
+}
+
+// Add adds the time of one run of the stage with a number.
+func (t *Timings) Add(stage int, d time.Duration) {
+	if stage < maxStages {
+		t.took[stage] += d
+	}
+}
+
+// String returns the times in microseconds, such as "authorization=3 decode=41". Stages below a microsecond are left out.
+func (t *Timings) String() string {
+	var text [256]byte
+	b := text[:0]
+	for i, name := range t.Stages {
+		us := t.took[i].Microseconds()
+		if us == 0 {
+			continue
+		}
+		if len(b) > 0 {
+			b = append(b, ' ')
+		}
+		b = append(append(b, name...), '=')
+		b = strconv.AppendInt(b, us, 10)
+	}
+	return string(b)
+}
+
+// ClassifyAudit sets the audit rule of the request: that of the tip's policy which matches the user who sent it, also if that
+// user impersonates another one. A watch keeps the rule that it began with.
+func (c *Call) ClassifyAudit(tables *audits.Tables) {
+	if c.Audit != nil && c.Reauthorize != nil {
+		return
+	}
+	i := c.Info
+	q := policy.Request{User: c.Requester.GetName(), Groups: c.Requester.GetGroups(), Verb: i.Verb, IsResource: i.IsResourceRequest, Path: i.Path,
+		Group: i.APIGroup, Resource: i.Resource, Subresource: i.Subresource, Namespace: i.Namespace, Name: i.Name}
+	c.Audit = tables.Of(c.Tip.Policy).Classify(&q)
+}
+
+// AuditRecord returns what the event of the request has of its audit rule, with the timings of its stages; nil if the request
+// has no rule. The caller must not change it.
+func (c *Call) AuditRecord() *logpb.Audit {
+	if c.Audit == nil {
+		return nil
+	}
+	shared := c.Audit.Record
+	if !c.Audit.Recorded() {
+		return shared
+	}
+	timings := c.Timings.String()
+	if timings == "" {
+		return shared
+	}
+	return &logpb.Audit{Level: shared.Level, Stages: shared.Stages, Rule: shared.Rule, Source: shared.Source, OmitManagedFields: shared.OmitManagedFields, Timings: timings}
+}
+
+// RecordsBody reports whether the audit rule of the request records its body.
+func (c *Call) RecordsBody() bool { return c.Audit != nil && c.Audit.RecordsBodies() }
