@@ -43,6 +43,7 @@ import (
 	"stele.dev/stele/core/tokenrequest"
 	"stele.dev/stele/core/tokens"
 	"stele.dev/stele/core/turns"
+	"stele.dev/stele/core/views"
 	"stele.dev/stele/core/virtual"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/policy/audits"
@@ -180,6 +181,7 @@ type Pipeline struct {
 	surface       *surface.Service
 	refusals      *explain.Journal
 	shadows       *shadow.Shadows
+	views         *views.Service
 	metrics       *metrics
 	flows         *flow.Control
 	memory        *memory.Guard
@@ -260,14 +262,17 @@ func New(o Options) *Pipeline {
 	p.flows = flow.New(flow.Options{Seats: o.Seats, Cost: p.cost, Metrics: o.Metrics, Logger: o.Logger})
 	p.shadows = shadow.New(p.decideAgain, o.Logger)
 	p.memory = memory.New(memory.Options{Limit: o.Memory, MaxBody: call.MaxBody, Reclaim: func() { p.reader.Past.DropCached() }})
-	p.metrics = newMetrics(o.Metrics, o.Committer, o.History, o.Evaluators, o.Authenticator, p.shadows.Collector(), p.memory)
+	history := past.New(past.Options{Committer: o.Committer, Log: o.Log, History: o.History, Memory: p.memory, Logger: o.Logger})
+	p.views = views.New(views.Options{Committer: o.Committer, Past: history, Logger: o.Logger})
+	p.metrics = newMetrics(o.Metrics, o.Committer, o.History, o.Evaluators, o.Authenticator, p.shadows.Collector(), p.memory, p.views.Collector())
 	p.surface = surface.New(surface.Options{
 		Committer: o.Committer, Tokens: o.Tokens, Version: o.Version, Metrics: p.metrics.handler, Checks: o.Checks,
 		Routes: append(slices.Clip(o.Routes), flowapi.Routes(p.flows)...), Logger: o.Logger,
 	})
 	p.reader = read.New(read.Options{
+
 		Committer: o.Committer, History: o.History, Surface: p.surface, Version: o.Version.GitVersion, Watching: p.metrics.watching, Memory: p.memory, Logger: o.Logger,
-		Past: past.New(past.Options{Committer: o.Committer, Log: o.Log, History: o.History, Memory: p.memory, Logger: o.Logger}),
+		Past: history, Views: p.views,
 	})
 	p.table = p.newTable(o)
 	p.surface.Table = p.table
@@ -309,6 +314,9 @@ func (p *Pipeline) cost(c *call.Call) fairqueue.Work { return p.costs.Of(c) }
 
 // RunFlow moves seats between priority levels by their demand, until the context ends.
 func (p *Pipeline) RunFlow(ctx context.Context) error { return p.flows.Run(ctx) }
+
+// RunViews keeps the rows of views up to date for watches, until the context ends.
+func (p *Pipeline) RunViews(ctx context.Context) error { return p.views.Run(ctx) }
 
 // NotReady makes /readyz fail. Other requests are served as before.
 func (p *Pipeline) NotReady() { p.surface.NotReady() }

@@ -128,7 +128,7 @@ func (rd *Reader) List(ctx context.Context, c *call.Call) error {
 // Found returns the objects of a page, and the metadata of the list.
 func (rd *Reader) Found(ctx context.Context, c *call.Call, pg *Page, sel *objects.Selection) (meta metav1.ListMeta, found []*objects.Object, err error) {
 	if pg.OfPast {
-		if pg.state, err = rd.Past.Objects(ctx, c.Tip, c.Resource(), c.Key.Namespace, pg.revision); err != nil {
+		if pg.state, err = rd.then(ctx, c, pg.revision); err != nil {
 			return meta, nil, err
 		}
 		as := sel.As(commit.KindOf(c.Kind.Kind.Stored()))
@@ -157,7 +157,11 @@ func (rd *Reader) Found(ctx context.Context, c *call.Call, pg *Page, sel *object
 			remaining := int64(pg.state.CountAfter(c.Resource(), sel.Namespace, last.Namespace, last.Name))
 			meta.RemainingItemCount = &remaining
 		}
-		rd.Committer.Objects().Pin(pg.state)
+		if ofView(c) {
+			rd.Views.Pin(pg.state)
+		} else {
+			rd.Committer.Objects().Pin(pg.state)
+		}
 	}
 	return meta, found, nil
 }
@@ -234,10 +238,12 @@ func (rd *Reader) newest(ctx context.Context, c *call.Call, resourceVersion stri
 		return err
 	}
 	pg.revision, pg.OfPast = c.World().Revision(), c.Past.Tip != nil
-	if !pg.OfPast {
-		pg.state = c.Tip.Objects
+	if pg.OfPast {
+		return nil
 	}
-	return nil
+	var err error
+	pg.state, err = rd.now(ctx, c)
+	return err
 }
 
 // Exactly reports whether a list must be of exactly its resourceVersion.

@@ -46,6 +46,9 @@ func (s *State) List(r schema.GroupResource, sel *Selection, afterNamespace, aft
 			}
 			return
 		}
+		if t.sorted != nil && t.listSorted(sel, afterNamespace, afterName, yield) {
+			return
+		}
 		from := &Object{Namespace: max(afterNamespace, sel.Namespace)}
 		if afterNamespace == from.Namespace {
 			from.Name = afterName
@@ -79,6 +82,9 @@ func (s *State) CountAfter(r schema.GroupResource, namespace, afterNamespace, af
 	t := s.trees[r]
 	if t == nil {
 		return 0
+	}
+	if t.sorted != nil {
+		return t.sortedAfter(namespace, afterNamespace, afterName)
 	}
 	// rank returns the number of objects before the first one for which past is true.
 	rank := func(past func(*Object) bool) int {

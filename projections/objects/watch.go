@@ -28,6 +28,7 @@ type feed struct {
 	byField     map[fieldValue]map[*Watcher]struct{}
 	fielded     int      // watchers in byField
 	watched     []string // fields that are, or were, in byField
+	notified    []*notified
 }
 
 type fieldValue struct{ field, value string }
