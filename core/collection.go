@@ -57,15 +57,15 @@ func (p *Pipeline) deleteCollection(ctx context.Context, r *Request) error {
 	if pg.OfPast && !lists.Allowed {
 		return status.Forbidden(&list, lists)
 	}
-	meta, found, err := p.reader.Found(ctx, &r.Call, &pg, &sel)
+	found, err := p.reader.Find(ctx, &r.Call, f, &pg, &sel)
 	if err != nil {
 		return err
 	}
-	if err := p.deleteAll(r, found); err != nil {
+	if err := p.deleteAll(r, found.Objects); err != nil {
 		r.Sent = true // some objects may be deleted: the request must not run again
 		return err
 	}
-	return p.reader.AnswerList(&r.Call, f, meta, found)
+	return p.reader.AnswerFound(&r.Call, found)
 }
 
 // deleteAll deletes objects. After an error it starts no further deletes.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"stele.dev/stele/core/authn"
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/connections"
 	"stele.dev/stele/core/read"
@@ -73,7 +74,23 @@ func (p *Pipeline) connection(_ context.Context, r *Request) error {
 	ctx, cancel := context.WithDeadline(r.HTTP.Context(), r.Received.Add(timeout))
 	r.HTTP, r.Cancel = r.HTTP.WithContext(ctx), cancel
 	if !r.Explained { // its body is part of one that has its share of memory; to wait for more would be a deadlock
-		r.HTTP.Body = p.memory.Body(ctx, connections.Body(ctx, r.W, r.HTTP.Body), r.HTTP.ContentLength, r.HTTP.Header.Get("Content-Type"))
+		return p.countBody(ctx, r)
 	}
+	return nil
+}
+
+// countBody makes the body take shares of memory. With HTTP/2 the client sends the first part of it without being asked.
+func (p *Pipeline) countBody(ctx context.Context, r *Request) error {
+	h := r.HTTP
+	body, contentType := connections.Body(ctx, r.W, h.Body), h.Header.Get("Content-Type")
+	if h.ProtoMajor != 2 || h.Body == http.NoBody || authn.Inside(ctx) {
+		h.Body = p.memory.Body(ctx, body, h.ContentLength, contentType)
+		return nil
+	}
+	counted, err := p.memory.ArrivingBody(ctx, body, h.ContentLength, contentType)
+	if err != nil {
+		return err
+	}
+	h.Body = counted
 	return nil
 }

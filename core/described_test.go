@@ -74,7 +74,7 @@ func describedKinds(document answer) map[string]map[string]any {
 // that take everything are to leave alone.
 func TestOpenAPIHasWhatDiscoveryHas(t *testing.T) {
 	s := newSite(t, 0)
-	unlisted := []string{"get list /apis/log.stele.dev/v1/namespaces/{namespace}/changes"}
+	unlisted := []string{"get list /apis/log.stele.dev/v1/namespaces/{namespace}/changes", "get list /apis/log.stele.dev/v1/namespaces/{namespace}/decisions"}
 	all := s.discovered(t)
 	if len(all) < 8 {
 		t.Fatalf("only %d groups", len(all))

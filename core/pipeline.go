@@ -19,8 +19,10 @@ import (
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/changes"
 	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/connections"
 	"stele.dev/stele/core/cost"
 	"stele.dev/stele/core/decisions"
+	"stele.dev/stele/core/decisionsapi"
 	"stele.dev/stele/core/definitions"
 	"stele.dev/stele/core/delivery"
 	"stele.dev/stele/core/explain"
@@ -236,6 +238,8 @@ type Options struct {
 	Routes []Route
 	// Replicas are the replicas of the log; nil if they are not served.
 	Replicas *replicas.Registry
+	// DecisionLog has the decisions of this replica that left no event in the log.
+	DecisionLog decisionsapi.Source
 	// Delivery takes the policy from a source; nil if clients push it.
 	Delivery *delivery.Follower
 	// Decisions records what leaves no event in the log; nil to record nothing.
@@ -261,7 +265,9 @@ func New(o Options) *Pipeline {
 	}
 	p.flows = flow.New(flow.Options{Seats: o.Seats, Cost: p.cost, Metrics: o.Metrics, Logger: o.Logger})
 	p.shadows = shadow.New(p.decideAgain, o.Logger)
-	p.memory = memory.New(memory.Options{Limit: o.Memory, MaxBody: call.MaxBody, Reclaim: func() { p.reader.Past.DropCached() }})
+	p.memory = memory.New(memory.Options{
+		Limit: o.Memory, MaxBody: call.MaxBody, Window: int64(connections.DefaultWindow(o.Memory)), Reclaim: func() { p.reader.Past.DropCached() },
+	})
 	history := past.New(past.Options{Committer: o.Committer, Log: o.Log, History: o.History, Memory: p.memory, Logger: o.Logger})
 	p.views = views.New(views.Options{Committer: o.Committer, Past: history, Logger: o.Logger})
 	p.metrics = newMetrics(o.Metrics, o.Committer, o.History, o.Evaluators, o.Authenticator, p.shadows.Collector(), p.memory, p.views.Collector())
@@ -289,6 +295,7 @@ func (p *Pipeline) newTable(o Options) *virtual.Table {
 		shadow.Resource(p.reader, pushes, p.shadows),
 		explain.New(p.reader, p, p.refusals),
 		changes.New(p.reader),
+		decisionsapi.New(decisionsapi.Options{Reader: p.reader, Source: o.DecisionLog, Others: otherReplicas(o.Replicas)}),
 		blame.New(p.reader),
 	}
 	rows = append(rows, access.New(p.reader)...)
@@ -309,6 +316,26 @@ func (p *Pipeline) newTable(o Options) *virtual.Table {
 	return virtual.NewTable(rows...)
 }
 
+// otherReplicas returns a function that names the replicas whose decisions this one does not have.
+func otherReplicas(r *replicas.Registry) func() []string {
+	return func() (names []string) {
+		if r == nil {
+			return nil
+		}
+		for _, x := range r.All() {
+			if x.Self {
+				continue
+			}
+			name := x.ID
+			if x.Address != "" {
+				name += " (" + x.Address + ")"
+			}
+			names = append(names, name)
+		}
+		return names
+	}
+}
+
 // cost estimates what a request costs. The estimator knows all resources, so it is made last.
 func (p *Pipeline) cost(c *call.Call) fairqueue.Work { return p.costs.Of(c) }
 
@@ -317,6 +344,9 @@ func (p *Pipeline) RunFlow(ctx context.Context) error { return p.flows.Run(ctx) 
 
 // RunViews keeps the rows of views up to date for watches, until the context ends.
 func (p *Pipeline) RunViews(ctx context.Context) error { return p.views.Run(ctx) }
+
+// RunMemory gives memory back to the operating system when the server does little, until the context ends.
+func (p *Pipeline) RunMemory(ctx context.Context) error { return p.memory.Run(ctx) }
 
 // NotReady makes /readyz fail. Other requests are served as before.
 func (p *Pipeline) NotReady() { p.surface.NotReady() }

@@ -164,8 +164,11 @@ func decompress(pb *logpb.Batch) ([]byte, error) {
 // initialization, because a testing/synctest bubble that made them would own their channels.
 var encoder, decoder = newEncoder(), newDecoder()
 
+// window is how far back the encoder looks. The encoder keeps a buffer for it, for as long as the program runs.
+const window = 512 << 10
+
 func newEncoder() *zstd.Encoder {
-	e, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithLowerEncoderMem(true))
+	e, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(window), zstd.WithLowerEncoderMem(true))
 	must(err)
 	e.EncodeAll(nil, nil)
 	return e

@@ -20,7 +20,7 @@ var Own = map[string][]string{
 	"authorization.k8s.io":         {"localsubjectaccessreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews", "subjectaccessreviews"},
 	"flow.stele.dev":               {"flows", "prioritylevels"},
 	"flowcontrol.apiserver.k8s.io": {"flowschemas", "prioritylevelconfigurations"},
-	"log.stele.dev":                {"blames", "changes", "replicas"},
+	"log.stele.dev":                {"blames", "changes", "decisions", "replicas"},
 	"policy.stele.dev":             {"accessdifferences", "explanations", "plans", "policies", "resourceaccessreviews", "shadows"},
 	"rbac.authorization.k8s.io":    {"clusterrolebindings", "clusterroles", "rolebindings", "roles"},
 }

@@ -213,6 +213,9 @@ func WithUser(ctx context.Context, u user.Info) context.Context {
 	return context.WithValue(ctx, userKey{}, authenticated(u))
 }
 
+// Inside reports whether a request with this context is one that this program makes itself: see [WithUser].
+func Inside(ctx context.Context) bool { return ctx.Value(userKey{}) != nil }
+
 // Authenticate returns the user of a request: the first user whom a credential proves, or [Anonymous] if there are no
 // credentials and anonymous requests are allowed. Otherwise it returns ErrUnauthorized, which wraps a [ThrottledError] if a
 // credential was refused unchecked. It removes all credentials from the headers.

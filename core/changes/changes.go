@@ -82,17 +82,24 @@ func From(h *history.Change) *Change {
 			UserAgent: r.GetUserAgent(), SourceIPs: r.GetSourceIps(), FieldManager: r.GetFieldManager(), Status: int(r.GetStatus()),
 		}
 	}
-	if d := m.GetDecisions(); d != nil {
-		c.Decision = &Decision{Authorizer: d.GetAuthorizer(), Rule: d.GetRule(), Source: d.GetSource(), CreateRule: d.GetCreateRule(), CreateSource: d.GetCreateSource(), Reason: d.GetReason(), Program: d.GetProgram()}
-		for _, f := range d.GetAdmission() {
-			c.Decision.Findings = append(c.Decision.Findings, Finding{Rule: f.GetRule(), Source: f.GetSource(), Actions: f.GetAction(), Message: f.GetMessage()})
-		}
-	}
+	c.Decision = Allowed(m.GetDecisions())
 	c.about(h.Object, h.Time)
 	if c.Object != nil {
 		c.Object.Sensitive = HoldsSecrets(h)
 	}
 	return c
+}
+
+// Allowed describes what allowed a request; nil for nil.
+func Allowed(d *logpb.Decisions) *Decision {
+	if d == nil {
+		return nil
+	}
+	x := &Decision{Authorizer: d.GetAuthorizer(), Rule: d.GetRule(), Source: d.GetSource(), CreateRule: d.GetCreateRule(), CreateSource: d.GetCreateSource(), Reason: d.GetReason(), Program: d.GetProgram()}
+	for _, f := range d.GetAdmission() {
+		x.Findings = append(x.Findings, Finding{Rule: f.GetRule(), Source: f.GetSource(), Actions: f.GetAction(), Message: f.GetMessage()})
+	}
+	return x
 }
 
 // HoldsSecrets reports whether the object was stored as one that holds secrets.
@@ -108,12 +115,20 @@ func (c *Change) about(o *logpb.Object, at time.Time) *Change {
 	c.CreationTimestamp = metav1.NewTime(at.Truncate(time.Second))
 	if o != nil {
 		c.ObjectMeta.Namespace = o.GetNamespace()
-		c.Object = &Object{
-			Group: o.GetGroup(), Version: o.GetVersion(), Resource: o.GetResource(), Kind: o.GetKind(),
-			Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUid(),
-		}
+		c.Object = About(o)
 	}
 	return c
+}
+
+// About describes an object; nil for nil.
+func About(o *logpb.Object) *Object {
+	if o == nil {
+		return nil
+	}
+	return &Object{
+		Group: o.GetGroup(), Version: o.GetVersion(), Resource: o.GetResource(), Kind: o.GetKind(),
+		Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUid(),
+	}
 }
 
 // typeName converts TYPE_POLICY_ACTIVATED to PolicyActivated.

@@ -120,6 +120,29 @@ const (
 	any = "/apis/example.com/v1/widgets"
 )
 
+// A list by a selector costs less once it has an index.
+func TestListsByAnIndexTakeFewSeats(t *testing.T) {
+	s := start(t)
+	s.must(t, "POST", inB, `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"special","labels":{"app":"special"}},"spec":{"color":"blue"}}`)
+	for _, query := range []string{"?labelSelector=app%3Dspecial", "?fieldSelector=spec.color%3Dblue"} {
+		before := s.of(t, request("GET", any+query, "")).Seats
+		s.must(t, "GET", any+query, "")
+		if after := s.of(t, request("GET", any+query, "")).Seats; before < 4 || after != 1 {
+			t.Errorf("%s takes %d seats, and then %d", query, before, after)
+		}
+		if past := s.of(t, request("GET", "/at/100"+any+query, "")).Seats; past < 2 {
+			t.Errorf("%s of the past takes %d seats", query, past)
+		}
+	}
+	// Selectors that select much, or are invalid, look at all objects.
+	for _, query := range []string{"?fieldSelector=spec.color%3Dred", "?labelSelector=%3D%3D", "?fieldSelector=a%3Db%3Dc"} {
+		_ = s.of(t, request("GET", any+query, ""))
+		if seats := s.of(t, request("GET", any+query, "")).Seats; seats < 5 {
+			t.Errorf("%s takes %d seats", query, seats)
+		}
+	}
+}
+
 // The seats of requests: the bounds leave room for other times, but not for another order.
 func TestRequestsTakeSeatsByTheirWork(t *testing.T) {
 	s := start(t)

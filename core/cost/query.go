@@ -5,9 +5,13 @@ import (
 	"strconv"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apiserver/pkg/storage"
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/read"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/projections/objects"
 )
 
 // query has the parameters of a list or watch that its cost depends on. The first of equal names counts, as in the
@@ -17,7 +21,8 @@ type query struct {
 	revision string // resourceVersion
 	match    string // resourceVersionMatch
 	token    string // continue
-	selects  bool   // by labels or fields
+	labels   string // labelSelector
+	fields   string // fieldSelector
 	initial  string // sendInitialEvents
 }
 
@@ -64,8 +69,10 @@ func parse(raw string) (q query) {
 			q.match = value
 		case 3:
 			q.token = value
-		case 4, 5:
-			q.selects = q.selects || value != ""
+		case 4:
+			q.labels = value
+		case 5:
+			q.fields = value
 		case 6:
 			q.initial = value
 		}
@@ -90,6 +97,25 @@ func Revision(c *call.Call) uint64 {
 	q := parse(c.HTTP.URL.RawQuery)
 	n, _ := strconv.ParseUint(q.revision, 10, 64)
 	return n
+}
+
+// selects reports whether a list is by labels or fields.
+func (q *query) selects() bool { return q.labels != "" || q.fields != "" }
+
+// selection returns what a list of a kind selects in a namespace. ok is false if a selector is invalid.
+func (q *query) selection(kind *policy.Kind, namespace string) (sel objects.Selection, ok bool) {
+	l, err := labels.Parse(q.labels)
+	if err != nil {
+		return sel, false
+	}
+	f, err := fields.ParseSelector(q.fields)
+	if err == nil && kind.Face != nil {
+		f, err = f.Transform(func(field, value string) (string, string, error) { return kind.Face.StoredPath(field), value, nil })
+	}
+	if err != nil {
+		return sel, false
+	}
+	return objects.Select(namespace, l, f), true
 }
 
 // newest reports whether no revision is given, or any will do.

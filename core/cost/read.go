@@ -26,6 +26,8 @@ const (
 	fewUndone = 2000
 	// selectedShare is the share of the objects that selectors are assumed to select: one in so many.
 	selectedShare = 2
+	// fewScanned is the number of objects below which it is not worth to look for an index.
+	fewScanned = 500
 )
 
 // get returns the time of a get.
@@ -65,7 +67,8 @@ func (e *Estimator) list(c *call.Call, kind *policy.Version) time.Duration {
 func (e *Estimator) find(c *call.Call, kind *policy.Version, q *query, limit int) (found objects.Total, d time.Duration) {
 	r, ns := kind.Kind.Stored().GroupResource(), namespace(c, kind)
 	all := c.Tip.Objects.Total(r, ns)
-	if revision, past := q.past(c); past {
+	revision, past := q.past(c)
+	if past {
 		d = e.state(c, r, revision, all)
 	}
 	if c.Info.Name != "" { // from a selector, or the path of a watch
@@ -75,9 +78,16 @@ func (e *Estimator) find(c *call.Call, kind *policy.Version, q *query, limit int
 		return part(all, 1), d
 	}
 	found = all
-	if q.selects {
-		d += time.Duration(all.Objects) * selected
+	if q.selects() {
 		found = part(all, (all.Objects+selectedShare-1)/selectedShare)
+		scanned := all.Objects
+		if scanned >= fewScanned && !past {
+			if sel, ok := q.selection(kind.Kind, ns); ok {
+				scanned = c.Tip.Objects.Scanned(r, &sel)
+				found = part(found, scanned)
+			}
+		}
+		d += time.Duration(scanned) * selected
 	}
 	if limit > 0 {
 		found = part(found, limit)

@@ -92,7 +92,7 @@ type Recorder struct {
 
 // pending is a decision that waits to be written.
 type pending struct {
-	event *eventlog.Event
+	event *eventlog.Event // nil for a request to write what waits
 	size  int64
 	done  chan error // gets the outcome; nil if nobody waits
 	err   error      // it could not be encoded
@@ -258,6 +258,30 @@ func signal(c chan struct{}) {
 	}
 }
 
+// flushWait is how long [Recorder.Flush] waits at most.
+const flushWait = time.Second
+
+// Flush waits until the decisions that were taken before are written, for a second at most, so that those who look them up
+// find them. The error is that of the context. A Recorder that is nil has nothing to write.
+func (r *Recorder) Flush(ctx context.Context) error {
+	if r == nil {
+		return nil
+	}
+	p := &pending{done: make(chan error, 1)}
+	if !r.enqueue(p, true) {
+		return nil
+	}
+	timer := time.NewTimer(flushWait)
+	defer timer.Stop()
+	select {
+	case <-p.done:
+	case <-timer.C:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
 // Count counts n decisions that are alike, without recording them one by one. It does not block.
 func (r *Recorder) Count(e *eventlog.Event, n uint64) {
 	if r != nil {
@@ -272,13 +296,18 @@ func (r *Recorder) Run(ctx context.Context) error {
 	defer tick.Stop()
 	gathered := time.NewTimer(gather)
 	gathered.Stop()
+	gathering := false
 	for {
 		select {
 		case <-r.wake:
-			gathered.Reset(gather)
+			if !gathering { // later decisions do not put off the write
+				gathering = true
+				gathered.Reset(gather)
+			}
 		case <-r.urgent:
 			r.flush(ctx, nil)
 		case <-gathered.C:
+			gathering = false
 			r.flush(ctx, nil)
 		case <-tick.C:
 			r.flush(ctx, r.counts.take(time.Now()))
@@ -334,7 +363,7 @@ func (r *Recorder) flush(ctx context.Context, further []*eventlog.Event) {
 		}
 		for _, p := range list[:n] {
 			failure := cmp.Or(p.err, err)
-			if failure != nil {
+			if failure != nil && p.event != nil {
 				r.failed(p.event, failure)
 			}
 			if p.done != nil {
@@ -352,6 +381,10 @@ func (r *Recorder) flush(ctx context.Context, further []*eventlog.Event) {
 func (r *Recorder) encode(list []*pending) (entries []*eventlog.Entry, n int) {
 	size, limit := 0, r.log.BatchLimit()
 	for _, p := range list {
+		if p.event == nil {
+			n++
+			continue
+		}
 		entry, err := eventlog.Encode(p.event)
 		if err != nil {
 			r.o.Logger.Error("a decision could not be encoded", "error", err)

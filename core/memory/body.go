@@ -9,13 +9,31 @@ import (
 // method Decode for what it takes when it is decoded. length is the announced length, or -1. Both return the errors of
 // [Guard.Take]. How many values a body is taken to have depends on its Content-Type.
 func (g *Guard) Body(ctx context.Context, body io.ReadCloser, length int64, contentType string) io.ReadCloser {
+	return g.body(ctx, body, length, contentType, func() {})
+}
+
+// ArrivingBody is [Guard.Body] for a body of HTTP/2. It takes the share of [Guard.Arrive] at once, until the body has been
+// read or the context ends, and returns its error.
+func (g *Guard) ArrivingBody(ctx context.Context, body io.ReadCloser, length int64, contentType string) (io.ReadCloser, error) {
+	if body == nil {
+		return nil, nil
+	}
+	arrived, err := g.Arrive(length)
+	if err != nil {
+		return nil, err
+	}
+	context.AfterFunc(ctx, arrived)
+	return g.body(ctx, body, length, contentType, arrived), nil
+}
+
+func (g *Guard) body(ctx context.Context, body io.ReadCloser, length int64, contentType string, arrived func()) io.ReadCloser {
 	if body == nil || length >= 0 && length <= Small {
 		return body
 	}
 	if length < 0 || length > g.maxBody {
 		length = g.maxBody
 	}
-	return &counted{ReadCloser: body, guard: g, ctx: ctx, length: length, values: values{encoding: encodingOf(contentType)}}
+	return &counted{ReadCloser: body, guard: g, ctx: ctx, length: length, arrived: arrived, values: values{encoding: encodingOf(contentType)}}
 }
 
 // counted is a body that takes shares. It is for one goroutine.
@@ -27,6 +45,8 @@ type counted struct {
 	read   int64
 	values values
 	begun  bool
+	// arrived frees the share of what arrived before it was read.
+	arrived func()
 }
 
 // Begin takes the share for reading, before a buffer for the body is made. Read does the same if Begin was not called.
@@ -45,6 +65,9 @@ func (c *counted) Read(p []byte) (int, error) {
 		return 0, err
 	}
 	n, err := c.ReadCloser.Read(p)
+	if err != nil {
+		c.arrived()
+	}
 	c.read += int64(n)
 	c.values.add(p[:n])
 	return n, err

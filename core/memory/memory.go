@@ -14,7 +14,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"net/http"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -26,11 +28,13 @@ import (
 type Kind uint8
 
 const (
-	// Watches are open watches and other streams. They are refused at once if the budget is full, because others stay open
-	// for long.
+	// Watches are open watches and other streams. They are refused at once if others have taken what there is for watches,
+	// because these stay open for long.
 	Watches Kind = iota
 	// Buffers hold the events that watches are sending. Watches do not wait for them: see [Guard.Try].
 	Buffers
+	// Arriving is for the parts of bodies that clients send before the server reads them: see [Guard.Arrive].
+	Arriving
 	// Questions is for work that takes much memory besides bodies and answers: policies, plans, blame.
 	Questions
 	// Reading is for bodies that are read.
@@ -48,6 +52,7 @@ const (
 var about = [kinds]struct{ label, name, advice string }{
 	Watches:   {"watches", "open watches", "close other watches, or use another server"},
 	Buffers:   {"watch_buffers", "events of watches", "read watches faster"},
+	Arriving:  {"arriving", "arriving request bodies", "send fewer bodies at once"},
 	Reading:   {"reading", "request bodies", "send smaller or fewer bodies at once"},
 	Decoding:  {"decoding", "decoded request bodies", "send smaller or fewer bodies at once"},
 	Questions: {"questions", "policies and questions", "ask again later, or for less"},
@@ -59,8 +64,9 @@ var about = [kinds]struct{ label, name, advice string }{
 func (k Kind) String() string { return about[k].label }
 
 const (
-	// patience is how long a request waits for a share.
-	patience = 30 * time.Second
+	// patience is how long a request waits for a share, and watchPatience how long a watch waits.
+	patience      = 30 * time.Second
+	watchPatience = 5 * time.Second
 	// again is how often the budget is computed anew while requests wait.
 	again = 200 * time.Millisecond
 	// retryAfter is after how many seconds a refused client should try again.
@@ -75,8 +81,10 @@ const (
 type Guard struct {
 	limit   int64
 	maxBody int64
+	window  int64
 	usage   func() Usage
 	reclaim func()
+	collect func()
 
 	mu      sync.Mutex
 	budget  int64 // what all shares may take together
@@ -94,6 +102,8 @@ type Guard struct {
 	waits   [kinds]uint64
 	armed   bool      // a timer will compute the budget anew
 	swept   time.Time // when a collection was last forced
+	unsure  bool      // own may be too high: when it was measured, many shares were taken
+	calm    time.Time // since when few shares are taken, and nothing was collected
 }
 
 // Options for [New].
@@ -106,6 +116,10 @@ type Options struct {
 	Usage func() Usage
 	// Reclaim is called when requests wait, and drops the states of the past that are only cached. It must not take shares.
 	Reclaim func()
+	// Window is how many bytes of a body a client of HTTP/2 may send before they are read; 0 for none.
+	Window int64
+	// Collect collects garbage and gives free memory back to the operating system; nil for [debug.FreeOSMemory].
+	Collect func()
 }
 
 // New returns a guard.
@@ -116,7 +130,10 @@ func New(o Options) *Guard {
 	if o.Reclaim == nil {
 		o.Reclaim = func() {}
 	}
-	g := &Guard{limit: cmp.Or(o.Limit, DefaultLimit), maxBody: o.MaxBody, usage: o.Usage, reclaim: o.Reclaim}
+	if o.Collect == nil {
+		o.Collect = debug.FreeOSMemory
+	}
+	g := &Guard{limit: cmp.Or(o.Limit, DefaultLimit), maxBody: o.MaxBody, window: o.Window, usage: o.Usage, reclaim: o.Reclaim, collect: o.Collect, calm: time.Now()}
 	g.mu.Lock()
 	g.measure()
 	g.mu.Unlock()
@@ -126,19 +143,26 @@ func New(o Options) *Guard {
 // Take takes a share of n bytes, or waits for it. The caller must call done once when it has freed the memory. The error is a
 // Status with code 429 if there was no room for long, with code 413 if there never will be, or that of the context.
 func (g *Guard) Take(ctx context.Context, k Kind, n int64) (done func(), err error) {
+	if err := g.acquire(ctx, k, n); err != nil {
+		return nil, err
+	}
+	return g.done(k, n), nil
+}
+
+func (g *Guard) acquire(ctx context.Context, k Kind, n int64) error {
 	g.mu.Lock()
 	g.refresh()
 	switch {
 	case n > g.most(k, n):
 		defer g.mu.Unlock()
-		return nil, g.never(k, n)
+		return g.never(k, n)
 	case len(g.waiting[k]) == 0 && g.fits(k, n) || g.mayOvertake(k, n):
 		g.add(k, n)
 		g.mu.Unlock()
-		return g.done(k, n), nil
-	case k == Watches:
+		return nil
+	case k == Watches && !g.allows(k, n):
 		defer g.mu.Unlock()
-		return nil, g.full(k, n)
+		return g.full(k, n)
 	}
 	w := &waiter{n: n, granted: make(chan struct{})}
 	g.waiting[k] = append(g.waiting[k], w)
@@ -158,6 +182,35 @@ func (g *Guard) Try(k Kind, n int64) bool {
 	}
 	g.add(k, n)
 	return true
+}
+
+// Arrive takes the share of a body of which a client of HTTP/2 sends the first part before the server reads it. length is the
+// announced length, or -1. That memory is used already, so the share does not wait for those of other kinds: the error is a
+// Status with code 429 if too many such bodies wait. The caller must call done once when the body has been read.
+func (g *Guard) Arrive(length int64) (done func(), err error) {
+	n := g.window
+	if length >= 0 {
+		n = min(n, length)
+	}
+	if n == 0 || length >= 0 && length <= Small {
+		return func() {}, nil
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.refresh()
+	if !g.allows(Arriving, n) {
+		return nil, g.full(Arriving, n)
+	}
+	g.add(Arriving, n)
+	return g.done(Arriving, n), nil
+}
+
+// Most returns the size of the largest share of a kind that can be granted now, if no others are taken.
+func (g *Guard) Most(k Kind) int64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.refresh()
+	return g.most(k, math.MaxInt64)
 }
 
 // Hold takes a share of n bytes whether there is room or not, for memory that is used already. The caller calls
@@ -186,12 +239,16 @@ type waiter struct {
 	granted   chan struct{} // closed when the share is taken
 }
 
-func (g *Guard) wait(ctx context.Context, k Kind, w *waiter) (done func(), err error) {
-	timer := time.NewTimer(patience)
+func (g *Guard) wait(ctx context.Context, k Kind, w *waiter) (err error) {
+	long := patience
+	if k == Watches {
+		long = watchPatience
+	}
+	timer := time.NewTimer(long)
 	defer timer.Stop()
 	select {
 	case <-w.granted:
-		return g.done(k, w.n), nil
+		return nil
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	case <-timer.C:
@@ -201,17 +258,17 @@ func (g *Guard) wait(ctx context.Context, k Kind, w *waiter) (done func(), err e
 	select {
 	case <-w.granted:
 		if err == nil {
-			return g.done(k, w.n), nil
+			return nil
 		}
 		g.free(k, w.n)
-		return nil, err
+		return err
 	default:
 	}
 	g.leave(k, w)
 	if err == nil {
 		err = g.full(k, w.n)
 	}
-	return nil, err
+	return err
 }
 
 // never returns the error for a share that is larger than the budget.

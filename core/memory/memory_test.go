@@ -45,6 +45,13 @@ func (u *usage) collect(live int64) {
 	u.now.Live, u.now.Cycles = live, u.now.Cycles+1
 }
 
+// hold says how much the process holds besides what is live.
+func (u *usage) hold(bytes int64) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.now.Held = bytes
+}
+
 // guardOf returns a guard with a budget of the given size.
 func guardOf(budget int64) (*memory.Guard, *usage) {
 	u := &usage{}

@@ -13,7 +13,8 @@ const (
 	smallPart = 16
 	// smallShare is the size up to which shares are small.
 	smallShare = 128 << 10
-	// sweepEvery is how often a collection is forced, at most, while requests wait and there are states of the past.
+	// sweepEvery is how often a collection is forced, at most, while requests wait and states of the past take much of the
+	// budget.
 	sweepEvery = 2 * time.Second
 )
 
@@ -41,10 +42,31 @@ func (g *Guard) most(k Kind, n int64) int64 {
 	}
 	// Watches stay for long. They leave room for a few bodies, and for each other's buffers.
 	watches := min(g.budget/2, reading-2*part-3*g.maxBody)
-	if k == Buffers {
+	switch k {
+	case Arriving:
+		return watches + 2*part
+	case Buffers:
 		return watches + part
 	}
 	return watches
+}
+
+// allows reports whether there is room for a share beside those of its kind and of earlier kinds.
+func (g *Guard) allows(k Kind, n int64) bool {
+	upTo := n
+	for j := range k + 1 {
+		upTo += g.counted(j, n)
+	}
+	return upTo <= g.most(k, n)
+}
+
+// counted returns what shares of a kind have taken. If more watches were opened when the budget was larger, they count as
+// the part that watches may take, so that the others keep theirs.
+func (g *Guard) counted(k Kind, n int64) int64 {
+	if k == Watches {
+		return min(g.taken[k], max(g.most(k, n), 0))
+	}
+	return g.taken[k]
 }
 
 // fits reports whether there is room for a share, whoever waits.
@@ -58,11 +80,7 @@ func (g *Guard) fits(k Kind, n int64) bool {
 	}
 	upTo := -spared
 	for j := range kinds {
-		taken := g.taken[j]
-		if j == Watches { // more were opened when the budget was larger: the others keep their part nevertheless
-			taken = min(taken, max(g.most(j, n), 0))
-		}
-		if upTo += taken; j >= k && upTo+n > g.most(j, n) {
+		if upTo += g.counted(j, n); j >= k && upTo+n > g.most(j, n) {
 			return false
 		}
 	}
@@ -77,7 +95,7 @@ const crowdedPart = 8
 // estimated too low, or the limit is. Bodies that are read and events are not estimated, so they neither wait nor count.
 // Shares of earlier kinds do not count either: the request may hold some of them itself.
 func (g *Guard) crowded(k Kind, n int64) bool {
-	if k == Reading || k <= Buffers || g.live <= g.limit/10*9 || g.limit <= least*g.maxBody {
+	if k == Reading || k <= Arriving || g.live <= g.limit/10*9 || g.limit <= least*g.maxBody {
 		return false
 	}
 	taken := int64(0)
@@ -108,7 +126,7 @@ func (g *Guard) mayOvertake(k Kind, n int64) bool {
 func (g *Guard) add(k Kind, n int64) {
 	g.taken[k] += n
 	g.all += n
-	if g.peak = max(g.peak, g.all); n <= smallShare && k > Buffers {
+	if g.peak = max(g.peak, g.all); n <= smallShare && k > Arriving {
 		g.small += n
 	}
 	if n > smallShare {
@@ -117,15 +135,20 @@ func (g *Guard) add(k Kind, n int64) {
 }
 
 func (g *Guard) free(k Kind, n int64) {
+	g.drop(k, n)
+	g.grant()
+}
+
+// drop subtracts a share, and grants nothing.
+func (g *Guard) drop(k Kind, n int64) {
 	g.taken[k] -= n
 	g.all -= n
-	if n <= smallShare && k > Buffers {
+	if n <= smallShare && k > Arriving {
 		g.small -= n
 	}
 	if n > smallShare {
 		g.large[k] -= n
 	}
-	g.grant()
 }
 
 // grant grants shares to requests that wait, to those of later kinds first: they hold most, and end soonest.
@@ -170,7 +193,7 @@ func (g *Guard) arm() {
 	time.AfterFunc(again, func() {
 		g.mu.Lock()
 		past := g.taken[Past] > 0
-		sweep := past && time.Since(g.swept) > sweepEvery
+		sweep := (g.taken[Past] > g.budget/quiet || len(g.waiting[Past]) > 0) && past && time.Since(g.swept) > sweepEvery
 		if sweep {
 			g.swept = time.Now()
 		}

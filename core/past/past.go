@@ -31,6 +31,9 @@ const (
 	// undoneForOne and undoneForAll limit how many recent changes in memory are undone to get one object, or all objects
 	// of a resource. For a resource with many objects, the limit is twice their number. Beyond it, history is faster.
 	undoneForOne, undoneForAll = 100, 2000
+	// undoneUncounted is how many changes may be undone for a state without a share of memory, and nodeBytes the memory of a
+	// node of the tree, of which each undone change may need its own.
+	undoneUncounted, nodeBytes = 500, 1 << 10
 	// bytesKept limits the memory of objects that were read from history.
 	bytesKept = 64 << 20
 	// statesKept is the number of states that are cached even if they are larger than bytesKept. Otherwise every page of
@@ -181,11 +184,9 @@ func (p *Past) Object(ctx context.Context, tip *commit.Tip, r schema.GroupResour
 // Objects returns the state of a resource at a revision, of one namespace or of all if it is "". The state may contain
 // more. The revision must not be above the tip's.
 func (p *Past) Objects(ctx context.Context, tip *commit.Tip, r schema.GroupResource, namespace string, revision uint64) (*objects.State, error) {
-	switch s, err := p.committer.Objects().AtHand(r, revision, max(undoneForAll, 2*tip.Objects.CountAfter(r, namespace, "", ""))); {
-	case err == nil:
-		return s, nil
-	case !errors.Is(err, objects.ErrExpired):
-		return nil, err
+	most := max(undoneForAll, 2*tip.Objects.CountAfter(r, namespace, "", ""))
+	if s, err := p.recent(ctx, tip, r, revision, most); !errors.Is(err, objects.ErrExpired) {
+		return s, err
 	}
 	if err := p.retained(ctx, r, revision); err != nil {
 		return nil, err // also if the state is still in memory: what is gone stays gone
@@ -203,6 +204,37 @@ func (p *Past) Objects(ctx context.Context, tip *commit.Tip, r schema.GroupResou
 		}
 		p.states.Add(at, m.state, m.bytes)
 		return m.state, nil
+	})
+}
+
+// recent returns a state from the recent changes in memory, or [objects.ErrExpired] if more than most had to be undone. A
+// state with many undone changes has nodes of its own: it takes a share of memory, and requests for it share it.
+func (p *Past) recent(ctx context.Context, tip *commit.Tip, r schema.GroupResource, revision uint64, most int) (*objects.State, error) {
+	n, known := p.committer.Objects().Undone(r, revision)
+	if !known || n <= undoneUncounted {
+		return p.committer.Objects().AtHand(r, revision, most)
+	}
+	if n > most {
+		return nil, objects.ErrExpired
+	}
+	at := place{r, "", revision}
+	if s, found := p.states.Get(at); found {
+		return s, nil
+	}
+	return p.making.do(ctx, at, func(ctx context.Context) (*objects.State, error) {
+		bytes := min(nodeBytes*int64(n), 2*pointers*int64(tip.Objects.Len(r)+n))
+		done, err := p.memory.Take(ctx, memory.Past, bytes)
+		if err != nil {
+			return nil, err
+		}
+		s, err := p.committer.Objects().AtHand(r, revision, most)
+		if err != nil {
+			done()
+			return nil, err
+		}
+		runtime.AddCleanup(s, func(done func()) { done() }, done)
+		p.states.Add(at, s, int(bytes))
+		return s, nil
 	})
 }
 

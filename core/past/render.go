@@ -37,41 +37,41 @@ var errGrown = errors.New("past: the state is larger than its share of memory")
 // known only when it is made. If it needs more, and there is no room, it begins again once it has a larger share: to wait
 // with the share that it has could be a deadlock.
 func (p *Past) makeCounted(ctx context.Context, tip *commit.Tip, at place) (*sizedState, error) {
-	for share := int64(leastShare); ; share *= 2 {
+	for share := int64(leastShare); ; {
 		m, err := p.makeWithin(ctx, tip, at, &share)
 		if !errors.Is(err, errGrown) {
 			return m, err
 		}
+		// Twice as much, or all that there is: the error for a larger share would say that the state never fits.
+		share = max(min(2*share, p.memory.Most(memory.Past)), share+leastShare)
 	}
 }
 
 // makeWithin makes a state with a share of memory to begin with, which it makes larger while there is room. It returns errGrown
 // if the state needs more.
 func (p *Past) makeWithin(ctx context.Context, tip *commit.Tip, at place, share *int64) (m *sizedState, err error) {
-	done, err := p.memory.Take(ctx, memory.Past, *share)
+	taken, err := p.memory.Share(ctx, memory.Past, *share)
 	if err != nil {
 		return nil, err
 	}
-	done()
-	p.memory.Hold(memory.Past, *share)
 	defer func() {
 		if m == nil { // also after a panic
-			p.memory.Free(memory.Past, *share)
+			*share = taken.Size()
+			taken.Free()
 		}
 	}()
 	made, err := p.makeState(ctx, tip, at.GroupResource, at.revision, p.history.List(ctx, at.GroupResource, at.namespace, at.revision), func(bytes int) bool {
-		for int64(bytes) > *share {
-			if !p.memory.Try(memory.Past, leastShare) {
+		for int64(bytes) > taken.Size() {
+			if !taken.Grow(leastShare) {
 				return false
 			}
-			*share += leastShare
 		}
 		return true
 	})
 	if err != nil {
 		return nil, err
 	}
-	runtime.AddCleanup(made.state, func(n int64) { p.memory.Free(memory.Past, n) }, *share)
+	runtime.AddCleanup(made.state, func(s *memory.Share) { s.Free() }, taken)
 	return made, nil
 }
 

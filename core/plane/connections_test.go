@@ -35,8 +35,9 @@ import (
 // closedWindow is a client of HTTP/2 that reads the connection, but lets no stream send a body.
 type closedWindow struct {
 	*http2.Framer
-	conn net.Conn
-	ends chan http2.RSTStreamFrame
+	writing sync.Mutex // a Framer has one buffer for the frames that it writes
+	conn    net.Conn
+	ends    chan http2.RSTStreamFrame
 }
 
 func (s *stopping) closedWindow(t *testing.T) *closedWindow {
@@ -47,7 +48,7 @@ func (s *stopping) closedWindow(t *testing.T) *closedWindow {
 	}
 	conn := tls.Client(raw, &tls.Config{RootCAs: s.roots, ServerName: "localhost", NextProtos: []string{"h2"}})
 	t.Cleanup(func() { raw.Close() })
-	c := &closedWindow{http2.NewFramer(conn, conn), conn, make(chan http2.RSTStreamFrame, 10)}
+	c := &closedWindow{Framer: http2.NewFramer(conn, conn), conn: conn, ends: make(chan http2.RSTStreamFrame, 10)}
 	if err := conn.Handshake(); err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +78,10 @@ func (s *stopping) closedWindow(t *testing.T) *closedWindow {
 		for {
 			select {
 			case data := <-acks:
-				if c.WritePing(true, data) != nil {
+				c.writing.Lock()
+				err := c.WritePing(true, data)
+				c.writing.Unlock()
+				if err != nil {
 					return
 				}
 			case <-t.Context().Done():
@@ -96,6 +100,8 @@ func (c *closedWindow) get(t *testing.T, stream uint32, path string) {
 	for _, f := range [][2]string{{":method", "GET"}, {":scheme", "https"}, {":authority", "localhost"}, {":path", path}, {"authorization", "Bearer admin-token"}} {
 		_ = e.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}) // to memory
 	}
+	c.writing.Lock()
+	defer c.writing.Unlock()
 	if err := c.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: header.Bytes(), EndStream: true, EndHeaders: true}); err != nil {
 		t.Fatal(err)
 	}

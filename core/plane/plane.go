@@ -36,6 +36,7 @@ import (
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/connections"
 	"stele.dev/stele/core/decisions"
+	"stele.dev/stele/core/decisionsapi"
 	"stele.dev/stele/core/delivery"
 	"stele.dev/stele/core/inside"
 	"stele.dev/stele/core/logfiles"
@@ -316,7 +317,7 @@ func (p *Plane) openAPI(context.Context) error {
 	p.Pipeline = core.New(core.Options{
 		Replicas:  p.Replicas,
 		Delivery:  p.delivery,
-		Decisions: p.Decisions,
+		Decisions: p.Decisions, DecisionLog: decisionsapi.Source{Log: p.Decisions.Log(), Flush: p.Decisions.Flush, Find: p.Decisions.Find},
 		Committer: p.Committer, Log: p.Log, History: p.History, Authenticator: p.Authenticator, Tokens: p.Accounts, Logger: c.Logger, Version: c.Version,
 		Compile: c.Compile, Parts: uploads, Enforceable: c.Enforceable, Evaluators: p.evaluators, Metrics: c.Metrics, Seats: c.Seats, Memory: c.Memory, Checks: p.checks(), Routes: p.routes(),
 	})

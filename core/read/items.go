@@ -10,7 +10,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"stele.dev/stele/core/call"
-	"stele.dev/stele/core/memory"
 	"stele.dev/stele/core/negotiate"
 	"stele.dev/stele/core/shown"
 	"stele.dev/stele/core/status"
@@ -42,20 +41,26 @@ type items struct {
 	empty  []byte // the list without items, in JSON
 	field  string // the name of the items in it
 	append func(to []byte, x *objects.Object) ([]byte, error)
+	room   *room
 }
 
-// AnswerList answers with a list. It writes the list item by item, so that an answer takes little memory however long it is.
+// AnswerList answers with a list of objects that were made for it. It writes the list item by item, so that an answer takes
+// little memory however long it is.
 func (rd *Reader) AnswerList(c *call.Call, f negotiate.Format, meta metav1.ListMeta, found []*objects.Object) error {
+	return rd.AnswerFound(c, &Found{Meta: meta, Objects: found, format: f, room: &room{memory: rd.Memory}})
+}
+
+// AnswerFound answers with a list that [Reader.Find] has found.
+func (rd *Reader) AnswerFound(c *call.Call, list *Found) error {
+	f, meta, found := list.format, list.Meta, list.Objects
 	in := shown.Items{Version: c.ShownVersion(), Untyped: c.Kind.Kind.Builtin && f.As == negotiate.Whole && f.MediaType != negotiate.Protobuf}
-	l := &items{c: c, f: f, found: found, in: in, field: "items"}
+	l := &items{c: c, f: f, found: found, in: in, field: "items", room: list.room}
 	if f.As == negotiate.Metadata && !f.List {
 		return status.NotAcceptable("you requested PartialObjectMetadata, but the requested object is a list (%s)", c.GoType("List"))
 	}
-	done, err := rd.roomFor(l)
-	if err != nil {
+	if err := l.fitRoom(); err != nil {
 		return err
 	}
-	defer done()
 	kind, version := c.Kind.Kind.ListKind, c.Kind.GroupVersionKind().GroupVersion().String()
 	l.append = func(to []byte, x *objects.Object) ([]byte, error) { return in.Append(to, x.JSON), nil }
 	switch f.As {
@@ -78,35 +83,10 @@ func (rd *Reader) AnswerList(c *call.Call, f negotiate.Format, meta metav1.ListM
 	return l.answer()
 }
 
-// roomFor takes a share of memory for the answer, unless it is small.
-func (rd *Reader) roomFor(l *items) (done func(), err error) {
-	const pointer, gzip = 8, 800 << 10
-	needs := int64(pointer*cap(l.found) + 2*writeAtOnce)
-	if negotiate.Gzip(l.c.HTTP) {
-		needs += gzip
-	}
-	if l.f.MediaType == negotiate.Protobuf {
-		needs += int64(l.length())
-	} else if l.size() <= writeAtOnce {
-		return func() {}, nil
-	}
-	return rd.Memory.Take(l.c.HTTP.Context(), memory.Answers, needs)
-}
-
 // length returns the length of all items in JSON.
 func (l *items) length() (n int) {
 	for _, x := range l.found {
 		n += l.in.Len(x.JSON)
-	}
-	return n
-}
-
-// size returns about how long the items are in JSON, at most a little more than writeAtOnce.
-func (l *items) size() (n int) {
-	for _, x := range l.found {
-		if n += len(x.JSON); n > writeAtOnce {
-			break
-		}
 	}
 	return n
 }
@@ -150,8 +130,10 @@ func (l *items) answer() error {
 	pooled := listBuffers.Get().(*[]byte)
 	buffer := append((*pooled)[:0], frame.Head...)
 	defer func() {
-		*pooled = buffer
-		listBuffers.Put(pooled)
+		if cap(buffer) <= 4*writeAtOnce { // a large object has made it larger: do not keep it
+			*pooled = buffer
+			listBuffers.Put(pooled)
+		}
 	}()
 	var text []byte
 	for i, x := range l.found {

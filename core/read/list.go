@@ -18,6 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/negotiate"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/projections/objects"
 )
@@ -113,32 +114,46 @@ func (rd *Reader) List(ctx context.Context, c *call.Call) error {
 			return err
 		}
 	}
-	meta, found, err := rd.Found(ctx, c, &pg, &sel)
+	found, err := rd.Find(ctx, c, f, &pg, &sel)
 	if err != nil {
 		return err
 	}
-	if len(found) == 0 && c.Past.Tip == nil {
+	if len(found.Objects) == 0 && c.Past.Tip == nil {
 		if err := rd.warnNamespace(ctx, c); err != nil {
 			return err
 		}
 	}
-	return rd.AnswerList(c, f, meta, found)
+	return rd.AnswerFound(c, found)
 }
 
-// Found returns the objects of a page, and the metadata of the list.
-func (rd *Reader) Found(ctx context.Context, c *call.Call, pg *Page, sel *objects.Selection) (meta metav1.ListMeta, found []*objects.Object, err error) {
+// Found is the objects of a page, the metadata of the list, and the format of the answer.
+type Found struct {
+	Meta    metav1.ListMeta
+	Objects []*objects.Object
+	format  negotiate.Format
+	room    *room
+}
+
+// Find returns the objects of a page. Before that it takes a share of memory for them and for the answer, if the page may be
+// large, until the request ends.
+func (rd *Reader) Find(ctx context.Context, c *call.Call, f negotiate.Format, pg *Page, sel *objects.Selection) (*Found, error) {
 	if pg.OfPast {
+		var err error
 		if pg.state, err = rd.then(ctx, c, pg.revision); err != nil {
-			return meta, nil, err
+			return nil, err
 		}
 		as := sel.As(commit.KindOf(c.Kind.Kind.Stored()))
 		sel = &as
+	}
+	room, err := rd.roomFor(ctx, c, f, pg, sel)
+	if err != nil {
+		return nil, err
 	}
 	expected := 1024
 	if sel.Everything() && sel.Namespace == "" {
 		expected = pg.state.Len(c.Resource())
 	}
-	found = make([]*objects.Object, 0, min(pg.limit, expected))
+	found := make([]*objects.Object, 0, min(pg.limit, expected))
 	more := false
 	for x := range pg.state.List(c.Resource(), sel, pg.afterNamespace, pg.afterName) {
 		if len(found) == pg.limit {
@@ -147,11 +162,11 @@ func (rd *Reader) Found(ctx context.Context, c *call.Call, pg *Page, sel *object
 		}
 		found = append(found, x)
 	}
-	meta.ResourceVersion = strconv.FormatUint(pg.revision, 10)
+	meta := metav1.ListMeta{ResourceVersion: strconv.FormatUint(pg.revision, 10)}
 	if more {
 		last := found[len(found)-1]
 		if meta.Continue, err = storage.EncodeContinue(KeyPrefix+key(c, last), KeyPrefix, int64(pg.revision)); err != nil {
-			return meta, nil, err
+			return nil, err
 		}
 		if sel.Everything() {
 			remaining := int64(pg.state.CountAfter(c.Resource(), sel.Namespace, last.Namespace, last.Name))
@@ -163,7 +178,7 @@ func (rd *Reader) Found(ctx context.Context, c *call.Call, pg *Page, sel *object
 			rd.Committer.Objects().Pin(pg.state)
 		}
 	}
-	return meta, found, nil
+	return &Found{Meta: meta, Objects: found, format: f, room: room}, nil
 }
 
 // KeyPrefix is the prefix of the key in a continue token.

@@ -77,14 +77,19 @@ func (t *Replay) end() {
 
 // Through is InTurns for this replay.
 func (t *Replay) Through(ctx context.Context, changes iter.Seq2[*history.Change, error]) iter.Seq2[*history.Change, error] {
-	return func(yield func(*history.Change, error) bool) {
+	return Through(ctx, t, changes)
+}
+
+// Through is [Replay.Through] for anything that is read from a log.
+func Through[T any](ctx context.Context, t *Replay, all iter.Seq2[*T, error]) iter.Seq2[*T, error] {
+	return func(yield func(*T, error) bool) {
 		if err := t.take(ctx); err != nil {
 			yield(nil, err)
 			return
 		}
 		defer t.end()
-		for c, err := range changes {
-			if !yield(c, err) {
+		for x, err := range all {
+			if !yield(x, err) {
 				return
 			}
 			if t.held && time.Since(t.since) < atOnce {

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"stele.dev/stele/core/authn"
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/memory"
 	"stele.dev/stele/core/negotiate"
@@ -54,7 +55,7 @@ func (rd *Reader) NewStream(ctx context.Context, c *call.Call) (*Stream, context
 	if c.Cancel != nil {
 		c.Cancel() // ends the stream of an earlier round
 	}
-	if s.free, err = rd.Memory.Take(ctx, memory.Watches, streamCost); err != nil {
+	if s.free, err = rd.roomForStream(ctx); err != nil {
 		return nil, nil, err
 	}
 	ctx, s.ended = context.WithCancel(ctx)
@@ -62,6 +63,16 @@ func (rd *Reader) NewStream(ctx context.Context, c *call.Call) (*Stream, context
 	s.leaving, s.left = rd.enter()
 	c.Cancel = s.end
 	return s, ctx, nil
+}
+
+// roomForStream takes the share of memory of a stream. Streams of the program's own parts are not refused: without them the
+// server does not do its work.
+func (rd *Reader) roomForStream(ctx context.Context) (free func(), err error) {
+	if authn.Inside(ctx) {
+		rd.Memory.Hold(memory.Watches, streamCost)
+		return func() { rd.Memory.Free(memory.Watches, streamCost) }, nil
+	}
+	return rd.Memory.Take(ctx, memory.Watches, streamCost)
 }
 
 // end frees the stream when the request is done.

@@ -38,9 +38,6 @@ func New(handler http.Handler, certificate func(*tls.ClientHelloInfo) (*tls.Cert
 		TLSConfig: config,
 		Protocols: protocols,
 		HTTP2: &http.HTTP2Config{
-			// A body may have 3 MiB. With this window a client can send it without waiting.
-			MaxReceiveBufferPerStream:     256 << 10,
-			MaxReceiveBufferPerConnection: 1 << 20,
 			// These pings close connections of dead clients, which would keep their watches.
 			SendPingTimeout:  30 * time.Second,
 			PingTimeout:      15 * time.Second,

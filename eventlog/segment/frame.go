@@ -35,8 +35,12 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // because a testing/synctest bubble that made them would own their channels.
 var encoder, decoder = newEncoder(), newDecoder()
 
+// window is how far back the encoder looks: more than a usual block. The encoder keeps a buffer of twice that, for as long as
+// the program runs.
+const window = 512 << 10
+
 func newEncoder() *zstd.Encoder {
-	e, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false))
+	e, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(window), zstd.WithEncoderCRC(false))
 	must(err)
 	e.EncodeAll(nil, nil)
 	return e

@@ -133,8 +133,12 @@ func decodeHeader(b []byte) header {
 // initialization, because a testing/synctest bubble that made them would own their channels.
 var encoder, decoder = newEncoder(), newDecoder()
 
+// window is how far back the encoder looks: more than a usual block. The encoder keeps a buffer of twice that, for as long as
+// the program runs.
+const window = 512 << 10
+
 func newEncoder() *zstd.Encoder {
-	e, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false))
+	e, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(window), zstd.WithEncoderCRC(false))
 	if err != nil {
 		panic("checkpoint: " + err.Error()) // the options are constants
 	}

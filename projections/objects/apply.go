@@ -35,11 +35,14 @@ type Tx struct {
 	next    State
 	own     map[schema.GroupResource]bool // resources whose trees are the scratch copy's own
 	changes []*Change
+	kinds   bool // SetKinds was called
 }
 
 // Begin opens a scratch copy of the current state.
 func (s *Store) Begin() *Tx {
-	return &Tx{store: s, next: *s.State()}
+	tx := &Tx{store: s, next: *s.State()}
+	tx.next.store = nil // indexes do not have its changes
+	return tx
 }
 
 // State returns the scratch state. It MUST NOT be used after the next Apply.
@@ -208,7 +211,7 @@ func (tx *Tx) SetKinds(kinds []Kind, ahead Rendered) {
 	for _, o := range others {
 		tx.tree(o.kind.GroupResource).Set(o)
 	}
-	tx.next.kinds = next
+	tx.next.kinds, tx.kinds = next, true
 	tx.changes = append(tx.changes, changes...)
 }
 

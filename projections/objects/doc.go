@@ -21,6 +21,14 @@
 // by a function of the caller, under the revision that they had. If the result differs from what was
 // written, an Object has both. [State.Render] renders in advance.
 //
+// # Indexes
+//
+// A list by labels or selectable fields uses an index, if there are many objects and an index finds few of them. The first
+// list that would profit makes the index. An index has the objects of one revision, by the value of one label or field, and
+// writes do not change it: a list takes what the index has, and the recent changes between the index and its own state, in
+// either direction. So one index serves the current state, recent states and those of paged lists. When many changes came
+// after it, a list applies them to it. An index is dropped when those changes have been dropped, or if others are used more.
+//
 // # Changes and watchers
 //
 // Published changes stay in memory in revision order, up to a number of bytes. A watch starts from any

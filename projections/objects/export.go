@@ -267,11 +267,12 @@ func (s *State) DescribeRecord(record []byte) (string, error) {
 	return fmt.Sprintf("%s %s at revision %d", o.kind.GroupResource, name, o.Revision), nil
 }
 
-// Restore makes a state the current one of a store that is new. The changes before it are not in memory, so that
+// Restore makes a state the current one of a store that is new; no other store may have the state. The changes before it are not in memory, so that
 // watches from earlier revisions get [ErrExpired].
 func (s *Store) Restore(state *State) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	state.store = s
 	s.state.Store(state)
 	s.revision, s.floor, s.base = state.Revision, state.Revision, state.Revision
 	s.offered.Store(state.Revision)

@@ -1,9 +1,13 @@
 package objects
 
 import (
+	"cmp"
+	"slices"
+
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
+	"stele.dev/stele/projections/objects/postings"
 )
 
 // Selection selects objects of a resource. The zero value selects all.
@@ -16,6 +20,8 @@ type Selection struct {
 	// watchers; "" if there is none.
 	field, value string
 	as           *Kind // see As
+	// required are the parts of the selectors that an index can answer. All of them must be met.
+	required []requirement
 }
 
 // As returns a selection that also matches past objects, whose kind may have had other selectable fields:
@@ -33,6 +39,7 @@ func Select(namespace string, l labels.Selector, f fields.Selector) Selection {
 	s := Selection{Namespace: namespace}
 	if l != nil && !l.Empty() {
 		s.labels = l
+		s.requireLabels()
 	}
 	if f == nil || f.Empty() {
 		return s
@@ -41,6 +48,9 @@ func Select(namespace string, l labels.Selector, f fields.Selector) Selection {
 	only := true // the field selector requires nothing but a name
 	for _, r := range f.Requirements() {
 		equal := r.Operator == selection.Equals || r.Operator == selection.DoubleEquals
+		if equal && r.Field != fieldName && r.Field != fieldNamespace && r.Value != "" {
+			s.required = append(s.required, requirement{subject{true, r.Field}, postings.Requirement{Values: []string{r.Value}}})
+		}
 		switch {
 		case equal && r.Field == fieldName && r.Value != "" && (s.Name == "" || s.Name == r.Value):
 			s.Name = r.Value
@@ -55,6 +65,26 @@ func Select(namespace string, l labels.Selector, f fields.Selector) Selection {
 		s.fields = nil
 	}
 	return s
+}
+
+// requireLabels sets the requirements of the label selector.
+func (s *Selection) requireLabels() {
+	all, _ := s.labels.Requirements()
+	for _, r := range all {
+		required := requirement{subject: subject{name: r.Key()}}
+		switch r.Operator() {
+		case selection.Equals, selection.DoubleEquals, selection.In:
+			required.Values = slices.Clone(r.ValuesUnsorted())
+			slices.Sort(required.Values)
+			required.Values = slices.Compact(required.Values)
+		case selection.Exists, selection.GreaterThan, selection.LessThan: // the object must have the label
+		default:
+			continue
+		}
+		s.required = append(s.required, required)
+	}
+	// Indexes are made for the first ones first.
+	slices.SortStableFunc(s.required, func(a, b requirement) int { return cmp.Compare(a.Width(), b.Width()) })
 }
 
 // Everything reports whether the selection contains every object of its namespace, or of all.

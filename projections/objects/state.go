@@ -5,6 +5,7 @@ import (
 	"sort"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"stele.dev/stele/projections/objects/postings"
 )
 
 // degree is the degree of the trees: a node holds up to 2*degree-1 objects. A write copies the nodes on the
@@ -19,6 +20,8 @@ type State struct {
 	kinds    map[schema.GroupResource]*Kind
 	// partial is set if the state has one resource only.
 	partial bool
+	// store has the indexes; nil for states that it has not published, and did not make of one that it has.
+	store *Store
 }
 
 // Get returns an object, or nil.
@@ -32,7 +35,8 @@ func (s *State) Get(r schema.GroupResource, namespace, name string) *Object {
 }
 
 // List yields the objects of a resource that match a selection, ordered by namespace and name. It starts
-// after the key (afterNamespace, afterName), or with the first object if both are empty.
+// after the key (afterNamespace, afterName), or with the first object if both are empty. It looks only at the objects
+// that an index finds, if that is cheaper; see [State.Scanned].
 func (s *State) List(r schema.GroupResource, sel *Selection, afterNamespace, afterName string) iter.Seq[*Object] {
 	return func(yield func(*Object) bool) {
 		t := s.trees[r]
@@ -47,6 +51,9 @@ func (s *State) List(r schema.GroupResource, sel *Selection, afterNamespace, aft
 			return
 		}
 		if t.sorted != nil && t.listSorted(sel, afterNamespace, afterName, yield) {
+			return
+		}
+		if s.indexed(r, sel, postings.Key{Namespace: afterNamespace, Name: afterName}, yield) {
 			return
 		}
 		from := &Object{Namespace: max(afterNamespace, sel.Namespace)}

@@ -92,9 +92,10 @@ func (s *Store) State() *State { return s.state.Load() }
 func (s *Store) Publish(tx *Tx, revision uint64) *State {
 	next := new(State) // a pointer into tx would keep all of tx in memory
 	*next = tx.next
-	next.Revision = max(next.Revision, revision)
+	next.store, next.Revision = s, max(next.Revision, revision)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.dropIndexes(tx)
 	s.state.Store(next)
 	s.revision = next.Revision
 	for _, c := range tx.changes {
@@ -135,6 +136,7 @@ func (s *Store) drop() {
 		f := s.feeds[c.Object.kind.GroupResource]
 		f.changes.pop() // the same change
 		f.floor, s.floor = max(f.floor, c.Revision), c.Revision
+		f.forget()
 		s.bytes -= cost(c)
 	}
 	// A pinned state holds at most the memory of the changes since, and all pinned states share that.
@@ -212,7 +214,7 @@ func (s *Store) AtHand(r schema.GroupResource, revision uint64, most int) (*Stat
 		return nil, ErrExpired
 	}
 
-	past := &State{Revision: revision, trees: map[schema.GroupResource]*tree{}, partial: true}
+	past := &State{Revision: revision, store: s, trees: map[schema.GroupResource]*tree{}, partial: true}
 	t := current.trees[r]
 	if t == nil {
 		return past, nil

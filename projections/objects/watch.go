@@ -29,6 +29,10 @@ type feed struct {
 	fielded     int      // watchers in byField
 	watched     []string // fields that are, or were, in byField
 	notified    []*notified
+	// indexes are those of the kind that the resource has, the last used one first. The changes since their revisions are
+	// in memory. See Store.index.
+	indexes []*index
+	making  map[subject]bool // indexes that are being made
 }
 
 type fieldValue struct{ field, value string }
