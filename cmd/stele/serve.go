@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/klog/v2"
+	"stele.dev/stele/cmd/stele/internal/auditing"
 	"stele.dev/stele/cmd/stele/internal/build"
 	"stele.dev/stele/cmd/stele/internal/compiling"
 	"stele.dev/stele/cmd/stele/internal/connections"
@@ -109,6 +110,7 @@ SIGTERM and SIGINT end it in order, after --shutdown-delay; a second signal ends
 	o.storage.addFlags(groups.Group("Flags for the log and its storage"))
 	o.authentication.addFlags(groups.Group("Flags for authentication"))
 	o.authorization.addFlags(groups.Group("Flags for authorization"))
+	auditing.AddLogFlags(groups.Group("Flags for the log of decisions"), &o.Decisions)
 	o.connections.Add(groups.Group("Flags for limits of connections"))
 	o.delivery.AddGitFlags(groups.Group("Flags for a policy in a git repository"))
 	o.delivery.AddOCIFlags(groups.Group("Flags for a policy in a registry"))
@@ -157,7 +159,6 @@ func (o *serveOptions) serve(cmd *cobra.Command) error {
 		return err
 	}
 	config.Dir, config.OpenLog, config.AuditFile = dir.Path(), dir.OpenLog, dir.Path("audit", "audit.log")
-	config.Authentication.FailuresFile = dir.Path("audit", "authentication-failures.log")
 	config.Metrics.MustRegister(dir.Metrics()...)
 	config.Stopping = stop // so that a signal while the plane stops after a failure ends the process
 	p, err := plane.New(ctx, config)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"stele.dev/stele/core/authn"
 	"stele.dev/stele/core/decisions"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/filelog"
@@ -276,6 +277,35 @@ func TestAFullDiskLeavesAGapOfKnownSize(t *testing.T) {
 	})
 }
 
+// Failed authentications are counted by network and reason, and none is lost or counted twice.
+func TestFailedAuthenticationsAreCounted(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, decisions.Options{Dir: dir})
+		now := time.Now()
+		of := func(source, method, reason string, n uint64) authn.FailureCount {
+			return authn.FailureCount{Source: source, Method: method, Reason: reason, Count: n, First: now, Last: now}
+		}
+		r.CountFailures(&authn.FailureRecord{
+			Count:   17,
+			Classes: []authn.FailureCount{of("", "jwt", "expired", 10), of("", "static", "unknown", 7)},
+			Sources: []authn.FailureCount{of("192.0.2.0/24", "jwt", "expired", 4), of("198.51.100.0/24", "jwt", "expired", 3), of("192.0.2.0/24", "static", "unknown", 7)},
+		})
+		time.Sleep(2 * time.Minute)
+		got := map[string]uint64{}
+		for _, e := range events(t, r.Recorder) {
+			if c := e.Meta.GetDecisionsCounted(); c != nil {
+				got[strings.Join(e.Meta.GetRequest().GetSourceIps(), ",")+" "+c.GetLike().GetReason()] += c.GetCount()
+			}
+		}
+		want := map[string]uint64{"192.0.2.0/24 jwt: expired": 4, "198.51.100.0/24 jwt: expired": 3, "192.0.2.0/24 static: unknown": 7, " jwt: expired": 3}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("counted (-want +got):\n%s", diff)
+		}
+		r.stop()
+	})
+}
+
 // Decisions that find the queue full are counted.
 func TestAFullQueueIsCounted(t *testing.T) {
 	dir := t.TempDir()
@@ -364,7 +394,7 @@ func TestHeadsAreAnchored(t *testing.T) {
 			t.Errorf("%d anchors: %v", len(heads), heads)
 		}
 		r.stop()
-		if v, err := filelog.Verify(t.Context(), dir, heads, nil); err != nil || v.Anchors != 2 {
+		if v, err := filelog.Verify(t.Context(), dir, func(context.Context, time.Time) ([]eventlog.Head, error) { return heads, nil }); err != nil || v.Anchors != 2 {
 			t.Errorf("%+v, %v", v, err)
 		}
 	})

@@ -2,6 +2,7 @@ package filelog_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -163,7 +164,7 @@ func TestDamageIsNamed(t *testing.T) {
 				}
 				log.Close()
 			}
-			if _, err := filelog.Verify(t.Context(), dir, nil, nil); !errors.As(err, &damage) {
+			if _, err := filelog.Verify(t.Context(), dir, nil); !errors.As(err, &damage) {
 				t.Errorf("byte %d of %s: verified with %v", at, file, err)
 			}
 			if err := os.WriteFile(file, whole, 0o600); err != nil {
@@ -171,7 +172,7 @@ func TestDamageIsNamed(t *testing.T) {
 			}
 		}
 	}
-	if v, err := filelog.Verify(t.Context(), dir, nil, nil); err != nil || v.Events != 7 {
+	if v, err := filelog.Verify(t.Context(), dir, nil); err != nil || v.Events != 7 {
 		t.Errorf("%+v, %v", v, err)
 	}
 }
@@ -279,7 +280,7 @@ func TestOldFilesAreForgotten(t *testing.T) {
 		if size > 6000 || len(files(t, dir)) >= before {
 			t.Errorf("%d bytes are left in %d of %d files", size, len(files(t, dir)), before)
 		}
-		if v, err := filelog.Verify(t.Context(), dir, []eventlog.Head{tip(t, log)}, nil); err != nil || v.Oldest != log.Oldest() || v.Anchors != 1 {
+		if v, err := filelog.Verify(t.Context(), dir, heads(tip(t, log))); err != nil || v.Oldest != log.Oldest() || v.Anchors != 1 {
 			t.Errorf("%+v, %v", v, err)
 		}
 		log.Close()
@@ -295,6 +296,11 @@ func TestOldFilesAreForgotten(t *testing.T) {
 	if got := names(t, log, log.Oldest()); got != "new" {
 		t.Errorf("by age %q is left", got)
 	}
+}
+
+// heads returns a function that returns heads.
+func heads(list ...eventlog.Head) func(context.Context, time.Time) ([]eventlog.Head, error) {
+	return func(context.Context, time.Time) ([]eventlog.Head, error) { return list, nil }
 }
 
 // A log that was written again, or that was cut, does not agree with the heads that were kept elsewhere.
@@ -316,7 +322,7 @@ func TestVerifyComparesHeads(t *testing.T) {
 	}{
 		"right": {head, ""}, "of another log": {foreign, ""}, "written again": {other, "was written again"}, "cut": {later, "what follows is lost"},
 	} {
-		if _, err := filelog.Verify(t.Context(), dir, []eventlog.Head{tc.head}, nil); (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
+		if _, err := filelog.Verify(t.Context(), dir, heads(tc.head)); (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

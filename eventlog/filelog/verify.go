@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"time"
 
 	"stele.dev/stele/eventlog"
 )
@@ -12,6 +13,7 @@ import (
 type Verified struct {
 	Oldest  eventlog.Head // the position before the oldest batch, beside the first
 	Head    eventlog.Head // of the newest batch
+	Since   time.Time     // of the oldest batch, beside the first
 	Batches uint64
 	Events  uint64
 	// Anchors is how many of the given heads are of batches that are there.
@@ -19,9 +21,13 @@ type Verified struct {
 }
 
 // Verify reads all of the log in a folder, and checks every record, every hash, that each batch continues the one before,
-// and that the log has the given heads, as far as their batches are kept. Those of other logs are ignored. visit is called
-// for each batch; nil for nothing. It changes nothing. The error names what is wrong, and the file.
-func Verify(ctx context.Context, dir string, heads []eventlog.Head, visit func(*eventlog.Batch)) (*Verified, error) {
+// and that the log has the given heads, as far as their batches are kept. heads returns the heads that were recorded since
+// a moment, also those of other logs; nil for none. It changes nothing, and the log may be in use. The error names what is
+// wrong, and the file.
+func Verify(ctx context.Context, dir string, heads func(ctx context.Context, since time.Time) ([]eventlog.Head, error)) (*Verified, error) {
+	if _, err := os.Stat(dir); err != nil {
+		return nil, err
+	}
 	b, err := Open(dir, Options{ReadOnly: true})
 	if err != nil {
 		return nil, err
@@ -30,17 +36,20 @@ func Verify(ctx context.Context, dir string, heads []eventlog.Head, visit func(*
 	if b.newest == 0 {
 		return nil, fmt.Errorf("filelog: there is no log in %s", dir)
 	}
-	w := &walk{dir: dir, mark: b.mark, want: map[uint64]eventlog.Hash{}}
+	w := &walk{dir: dir, mark: b.mark, heads: heads}
 	v := b.view()
 	for i := range v.files {
-		if err := w.file(ctx, &v, i, heads, visit); err != nil {
+		if err := w.file(ctx, &v, i); err != nil {
 			return nil, err
 		}
 	}
 	w.Head = w.at
-	for _, h := range heads {
-		if h.Log == w.at.Log && h.Revision > w.at.Revision {
-			return nil, fmt.Errorf("%s: it ends at revision %d, but the log of record has its head at revision %d: what follows is lost, or was taken away", dir, w.at.Revision, h.Revision)
+	if err := w.load(ctx, w.Since); err != nil {
+		return nil, err
+	}
+	for revision := range w.want {
+		if revision > w.at.Revision {
+			return nil, fmt.Errorf("%s: it ends at revision %d, but the log of record has its head at revision %d: what follows is lost, or was taken away", dir, w.at.Revision, revision)
 		}
 	}
 	return &w.Verified, nil
@@ -49,14 +58,33 @@ func Verify(ctx context.Context, dir string, heads []eventlog.Head, visit func(*
 // walk is what has been verified.
 type walk struct {
 	Verified
-	dir  string
-	mark uint64
-	at   eventlog.Head
-	want map[uint64]eventlog.Hash // by last revision: the heads that are expected
+	dir   string
+	mark  uint64
+	at    eventlog.Head
+	heads func(ctx context.Context, since time.Time) ([]eventlog.Head, error)
+	want  map[uint64]eventlog.Hash // by last revision: the heads that are expected; nil until they are loaded
+}
+
+// load reads the heads that are expected, once.
+func (w *walk) load(ctx context.Context, since time.Time) error {
+	if w.want != nil {
+		return nil
+	}
+	w.want = map[uint64]eventlog.Hash{}
+	if w.heads == nil {
+		return nil
+	}
+	heads, err := w.heads(ctx, since)
+	for _, h := range heads {
+		if h.Log == w.at.Log {
+			w.want[h.Revision] = h.Hash
+		}
+	}
+	return err
 }
 
 // file verifies the batches of a file that are not removed.
-func (w *walk) file(ctx context.Context, v *view, i int, heads []eventlog.Head, visit func(*eventlog.Batch)) error {
+func (w *walk) file(ctx context.Context, v *view, i int) error {
 	f := v.files[i]
 	records, err := v.records(i)
 	if err != nil {
@@ -79,30 +107,28 @@ func (w *walk) file(ctx context.Context, v *view, i int, heads []eventlog.Head, 
 		if err != nil {
 			return fmt.Errorf("%s: %w", f.name, err)
 		}
-		if err := w.batch(b, heads); err != nil {
+		if err := w.batch(ctx, b); err != nil {
 			return fmt.Errorf("%s: %w", f.name, err)
-		}
-		if visit != nil {
-			visit(b)
 		}
 	}
 	return nil
 }
 
-// batch verifies that a batch continues what is before it.
-func (w *walk) batch(b *eventlog.Batch, heads []eventlog.Head) error {
+// batch verifies that a batch continues what is before it, and agrees with the heads.
+func (w *walk) batch(ctx context.Context, b *eventlog.Batch) error {
 	switch {
 	case w.Batches == 0:
-		w.at = eventlog.Head{Log: b.Log}
+		w.at, w.Since = eventlog.Head{Log: b.Log}, b.Time
 		w.Oldest = w.at
-		for _, h := range heads {
-			if h.Log == b.Log {
-				w.want[h.Revision] = h.Hash
-			}
+	case w.Batches == 1:
+		if b.First > w.at.Revision+1 && b.First-1 <= w.mark { // older ones are not kept
+			w.at = eventlog.Head{Log: w.at.Log, Epoch: b.Epoch, Revision: b.First - 1, Hash: b.Previous}
+			w.Oldest = w.at
 		}
-	case w.Batches == 1 && b.First > w.at.Revision+1 && b.First-1 <= w.mark: // older ones are not kept
-		w.at = eventlog.Head{Log: w.at.Log, Epoch: b.Epoch, Revision: b.First - 1, Hash: b.Previous}
-		w.Oldest = w.at
+		w.Since = b.Time
+		if err := w.load(ctx, w.Since); err != nil {
+			return err
+		}
 	}
 	if err := w.at.Continued(b); err != nil {
 		return err
