@@ -57,7 +57,7 @@ func (p *Pipeline) deleteCollection(ctx context.Context, r *Request) error {
 	if pg.OfPast && !lists.Allowed {
 		return status.Forbidden(&list, lists)
 	}
-	found, err := p.reader.Find(ctx, &r.Call, f, &pg, &sel)
+	found, err := p.reader.FindPage(ctx, &r.Call, f, &pg, &sel)
 	if err != nil {
 		return err
 	}

@@ -26,7 +26,7 @@ var mayImport = map[string][]string{
 	"eventlog":      {"eventlog/...", "limits/..."},
 	"schemas":       {"schemas/...", "limits/..."},
 	"policy":        {"policy/...", "schemas/...", "eventlog"},
-	"policy/audits": {"policy", "eventlog/logpb"},                                // what events have of a rule
+	"policy/audits": {"policy", "policy/rights/members", "eventlog/logpb"},       // what events have of a rule
 	"projections":   {"schemas/...", "eventlog", "eventlog/logpb", "limits/..."}, // the log, not its backends; and no other projection
 	"plugins":       {"plugins/...", "limits/..."},                               // authors of plugins import it
 	"core":          {"core/...", "limits/...", "plugins/...", "policy/...", "projections/...", "schemas/...", "eventlog", "eventlog/logpb"},

@@ -367,7 +367,7 @@ func TestTheWholeFormatIsAllowedBesideAMistake(t *testing.T) {
 func FuzzCompile(f *testing.F) {
 	for _, s := range []string{
 		"{}", `teams: a: roles: {}`, `teams: a: kinds: ["x"]`, `teams: a: contact: nobody`, widgets(widgetNames + ", " + widgetSchema),
-		role(`apiGroups: "", resources: ["x"], verb: []`), binding(`clusterRole: "x", subjects: [{usr: "x"}]`), carried, "{\nflows: {}\n}\n_x: 5 & \"\\(1/0)\"",
+		role(`apiGroups: "", resources: ["x"], verb: []`), binding(`clusterRole: "x", subjects: [{usr: "x"}]`), sections, "{\nflows: {}\n}\n_x: 5 & \"\\(1/0)\"",
 		`teams: "A b": {groups: 5}`, `policy.#Team`, `{for x in bundle.teams {x}}`, `teams: [...]`, `{#x: _|_, teams: #x}`,
 	} {
 		f.Add(s)

@@ -288,10 +288,8 @@ func (p *Plane) explainReplay(err error) error {
 
 // openProjections opens the history and the audit log, which follow the log.
 func (p *Plane) openProjections(context.Context) (err error) {
-	if file := p.config.AuditFile; file != "" {
-		if p.audit, err = audit.Open(audit.Options{File: file, Log: p.Log, Start: p.Log.Start(), Logger: p.config.Logger}); err != nil {
-			return err
-		}
+	if err := p.openAudit(); err != nil {
+		return err
 	}
 	if p.History, err = history.Open(history.Options{Dir: p.path("history"), Log: p.Log, Start: p.Log.Start(), Logger: p.config.Logger}); err != nil {
 		return err

@@ -50,7 +50,7 @@ func (rd *Reader) AnswerList(c *call.Call, f negotiate.Format, meta metav1.ListM
 	return rd.AnswerFound(c, &Found{Meta: meta, Objects: found, format: f, room: &room{memory: rd.Memory}})
 }
 
-// AnswerFound answers with a list that [Reader.Find] has found.
+// AnswerFound answers with a list that [Reader.FindPage] has found.
 func (rd *Reader) AnswerFound(c *call.Call, list *Found) error {
 	f, meta, found := list.format, list.Meta, list.Objects
 	in := shown.Items{Version: c.ShownVersion(), Untyped: c.Kind.Kind.Builtin && f.As == negotiate.Whole && f.MediaType != negotiate.Protobuf}

@@ -114,7 +114,7 @@ func (rd *Reader) List(ctx context.Context, c *call.Call) error {
 			return err
 		}
 	}
-	found, err := rd.Find(ctx, c, f, &pg, &sel)
+	found, err := rd.FindPage(ctx, c, f, &pg, &sel)
 	if err != nil {
 		return err
 	}
@@ -134,9 +134,9 @@ type Found struct {
 	room    *room
 }
 
-// Find returns the objects of a page. Before that it takes a share of memory for them and for the answer, if the page may be
+// FindPage returns the objects of a page. Before that it takes a share of memory for them and for the answer, if the page may be
 // large, until the request ends.
-func (rd *Reader) Find(ctx context.Context, c *call.Call, f negotiate.Format, pg *Page, sel *objects.Selection) (*Found, error) {
+func (rd *Reader) FindPage(ctx context.Context, c *call.Call, f negotiate.Format, pg *Page, sel *objects.Selection) (*Found, error) {
 	if pg.OfPast {
 		var err error
 		if pg.state, err = rd.Past.Objects(ctx, c.Tip, c.Resource(), c.Key.Namespace, pg.revision); err != nil {
