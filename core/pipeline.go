@@ -291,7 +291,7 @@ func (p *Pipeline) newTable(o Options) *virtual.Table {
 	pushes := activation.New(activation.Options{Reader: p.reader, Log: o.Log, Compile: o.Compile, Parts: o.Parts, Enforceable: o.Enforceable})
 	rows := []*virtual.Resource{
 		pushes.Virtual(),
-		plans.New(plans.ServiceOptions{Reader: p.reader, Pushes: pushes, History: o.History}),
+		plans.New(plans.ServiceOptions{Reader: p.reader, Pushes: pushes, History: o.History, Decisions: o.DecisionLog, Others: otherReplicas(o.Replicas)}),
 		shadow.Resource(p.reader, pushes, p.shadows),
 		explain.New(p.reader, p, o.Decisions),
 		changes.New(p.reader),
