@@ -1,5 +1,3 @@
-//go:build overload
-
 package main
 
 import (
@@ -42,14 +40,15 @@ type memoryLoad struct {
 	size      int // of an object, in bytes
 	lists     int // full lists at once
 	bodies    int // creates with bodies of 3 MiB
+	values    int // in such a body
 	watchers  int // that read
 	silent    int // watchers that read nothing, besides
 	pastLists int // lists at old revisions
 }
 
 var (
-	fullLoad  = memoryLoad{limit: 512 << 20, objects: 50_000, size: 1000, lists: 100, bodies: 200, watchers: 9_500, silent: 500, pastLists: 20}
-	smallLoad = memoryLoad{limit: 256 << 20, objects: 1_000, size: 1000, lists: 20, bodies: 8, watchers: 200, silent: 20, pastLists: 4}
+	fullLoad  = memoryLoad{limit: 512 << 20, objects: 50_000, size: 1000, lists: 100, bodies: 200, values: 40_000, watchers: 9_500, silent: 500, pastLists: 20}
+	smallLoad = memoryLoad{limit: 192 << 20, objects: 1_000, size: 1000, lists: 10, bodies: 12, values: 40_000, watchers: 200, silent: 20, pastLists: 4}
 )
 
 // answers counts the answers to a kind of request, by code. It is safe for concurrent use.
@@ -239,7 +238,11 @@ func (h *hostile) fullLists(count int, query string, a *answers) {
 			case 3:
 				q.Header.Set("Accept", "application/json;as=Table;g=meta.k8s.io;v=v1")
 			case 4:
-				q.Header.Set("Accept", []string{"application/yaml", "application/cbor"}[i/5%2])
+				mediaType := "application/cbor"
+				if i%20 == 4 { // YAML takes ten times as long
+					mediaType = "application/yaml"
+				}
+				q.Header.Set("Accept", mediaType)
 			}
 			a.until(h.long, func() (*http.Response, error) { return c.Do(q) }, 200)
 		})
@@ -248,10 +251,10 @@ func (h *hostile) fullLists(count int, query string, a *answers) {
 	a.took = time.Since(began)
 }
 
-// largeBodies creates objects, in a dry run, with bodies of 3 MiB, a third of which has content.
+// largeBodies creates objects, in a dry run, with bodies of 3 MiB, of which a part is values and the rest is space.
 func (h *hostile) largeBodies(a *answers) {
 	var parameters strings.Builder
-	for i := range 40_000 {
+	for i := range h.values {
 		name := []byte("p_")
 		for n := i; n > 0; n /= 26 {
 			name = append(name, byte('a'+n%26))
