@@ -26,16 +26,17 @@ var mayImport = map[string][]string{
 	"eventlog":      {"eventlog/...", "limits/..."},
 	"schemas":       {"schemas/...", "limits/..."},
 	"policy":        {"policy/...", "schemas/...", "eventlog"},
-	"policy/audits": {"policy", "eventlog/logpb"},                                // what events have of a rule
+	"policy/audits": {"policy", "policy/rights/members", "eventlog/logpb"},       // what events have of a rule
 	"projections":   {"schemas/...", "eventlog", "eventlog/logpb", "limits/..."}, // the log, not its backends; and no other projection
 	"plugins":       {"plugins/...", "limits/..."},                               // authors of plugins import it
 	"core":          {"core/...", "limits/...", "plugins/...", "policy/...", "projections/...", "schemas/...", "eventlog", "eventlog/logpb"},
 	// What reads or writes the cold part of the log.
-	"core/logproof":  {"core/...", "eventlog", "eventlog/proof"},
-	"core/retention": {"core/...", "policy", "policy/reach", "projections/...", "eventlog", "eventlog/logpb", "eventlog/archive", "eventlog/segment"},
-	"core/plane":     {"core/...", "limits/...", "plugins/...", "policy/...", "projections/...", "schemas/...", "eventlog", "eventlog/archive", "eventlog/backup/stores", "eventlog/bucket", "eventlog/segment"},
+	"core/logproof":     {"core/...", "eventlog", "eventlog/proof"},
+	"projections/views": {"policy", "policy/views", "projections/objects", "schemas"}, // views are what a policy says, of objects
+	"core/retention":    {"core/...", "policy", "policy/reach", "projections/...", "eventlog", "eventlog/logpb", "eventlog/archive", "eventlog/segment"},
+	"core/plane":        {"core/...", "limits/...", "plugins/...", "policy/...", "projections/...", "schemas/...", "eventlog", "eventlog/archive", "eventlog/backup/stores", "eventlog/bucket", "eventlog/segment"},
 	// The log of decisions is in local files.
-	"core/decisions": {"core/...", "limits/...", "policy/...", "eventlog", "eventlog/filelog", "eventlog/logpb"},
+	"core/decisions": {"core/...", "limits/...", "policy/...", "projections/audit/hashing", "eventlog", "eventlog/filelog", "eventlog/logpb"},
 	// What replicas share.
 	"core/bucketsync": {"eventlog", "eventlog/archive", "eventlog/backup/stores", "eventlog/bucket", "eventlog/segment", "projections/checkpoint"},
 	// The log's backends: the data directory has an etcd, and planes of tests keep their log in memory.

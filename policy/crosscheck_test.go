@@ -110,7 +110,7 @@ func TestWhatCUECannotCheck(t *testing.T) {
 		},
 		"namespaces in the audit log that cannot be": {
 			`audit: rules: a: {order: 1, level: "None", namespaces: [§"Kube-system"]}`,
-			[]string{`bundle.audit.rules.a.namespaces.0: no namespace can have a name like "Kube-system"` + globHint},
+			[]string{`bundle.audit.rules.a.namespaces.0: no namespace can have a name like "Kube-system"; names are of lower-case letters, digits and -`},
 		},
 		"service accounts that cannot be": {
 			`teams: b: rbac: bindings: b: {clusterRole: "view", subjects: [{serviceAccount: "a/b.c"}, §{serviceAccount: "A/b"}, {user: "system:serviceaccount:a:b"}, §{user: "system:serviceaccount:a/b"}, {user: "A/b"}], namespaces: ["*"]}`,

@@ -65,6 +65,8 @@ type Audit struct {
 	OmitStages []string `json:"omitStages,omitempty"`
 	// OmitManagedFields leaves managedFields out of recorded objects, unless a rule says otherwise.
 	OmitManagedFields bool `json:"omitManagedFields,omitempty"`
+	// Source is the position of these two; zero without them.
+	Source schemas.Position `json:"source,omitzero"`
 }
 
 // AuditRule says what is recorded of matching requests. A list that is nil matches everything.

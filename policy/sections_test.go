@@ -2,7 +2,6 @@ package policy_test
 
 import (
 	"bytes"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -73,43 +72,13 @@ func TestFlowIsCompiled(t *testing.T) {
 	}
 }
 
-func TestTheAuditLogsRulesAreCarriedInOrder(t *testing.T) {
-	c, at := compiled(t, `audit: rules: {
-	§rest: {order: 99, level: "Metadata"}
-	§leases: {order: 10, level: "None", apiGroups: ["coordination.k8s.io"], resources: ["leases"], namespaces: ["kube-*"]}
-	§writes: {order: -3, level: "RequestResponse", verbs: policy.verbs.write, subjects: [{group: "x"}], omitStages: ["RequestReceived"]}
-}`)
-	want := policy.Audit{Rules: []policy.AuditRule{
-		{ID: "audit/rules/writes", Level: "RequestResponse", Verbs: list{"create", "update", "patch", "delete"}, Subjects: []policy.Subject{{Group: "x"}},
-			OmitStages: list{"RequestReceived"}, Source: at[2]},
-		{ID: "audit/rules/leases", Level: "None", APIGroups: list{"coordination.k8s.io"}, Resources: list{"leases"}, Namespaces: list{"kube-*"}, Source: at[1]},
-		{ID: "audit/rules/rest", Level: "Metadata", Source: at[0]},
-	}}
-	if diff := cmp.Diff(want, c.Form.Audit); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-}
-
-const carried = `{
+const sections = `{
 	flow: priorityLevels: {one: nominalConcurrencyShares: 1, two: nominalConcurrencyShares: 2}
 	audit: rules: {one: {order: 1, level: "None"}, two: {order: 2, level: "None"}}
 }`
 
-func TestWhatIsNotEnforcedIsWarnedOf(t *testing.T) {
-	c, _ := compiled(t, carried)
-	want := []string{
-		"bundle.cue:13: bundle.audit: carried in the policy, but not enforced yet by this version of stele",
-	}
-	if diff := cmp.Diff(strings.Join(want, "\n"), c.Warnings.Error()); diff != "" {
-		t.Errorf("(-want +said):\n%s", diff)
-	}
-	if c, _ := compiled(t, "{}"); c.Warnings != nil {
-		t.Errorf("without them it said %v", c.Warnings)
-	}
-}
-
 func TestAFormWithEverythingLoadsAsItWasCompiled(t *testing.T) {
-	c, _ := compiled(t, carried)
+	c, _ := compiled(t, sections)
 	encoded, digest := c.Form.Encode()
 	loaded, err := policy.DecodeForm(encoded)
 	if err != nil {

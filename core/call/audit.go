@@ -1,12 +1,14 @@
 package call
 
 import (
+	"slices"
 	"strconv"
 	"time"
 
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/audits"
+	"stele.dev/stele/projections/audit/hashing"
 )
 
 // maxStages is the maximum number of stages of [Timings].
@@ -65,11 +67,26 @@ func (c *Call) AuditRecord() *logpb.Audit {
 	if !c.Audit.Recorded() {
 		return shared
 	}
-	timings := c.Timings.String()
-	if timings == "" {
+	timings, secret := c.Timings.String(), c.secretFields()
+	if timings == "" && secret == nil {
 		return shared
 	}
-	return &logpb.Audit{Level: shared.Level, Stages: shared.Stages, Rule: shared.Rule, Source: shared.Source, OmitManagedFields: shared.OmitManagedFields, Timings: timings}
+	return &logpb.Audit{
+		Level: shared.Level, Stages: shared.Stages, Rule: shared.Rule, Source: shared.Source, OmitManagedFields: shared.OmitManagedFields, Timings: timings, SecretFields: secret,
+	}
+}
+
+// secretFields returns the fields that are secret in the bodies that are recorded, in the version of the request and in the
+// one that is stored; nil if there are none, or if no body is recorded.
+func (c *Call) secretFields() []string {
+	if !c.RecordsBody() || c.Kind == nil || c.Kind.Program == nil || c.Kind.Kind == nil {
+		return nil
+	}
+	fields := c.Kind.Program.SensitivePaths()
+	if stored := c.Kind.Kind.Stored(); stored.StorageVersion != "" {
+		fields = append(fields, stored.Storage().Program.SensitivePaths()...)
+	}
+	return slices.Compact(hashing.Fields(fields).Encode())
 }
 
 // RecordsBody reports whether the audit rule of the request records its body.

@@ -101,6 +101,8 @@ type Config struct {
 	EventTTL time.Duration
 	// AuditFile is the audit log.
 	AuditFile string
+	// Audit says more of the audit log.
+	Audit Audit
 	// Decisions says how what leaves no event in the log is recorded.
 	Decisions Decisions
 	// Checkpoints says how often checkpoints are made; the plane sets its other fields.

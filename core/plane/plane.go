@@ -142,10 +142,10 @@ func New(ctx context.Context, c Config) (*Plane, error) {
 		{"reading the files of authorizers", p.authorize},
 		{"loading a checkpoint", p.restore},
 		{"reading the log", p.replay},
+		{"opening the log of decisions", p.openDecisions},
 		{"opening the history", p.openProjections},
 		{"reading what is erased of the past", p.openRetention},
 		{"opening the verifier", p.openVerifier},
-		{"opening the log of decisions", p.openDecisions},
 		{"opening the API", p.openAPI},
 	} {
 		p.startup.begin(step.name)
@@ -288,10 +288,8 @@ func (p *Plane) explainReplay(err error) error {
 
 // openProjections opens the history and the audit log, which follow the log.
 func (p *Plane) openProjections(context.Context) (err error) {
-	if file := p.config.AuditFile; file != "" {
-		if p.audit, err = audit.Open(audit.Options{File: file, Log: p.Log, Start: p.Log.Start(), Logger: p.config.Logger}); err != nil {
-			return err
-		}
+	if err := p.openAudit(); err != nil {
+		return err
 	}
 	if p.History, err = history.Open(history.Options{Dir: p.path("history"), Log: p.Log, Start: p.Log.Start(), Logger: p.config.Logger}); err != nil {
 		return err

@@ -48,6 +48,17 @@ func (s Stages) Names() (names []string) {
 	return names
 }
 
+// Level is a level of audit.k8s.io.
+type Level = logpb.AuditLevel
+
+// The levels, the lowest first.
+const (
+	None            = logpb.AuditLevel_AUDIT_LEVEL_NONE
+	Metadata        = logpb.AuditLevel_AUDIT_LEVEL_METADATA
+	Request         = logpb.AuditLevel_AUDIT_LEVEL_REQUEST
+	RequestResponse = logpb.AuditLevel_AUDIT_LEVEL_REQUEST_RESPONSE
+)
+
 // LevelOf returns the level with a name, or AUDIT_LEVEL_UNSPECIFIED.
 func LevelOf(name string) logpb.AuditLevel {
 	for level, l := range levelNames {

@@ -15,6 +15,7 @@ import (
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/audits"
+	"stele.dev/stele/policy/rights/members"
 )
 
 // get is a request of tim, who is a human and a developer.
@@ -334,4 +335,50 @@ func BenchmarkClassify(b *testing.B) {
 			table.Classify(r)
 		}
 	})
+}
+
+func subjects(groups []string) (list []policy.Subject) {
+	for _, g := range groups {
+		list = append(list, policy.Subject{Group: g})
+	}
+	return list
+}
+
+// If other rules match all samples of a rule, they match all of its requests.
+func TestSamplesStandForAllRequests(t *testing.T) {
+	covered := 0
+	for seed := range uint64(3000) {
+		g := generator{rand.New(rand.NewPCG(seed, 3))}
+		a := audits.FromKubernetes(g.policy())
+		if len(a.Rules) < 2 {
+			continue
+		}
+		for i := range a.Rules {
+			a.Rules[i].ID = fmt.Sprint(i)
+		}
+		last := &a.Rules[len(a.Rules)-1]
+		table := audits.New(&a)
+		reached := false
+		for q := range audits.Samples(last) {
+			reached = reached || table.Classify(q).ID == last.ID
+		}
+		if reached {
+			continue
+		}
+		covered++
+		for range 100 {
+			q := g.request()
+			for _, s := range append([]policy.Subject{{User: q.User}}, subjects(q.Groups)...) {
+				for _, implied := range members.Implied(s) { // every user is in these
+					q.Groups = append(q.Groups, implied.Group)
+				}
+			}
+			if q.Resource != "*" && q.Subresource != "*" && table.Classify(q).ID == last.ID {
+				t.Fatalf("seed %d: %+v reaches %+v, and no sample does", seed, q, last)
+			}
+		}
+	}
+	if covered < 100 {
+		t.Errorf("only %d rules were matched by others", covered)
+	}
 }

@@ -26,7 +26,8 @@ import (
 // crossings collects what the checks need.
 type crossings struct {
 	namings      []naming
-	inNamespaces []naming          // of rules of flow schemas that match no requests outside of namespaces
+	audited      []naming          // of audit rules
+	inNamespaces []naming          // of rules of flow schemas and audit rules that match no requests outside of namespaces
 	owners       map[string]*owner // of kinds
 	brokenKinds  map[string]bool
 	brokenViews  map[string]bool // views with errors, by name
@@ -100,6 +101,7 @@ func (c *compiler) resources(f *policy.Form) {
 			c.resourcesIn(s, n)
 		}
 	}
+	c.auditedResources(s)
 }
 
 // groups checks the API groups of one rule. It returns false if the resources cannot be checked
@@ -121,26 +123,30 @@ func (c *compiler) groups(s policy.Resources, n naming) (ok bool) {
 
 func (c *compiler) resourcesIn(s policy.Resources, n naming) {
 	for i, r := range n.resources {
-		if s.HasAny(n.groups, r) {
-			continue
+		if !s.HasAny(n.groups, r) {
+			c.unserved(s, n, i, r)
 		}
-		hint := wording.DidYouMean(r, s.In(n.groups), "")
-		if hint == "" {
-			for _, g := range s.Groups() {
-				if s.Has(g, r) {
-					hint = fmt.Sprintf("it is in the API group %q", g)
-				}
+	}
+}
+
+// unserved reports the resource with index i of a rule, which is not served in its groups.
+func (c *compiler) unserved(s policy.Resources, n naming, i int, r string) {
+	hint := wording.DidYouMean(r, s.In(n.groups), "")
+	if hint == "" {
+		for _, g := range s.Groups() {
+			if s.Has(g, r) {
+				hint = fmt.Sprintf("it is in the API group %q", g)
 			}
 		}
-		if hint == "" && !slices.Contains(n.groups, "*") {
-			hint = wording.DidYouMean(r, s.In(n.groups), "there are")
-		}
-		where := fmt.Sprintf("in the API group %q", n.groups[0])
-		if len(n.groups) > 1 || n.groups[0] == "*" {
-			where = "in any of these API groups"
-		}
-		c.Add(element(n.at, "resources", i), n.at.Path().String()+fmt.Sprintf(".resources.%d", i), fmt.Sprintf("%q is not served %s", r, where), hint)
 	}
+	if hint == "" && !slices.Contains(n.groups, "*") {
+		hint = wording.DidYouMean(r, s.In(n.groups), "there are")
+	}
+	where := fmt.Sprintf("in the API group %q", n.groups[0])
+	if len(n.groups) > 1 || n.groups[0] == "*" {
+		where = "in any of these API groups"
+	}
+	c.Add(element(n.at, "resources", i), n.at.Path().String()+fmt.Sprintf(".resources.%d", i), fmt.Sprintf("%q is not served %s", r, where), hint)
 }
 
 // kind compiles a team's kind; false if it has a mistake. It checks the schemas even if other parts

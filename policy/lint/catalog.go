@@ -83,7 +83,11 @@ var Lints = []Lint{
 	{"PRIORITY_LEVEL_UNUSED", Warning, "No flow schema names a priority level.", "name it in a flow schema, or leave it out",
 		`The level has a share of the server's seats that only others use, as far as it lends them. Built-in flow schemas that are not replaced count.`},
 	{"AUDIT_UNREACHED", Warning, "An earlier audit rule matches all requests of an audit rule.", "give it a lower order, or leave it out",
-		`The first audit rule that matches a request decides its level. Each list of an earlier rule is empty, has a "*", or has all names of this one. Several earlier rules that match everything only together are not seen.`},
+		`The first audit rule that matches a request decides its level. Every request of the rule, as far as rules can tell requests apart, is matched by a rule with a lower order. It is found by classifying a request for each combination of the names in the rule. A group counts as part of another one only if all of its members are certainly in that. A rule with more than 20,000 combinations is not examined.`},
+	{"AUDIT_SECRETS", Note, "An audit rule records the contents of objects that hold secrets.", "the level Metadata for these resources, in a rule before it",
+		`The rule has the level Request or RequestResponse, and some request for Secrets, or for a kind with a field that is marked @stele(sensitive), is recorded by it. In place of the secret values the audit log has keyed hashes, which show whether two values are the same. The keys of a Secret, and the fields that are not marked, are in the audit log as they are.`},
+	{"AUDIT_SECRET_READS", Note, "Audit rules do not record reads of Secrets.", "a rule with the level Metadata for secrets",
+		`The policy has audit rules, and a user whom none of them names can read a Secret without a record in the audit log: no rule matches the read, or the first one that does has the level None. Without audit rules at all reads are not recorded either, and that is not reported.`},
 
 	// Expressions.
 	{"CEL_ALWAYS_TRUE", Warning, "An expression in CEL is always true.", "write what is meant, or leave it out",
@@ -128,8 +132,6 @@ var Lints = []Lint{
 		`CUE reads only files whose names end in .cue, so that the file is not part of the bundle.`},
 	{"DEFINITION_UNUSED", Warning, "No file embeds a CustomResourceDefinition of the module.", "`@embed(file=…)` in `crds` of a team",
 		`The definition is not part of the bundle.`},
-	{"NOT_ENFORCED", Warning, "A section is carried in the policy, but not enforced.", "nothing: it takes effect with a later version",
-		`This version of stele stores the section and does not act on it.`},
 	{"FILE_UNCOMMITTED", Note, "A file differs from the commit that is checked out.", "commit it; `--require-clean` makes it an error",
 		`A push names the commit with "+changes". Only changed files of the module, and files of the bundle that git does not track, are reported. Without git or a commit nothing is reported.`},
 	{"DEFINITIONS_DIFFER", Warning, "The module's copy of the definitions of the format is not this program's.", "`stele policy vendor`, or copy the file",

@@ -7,7 +7,6 @@
 package lint
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,7 +61,7 @@ const maxOfOneLint = 200
 func Check(ctx context.Context, b *Bundle) ([]Finding, error) {
 	c := &checking{ctx: ctx, Bundle: b, count: map[string]int{}}
 	for _, w := range b.Warnings {
-		c.add(cmp.Or(w.Lint, "NOT_ENFORCED"), w.Pos, w.Path, w.Message, w.Hint)
+		c.add(w.Lint, w.Pos, w.Path, w.Message, w.Hint)
 	}
 	if err := c.redundant(); err != nil {
 		return nil, err

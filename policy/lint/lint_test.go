@@ -64,6 +64,14 @@ func marked(name, rule string) string {
 	return strings.TrimSuffix(role(name, rule), "\n") + " // §"
 }
 
+// audit returns an audit rule, without the end of its line.
+func audit(name string, order int, fields string) string {
+	return fmt.Sprintf("\nbundle: audit: rules: %s: {order: %d, %s} ", name, order, fields)
+}
+
+// recorded is an audit rule for reads of secrets.
+var recorded = audit("recorded", 99, `level: "Metadata", apiGroups: [""], resources: ["secrets"], verbs: ["get"], subjects: [{group: "system:authenticated"}]`)
+
 func check(t *testing.T, module fs.FS, pkg string) []lint.Finding {
 	t.Helper()
 	source, err := bundles.ReadFS(module, pkg)
@@ -220,11 +228,22 @@ func TestLints(t *testing.T) {
 		"a level that only a built-in flow schema names":      {`bundle: flow: priorityLevels: "workload-low": {nominalConcurrencyShares: 5}`, nil},
 		"a level that nothing names":                          {`bundle: flow: priorityLevels: own: {nominalConcurrencyShares: 5} // §`, []string{"PRIORITY_LEVEL_UNUSED"}},
 		"an audit rule after a wider one": {
-			`bundle: audit: rules: first: {order: 1, level: "Metadata", resources: ["widgets"]} // §` + "\n" +
-				`bundle: audit: rules: second: {order: 2, level: "Request", verbs: ["create"], resources: ["widgets"]} // §`, []string{"NOT_ENFORCED", "AUDIT_UNREACHED"}},
-		"an audit rule after another": {
-			`bundle: audit: rules: first: {order: 1, level: "Metadata", verbs: ["get"], resources: ["widgets"]} // §` + "\n" +
-				`bundle: audit: rules: second: {order: 2, level: "Request", resources: ["widgets"]}`, []string{"NOT_ENFORCED"}},
+			audit("first", 1, `level: "Metadata", resources: ["widgets"]`) + audit("second", 2, `level: "Request", verbs: ["create"], resources: ["widgets"]`) + "// §" + recorded, []string{"AUDIT_UNREACHED"}},
+		"an audit rule after another": {audit("first", 1, `level: "Metadata", verbs: ["get"], resources: ["widgets"]`) + audit("second", 2, `level: "Metadata", resources: ["widgets"]`) + recorded, nil},
+		"an audit rule after two that match all of it together": {
+			audit("first", 1, `level: "None", verbs: ["get"]`) + "// stele:allow AUDIT_SECRET_READS x" + audit("second", 2, `level: "Metadata", verbs: ["list"], resources: ["widgets", "secrets"]`) +
+				audit("third", 3, `level: "Request", verbs: ["get", "list"], resources: ["widgets"]`) + "// §", []string{"AUDIT_UNREACHED"}},
+		"an audit rule after two that match a part of it": {
+			audit("first", 1, `level: "Metadata", verbs: ["get"]`) + audit("second", 2, `level: "Metadata", verbs: ["list"], resources: ["widgets"]`) +
+				audit("third", 3, `level: "Metadata", verbs: ["get", "list"], resources: ["widgets/*"]`), nil},
+		"an audit rule for a member of a group": {audit("first", 1, `level: "Metadata", subjects: [{group: "system:authenticated"}]`) +
+			audit("second", 2, `level: "Metadata", subjects: [{user: "u"}, {serviceAccount: "a/b"}]`) + "// §", []string{"AUDIT_UNREACHED"}},
+		"an audit rule for paths":                        {audit("first", 1, `level: "Metadata", nonResourceURLs: ["/health*", "/metrics"]`) + audit("second", 2, `level: "Metadata", nonResourceURLs: ["/healthz/*", "/metrics"]`) + "// §" + recorded, []string{"AUDIT_UNREACHED"}},
+		"an audit rule for all, after resources":         {audit("first", 1, `level: "Metadata", resources: ["*"]`) + audit("second", 2, `level: "Metadata"`), nil},
+		"an audit rule that records secrets":             {audit("first", 1, `level: "Request", verbs: ["create"]`) + "// §" + recorded, []string{"AUDIT_SECRETS"}},
+		"an audit rule after one for secrets":            {audit("first", 1, `level: "Metadata", resources: ["secrets", "widgets"]`) + audit("second", 2, `level: "RequestResponse"`), nil},
+		"an audit rule that leaves out reads of secrets": {audit("first", 1, `level: "None", verbs: ["get"]`) + "// §", []string{"AUDIT_SECRET_READS"}},
+		"no audit rule for reads of secrets":             {audit("first", 1, `level: "Metadata", verbs: ["list"]`) + "// §", []string{"AUDIT_SECRET_READS"}},
 
 		"a validation that is always true":          {admit + `{` + match + `, validations: x: expression: "object.spec.size > 1 || true"} // §`, []string{"CEL_ALWAYS_TRUE"}},
 		"a validation that is never true":           {admit + `{` + match + `, validations: x: expression: "object.spec.size > 1 && 1 > 2"} // §`, []string{"CEL_NEVER_TRUE"}},

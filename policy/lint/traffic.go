@@ -8,7 +8,6 @@ import (
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/flows"
 	"stele.dev/stele/policy/rights"
-	"stele.dev/stele/policy/rights/members"
 	"stele.dev/stele/policy/wording"
 )
 
@@ -148,41 +147,4 @@ func (c *checking) inNamespaces(r *policy.FlowRule) bool {
 		}
 	}
 	return false
-}
-
-// auditRules finds audit rules that no request reaches.
-func (c *checking) auditRules() {
-	rules := c.Form.Audit.Rules
-	for i := range rules {
-		r := &rules[i]
-		if j := slices.IndexFunc(rules[:i], func(e policy.AuditRule) bool { return matchesAll(&e, r) }); j >= 0 {
-			c.add("AUDIT_UNREACHED", r.Source, r.ID, rules[j].ID+" comes before it, and matches all of its requests", "")
-		}
-	}
-}
-
-// matchesAll reports whether an audit rule matches all requests that another one matches.
-func matchesAll(wide, narrow *policy.AuditRule) bool {
-	if len(wide.Subjects) > 0 {
-		if len(narrow.Subjects) == 0 {
-			return false
-		}
-		for _, s := range narrow.Subjects {
-			if !slices.ContainsFunc(wide.Subjects, func(w policy.Subject) bool { return members.Includes(w, s) }) {
-				return false
-			}
-		}
-	}
-	return listed(wide.Verbs, narrow.Verbs) && listed(wide.APIGroups, narrow.APIGroups) &&
-		listed(wide.Resources, narrow.Resources) && listed(wide.Namespaces, narrow.Namespaces)
-}
-
-// listed reports whether a list of an audit rule admits all that another one admits. An empty list admits everything.
-func listed(wide, narrow []string) bool {
-	if len(wide) == 0 || slices.Contains(wide, "*") {
-		return true
-	}
-	return len(narrow) > 0 && !slices.ContainsFunc(narrow, func(x string) bool {
-		return !slices.ContainsFunc(wide, func(w string) bool { return w == x || policy.GlobMatches(w, strings.ReplaceAll(x, "*", "\x00")) })
-	})
 }

@@ -82,7 +82,7 @@ func (r *record) bodies(b []byte, stage uint32) []byte {
 	switch response, object := r.e.Content(logpb.Role_ROLE_RESPONSE), r.e.Content(logpb.Role_ROLE_OBJECT); {
 	case len(response) > 0:
 		b = append(append(b, `,"responseObject":`...), r.shown(response, r.secret(logpb.Role_ROLE_RESPONSE))...)
-	case r.answersStatus(), r.failed():
+	case r.answersStatus(), r.failed() && stage != panicked:
 		b = r.status(append(b, `,"responseObject":`...), true)
 	case object != nil:
 		b = append(b, `,"responseObject":`...)
@@ -102,7 +102,7 @@ func (r *record) bodies(b []byte, stage uint32) []byte {
 func (r *record) secret(role logpb.Role) hashing.Fields {
 	fields := hashing.FieldsOf(r.object.GetGroup(), r.object.GetResource(), hashing.Decode(r.audit.GetSecretFields()))
 	for _, p := range r.e.Meta.GetPayloads() {
-		if p.GetRole() == role && p.GetClass().GetSensitive() && len(fields) == 0 {
+		if p.GetRole() == role && p.GetClass().GetSensitive() && len(fields) == 0 && !r.isDecision() { // a decision has hashes already
 			return hashing.Fields{{}}
 		}
 	}

@@ -195,7 +195,8 @@ func (r *record) userAgent() string {
 	return agent
 }
 
-// received appends the line of the stage RequestReceived: what was known of the request when it arrived.
+// received appends the line of the stage RequestReceived: what was known of the request when it arrived, and the revision of
+// its record.
 func (r *record) received(b []byte) []byte {
 	q := r.e.Meta.GetRequest()
 	b = r.head(b, requestReceived)
@@ -216,6 +217,11 @@ func (r *record) received(b []byte) []byte {
 	at := time.Unix(0, q.GetReceivedUnixNano())
 	b = appendTime(append(b, `,"requestReceivedTimestamp":`...), at)
 	b = appendTime(append(b, `,"stageTimestamp":`...), at)
+	name := RevisionAnnotation
+	if r.isDecision() {
+		name = DecisionAnnotation
+	}
+	b = annotations{{name, strconv.FormatUint(r.revision, 10)}}.appendTo(append(b, `,"annotations":`...))
 	return append(b, '}', '\n')
 }
 

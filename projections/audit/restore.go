@@ -1,7 +1,6 @@
 package audit
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -14,37 +13,45 @@ import (
 	"stele.dev/stele/eventlog"
 )
 
-// restore truncates the file to what it was when the cursor was saved: the log has the rest. If there is
-// no cursor, or the file does not match it, restore compares the file with the log from the beginning.
+// restore truncates the file to what it was when the cursor was saved: the logs have the rest. If there is
+// no cursor, or the file does not match it, restore compares the file with the logs from where it begins.
 func (w *Writer) restore(ctx context.Context) error {
 	if w.restored {
 		return nil
 	}
-	err := w.resume()
+	at, err := w.readBegin()
+	if err != nil {
+		return err
+	}
+	err = w.resume(at)
 	if err == nil {
-		err = w.checkEpoch(ctx)
+		err = w.checkHeads(ctx)
 	}
 	if err != nil {
 		reason := errNoCursor("")
 		if !errors.As(err, &reason) {
 			return err
 		}
-		if err := w.compare(ctx, string(reason)); err != nil {
+		if err := w.compare(ctx, at, string(reason)); err != nil {
 			return err
 		}
 	}
 	w.restored = true
 	if !w.dirty { // else sync does it
-		w.done.Store(w.at.head.Revision)
+		w.note()
 	}
 	return nil
 }
 
-// resume continues from the cursor. The error is an [errNoCursor] if the cursor cannot be used.
-func (w *Writer) resume() error {
-	p, err := readCursor(w.cursorFile(), w.o.Start.Log)
+// resume continues from the cursor. The error is an [errNoCursor] if the cursor cannot be used. The file begins at the
+// positions of at.
+func (w *Writer) resume(at heads) error {
+	p, err := readCursor(w.cursorFile(), w.start)
 	if err != nil {
 		return err
+	}
+	if p.begin != at {
+		return errNoCursor("the cursor is of another file")
 	}
 	info, err := w.file.Stat()
 	if err != nil {
@@ -53,12 +60,8 @@ func (w *Writer) resume() error {
 	if info.Size() < p.size {
 		return errNoCursor(fmt.Sprintf("the file has %d of %d bytes", info.Size(), p.size))
 	}
-	sum := crc32.New(castagnoli)
-	if _, err := io.Copy(sum, io.NewSectionReader(w.file, p.mark.Size, p.size-p.mark.Size)); err != nil {
+	if err := w.checkTail(p); err != nil {
 		return err
-	}
-	if sum.Sum32() != p.tail {
-		return errNoCursor(otherSum)
 	}
 	if err := w.file.Truncate(p.size); err != nil {
 		return err
@@ -68,18 +71,60 @@ func (w *Writer) resume() error {
 	return nil
 }
 
-// checkEpoch returns an [errNoCursor] if the log was restored from an older copy without what the cursor has seen, and
-// has begun an epoch since. Without an epoch the log is not to be trusted, which Run reports.
-func (w *Writer) checkEpoch(ctx context.Context) error {
-	if _, err := w.o.Log.CatchUp(ctx, w.at.head); !errors.Is(err, eventlog.ErrDiverged) {
-		return nil
+// checkTail compares what follows the mark with its checksum.
+func (w *Writer) checkTail(p position) error {
+	sum := crc32.New(castagnoli)
+	if _, err := io.Copy(sum, io.NewSectionReader(w.file, p.mark.Size, p.size-p.mark.Size)); err != nil {
+		return err
 	}
-	newest, err := w.o.Log.Back(ctx, math.MaxUint64, 1)
-	if err != nil || len(newest) == 0 || newest[0].Epoch <= w.at.head.Epoch {
-		return nil
+	if sum.Sum32() != p.tail {
+		return errNoCursor(otherSum)
 	}
-	w.unchecked = mark{} // compare reads all
-	return errNoCursor(fmt.Sprintf("the log has lost revisions up to %d", w.at.head.Revision))
+	return nil
+}
+
+// checkHeads returns an [errNoCursor] if a log was restored from an older copy without what the cursor has seen. The log
+// of record has begun an epoch since; else it is not to be trusted, which Run reports. The log of decisions may have lost
+// its end in a crash of the machine.
+func (w *Writer) checkHeads(ctx context.Context) error {
+	for which, log := range w.readers {
+		if log == nil {
+			continue
+		}
+		if _, err := log.CatchUp(ctx, w.at.heads[which]); !errors.Is(err, eventlog.ErrDiverged) {
+			continue
+		}
+		newest, err := log.Back(ctx, math.MaxUint64, 1)
+		if err != nil || len(newest) == 0 || which == mainLog && newest[0].Epoch <= w.at.heads[which].Epoch {
+			continue
+		}
+		w.unchecked = mark{} // compare reads all
+		return errNoCursor(fmt.Sprintf("the log of %s has lost revisions up to %d", logName(which), w.at.heads[which].Revision))
+	}
+	return nil
+}
+
+// common returns the newest position that a log has in common with a reader that was at a position: the position itself,
+// unless the log was restored from an older copy.
+func common(ctx context.Context, log eventlog.Reader, at eventlog.Head, start eventlog.Head) (eventlog.Head, error) {
+	if _, err := log.CatchUp(ctx, at); !errors.Is(err, eventlog.ErrDiverged) {
+		return at, nil
+	}
+	for from := uint64(math.MaxUint64); ; {
+		older, err := log.Back(ctx, from, 64)
+		if err != nil {
+			return at, err
+		}
+		for _, b := range older {
+			if b.Last() <= at.Revision && b.Epoch <= at.Epoch {
+				return b.Head(), nil
+			}
+			from = b.First - 1
+		}
+		if len(older) == 0 || from == 0 {
+			return start, nil
+		}
+	}
 }
 
 const otherSum = "the file has another checksum"
@@ -125,94 +170,19 @@ func (w *Writer) startCheck(ctx context.Context) (checked <-chan error, end func
 	return result, func() { cancel(); <-done }
 }
 
-// repair compares the file with the log, if its part before the mark was changed. err is the result of the check.
+// repair compares the file with the logs, if its part before the mark was changed. err is the result of the check.
 func (w *Writer) repair(ctx context.Context, err error) {
 	reason := errNoCursor("")
 	switch {
 	case err == nil:
 	case errors.As(err, &reason):
-		w.done.Store(0) // nothing that is compared may be erased meanwhile
-		w.retry(ctx, func() error { return w.compare(ctx, string(reason)) })
+		for i := range w.done {
+			w.done[i].Store(0) // nothing that is compared may be erased meanwhile
+		}
+		w.retry(ctx, func() error { return w.compare(ctx, w.at.begin, string(reason)) })
 	default:
 		w.o.Logger.Warn("the audit log could not be read to its end; the next start checks it again", "file", w.o.File, "error", err)
 	}
-}
-
-// compare reads the log from the beginning, and keeps the part of the file that matches it. From the
-// first line that differs on, it writes the file anew. It sets aside what the file had there, unless that
-// is the beginning of the new lines.
-func (w *Writer) compare(ctx context.Context, reason string) error {
-	info, err := w.file.Stat()
-	if err != nil {
-		return err
-	}
-	w.at = position{head: w.o.Start}
-	for same := true; ; {
-		batches, err := w.o.Log.CatchUp(ctx, w.at.head)
-		if err != nil {
-			return err
-		}
-		lines := w.render(batches)
-		if same {
-			matching, err := w.matching(lines)
-			if err != nil {
-				return err
-			}
-			w.at.add(lines[:matching], w.o.MarkBytes)
-			lines = lines[matching:]
-			if same = len(lines) == 0 && len(batches) > 0; !same {
-				if err := w.replace(lines); err != nil {
-					return err
-				}
-			}
-		}
-		if len(batches) == 0 {
-			break
-		}
-		if err := w.append(lines); err != nil {
-			return err
-		}
-		w.at.head = batches[len(batches)-1].Head()
-	}
-	if w.at.size != info.Size() && info.Size() > 0 { // not at the first start
-		w.o.Logger.Warn("the audit log was completed from the log", "file", w.o.File, "reason", reason, "bytes", info.Size(), "bytesNow", w.at.size)
-	}
-	w.dirty = true
-	return nil
-}
-
-// matching returns how many bytes of lines the file has at the position, counting whole lines only.
-func (w *Writer) matching(lines []byte) (int, error) {
-	there := make([]byte, len(lines))
-	n, err := w.file.ReadAt(there, w.at.size)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return 0, err
-	}
-	same := 0
-	for same < n && there[same] == lines[same] {
-		same++
-	}
-	return bytes.LastIndexByte(lines[:same], '\n') + 1, nil
-}
-
-// replace truncates the file at the position, where lines will be written. Unless the rest of the file is
-// the beginning of lines, replace saves it in another file for whoever has changed it.
-func (w *Writer) replace(lines []byte) error {
-	rest := io.NewSectionReader(w.file, w.at.size, 1<<62)
-	begin := make([]byte, len(lines)+1)
-	n, err := io.ReadFull(rest, begin)
-	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
-		return err
-	}
-	if !bytes.HasPrefix(lines, begin[:n]) {
-		if _, err := rest.Seek(0, io.SeekStart); err != nil {
-			return err
-		}
-		if err := w.setAside(rest); err != nil {
-			return err
-		}
-	}
-	return w.file.Truncate(w.at.size)
 }
 
 // setAside copies the rest of the file to another file.

@@ -115,7 +115,13 @@ func TestChangesOfAccess(t *testing.T) {
 		{"a flow schema that replaces a built-in one", []string{`flow: priorityLevels: batch`, `flow: flowSchemas: "service-accounts": {matchingPrecedence: 9000, priorityLevel: "batch", subjects: [{group: "system:serviceaccounts"}], rules: x: {apiGroups: ["*"], resources: ["*"], verbs: ["*"]}}
 	flow: priorityLevels: batch`}, []string{"changes FLOW_CHANGED flow/flowSchemas/service-accounts"},
 			`"Requests of Group system:serviceaccounts to do anything with all resources in any namespace use the priority level batch (flow schema service-accounts), and used workload-low (flow schema service-accounts).","Requests of Group system:serviceaccounts to do anything but get with /*, and to get /* but /healthz, /healthz/*, /livez, /livez/*, /readyz, /readyz/* use the priority level global-default (flow schema global-default), and used workload-low (flow schema service-accounts)."`},
-		{"audit", []string{`level: "Metadata"`, `level: "Request"`}, []string{"changes AUDIT_CHANGED audit/rules/all"}, "not enforced yet"},
+		{"audit", []string{`level: "Metadata"`, `level: "Request"`}, []string{"changes AUDIT_CHANGED audit/rules/all"}, `The audit rule differs. More is recorded.","details":["More: everybody, all verbs, *: Request (all, bundle.cue:`},
+		{"an audit rule that records less", []string{`audit: rules: all:`, `audit: rules: few: {order: -5, level: "None", subjects: [{group: "sre"}], verbs: ["get", "list"], apiGroups: [""], resources: ["secrets"]}
+	audit: rules: all:`}, []string{"widens AUDIT_CHANGED audit/rules/few"}, `The audit rule is new. Less is recorded.","details":["Less: group sre, get, secrets: None (few, bundle.cue:`},
+		{"an audit rule that changes nothing", []string{`audit: rules: all:`, `audit: rules: few: {order: -5, level: "Metadata", verbs: ["get", "list"], apiGroups: [""], resources: ["secrets"]}
+	audit: rules: all:`}, []string{"changes AUDIT_CHANGED audit/rules/few"}, `The same is recorded of every request.`},
+		{"stages of all audit rules", []string{`audit: rules: all:`, `audit: omitStages: ["RequestReceived"]
+	audit: rules: all:`}, []string{"widens AUDIT_CHANGED audit"}, `Metadata in ResponseStarted, ResponseComplete, Panic (all, bundle.cue:`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := plantest.Sides(t, plantest.Databases, plantest.Edit(t, plantest.Databases, c.edit...))

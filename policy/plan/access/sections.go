@@ -12,7 +12,6 @@ import (
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/plan"
 	"stele.dev/stele/policy/reach"
-	"stele.dev/stele/schemas"
 )
 
 // history compares how far back the past of each kind can be read, and how long it is kept.
@@ -134,61 +133,6 @@ func span(n int64) string {
 		return fmt.Sprintf("%dh", n/int64(time.Hour))
 	}
 	return time.Duration(n).String()
-}
-
-const notEnforced = "This part of a policy is stored, but not enforced yet by this version of stele."
-
-// audit compares the rules of audit, entry by entry.
-func (c *comparison) audit() {
-	entries(c, "AUDIT_CHANGED", "The audit rule", c.from.Audit.Rules, c.to.Audit.Rules, func(x *policy.AuditRule) (string, schemas.Position) { return x.ID, x.Source })
-}
-
-func entries[T any](c *comparison, rule, what string, from, to []T, name func(*T) (string, schemas.Position)) {
-	type entry struct {
-		text     string
-		place    int
-		position schemas.Position
-	}
-	read := func(list []T) (all map[string]entry, order []string) {
-		all = map[string]entry{}
-		for i := range list {
-			id, position := name(&list[i])
-			all[id] = entry{string(withoutSources(list[i])), i, position}
-			order = append(order, id)
-		}
-		return all, order
-	}
-	was, _ := read(from)
-	is, order := read(to)
-	add := func(id, before, after string, source, old schemas.Position, message string) {
-		c.add(plan.Finding{Rule: rule, Path: id, Before: before, After: after, Source: source, Was: old, Message: what + " " + message, Details: []string{notEnforced}})
-	}
-	for _, id := range order {
-		now := is[id]
-		old, found := was[id]
-		switch {
-		case !found:
-			add(id, "", now.text, now.position, old.position, "is new.")
-		case old.text != now.text:
-			add(id, old.text, now.text, now.position, old.position, "differs.")
-		}
-	}
-	for i := range from {
-		if id, position := name(&from[i]); is[id].text == "" {
-			add(id, was[id].text, "", schemas.Position{}, position, "is gone.")
-		}
-	}
-	kept := func(list []T, other map[string]entry) (ids []string) {
-		for i := range list {
-			if id, _ := name(&list[i]); other[id].text != "" {
-				ids = append(ids, id)
-			}
-		}
-		return ids
-	}
-	if a, b := kept(from, is), kept(to, was); !slices.Equal(a, b) {
-		add("order of "+strings.TrimPrefix(strings.ToLower(what), "the ")+"s", strings.Join(a, ", "), strings.Join(b, ", "), schemas.Position{}, schemas.Position{}, "that matches first is another one for some requests: the first match decides.")
-	}
 }
 
 // teams compares the names of control plane and teams. A form does not list its teams: a team is one that has a role, a
