@@ -1,15 +1,32 @@
 package views
 
 import (
+	"strconv"
+
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/uid"
 )
 
-// RowOf returns the row of an object as JSON without resourceVersion, and where it stands among the others, if the view is
-// sorted. The row has the object's name, namespace, UID, creation and labels.
-func (v *View) RowOf(o *Object, row *Row) (payload []byte, sortKey string) {
-	to := make([]byte, 0, len(v.head)+len(o.name)+len(o.namespace)+len(o.uid)+len(o.created)+len(o.labels)+96+24*len(v.columns))
+// Shown is the row of an object.
+type Shown struct {
+	// JSON is the row with the resourceVersion; JSON[At:At+N] is that field.
+	JSON  []byte
+	At, N int
+	// SortKey is where the row stands among the others, if the view is sorted.
+	SortKey string
+	// Fields are the values of the kind's selectable fields, as selectors compare them.
+	Fields []string
+}
+
+// RowOf returns the row of an object at a revision. It has the object's name, namespace, UID, creation and labels.
+func (v *View) RowOf(o *Object, row *Row, revision uint64) Shown {
+	to := make([]byte, 0, len(v.head)+len(o.name)+len(o.namespace)+len(o.uid)+len(o.created)+len(o.labels)+120+24*len(v.columns))
 	to = append(to, v.head...)
+	s := Shown{At: len(to), SortKey: v.sortKeyOf(row.Values), Fields: v.fields(row.Values)}
+	to = append(to, `"resourceVersion":"`...)
+	to = strconv.AppendUint(to, revision, 10)
+	to = append(to, `",`...)
+	s.N = len(to) - s.At
 	to = append(to, `"name":`...)
 	to = appendText(to, o.name)
 	if o.namespace != "" {
@@ -25,7 +42,20 @@ func (v *View) RowOf(o *Object, row *Row) (payload []byte, sortKey string) {
 		to = append(append(to, `,"labels":`...), o.labels...)
 	}
 	to = append(to, '}')
-	return v.appendColumns(to, row.Values), v.sortKeyOf(row.Values)
+	s.JSON = v.appendColumns(to, row.Values)
+	return s
+}
+
+// fields returns the values of the selectable fields.
+func (v *View) fields(values []Value) []string {
+	if len(v.selectable) == 0 {
+		return nil
+	}
+	fields := make([]string, len(v.selectable), len(v.selectable)+1) // the store adds the sort key
+	for i, at := range v.selectable {
+		fields[i] = values[at].plain()
+	}
+	return fields
 }
 
 // appendColumns appends the rest of a row after its metadata: the values of the columns, and then those of the aggregates.

@@ -54,6 +54,17 @@ func (v Value) appendJSON(to []byte) []byte {
 	return append(to, "null"...)
 }
 
+// plain returns the value as selectors compare it: like gjson, a null is "".
+func (v Value) plain() string {
+	switch v.kind {
+	case null:
+		return ""
+	case text, date:
+		return v.text
+	}
+	return string(v.appendJSON(nil))
+}
+
 // appendFloat appends a number as encoding/json does.
 func appendFloat(to []byte, f float64) []byte {
 	text, err := json.Marshal(f)

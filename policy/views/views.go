@@ -7,6 +7,7 @@ package views
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -31,6 +32,7 @@ type View struct {
 	columns    []column
 	aggregates []aggregate
 	sort       []sortKey
+	selectable []int  // the columns and aggregates that are selectable fields
 	head       string // of each row: apiVersion and kind
 	wanted     *wanted
 	reads      *celtype.Type
@@ -54,9 +56,11 @@ type sortKey struct {
 	descending bool
 }
 
-// program is an expression. If it is nothing but a chain of fields, it is read without CEL.
+// program is an expression, and its quick form: see quick.go.
 type program struct {
 	*expr.Program
+	chain *chain    // nil if the expression is no chain of fields
+	quick condition // nil if the expression has no quick form
 }
 
 type keptView struct{}
@@ -97,6 +101,9 @@ func newView(k *policy.Kind) (*View, error) {
 			}
 		}
 		p.Program, err = expr.Load(e.Checked, e.Text)
+		if parsed := (quickly{v.reads}).parse(e); parsed != nil {
+			p.chain, p.quick = quickly{v.reads}.chain(parsed, false), quickly{v.reads}.condition(parsed)
+		}
 		return p
 	}
 	v.filter = load(v.Form.Filter)
@@ -110,6 +117,9 @@ func newView(k *policy.Kind) (*View, error) {
 		a := &v.Form.Aggregates[i]
 		places[a.Name] = len(places)
 		v.aggregates = append(v.aggregates, aggregate{a.Name, a.Function, a.Type == "integer", load(a.Expression)})
+	}
+	for _, path := range k.Versions[0].SelectableFields {
+		v.selectable = append(v.selectable, places[strings.TrimPrefix(path, "."+policy.ColumnsField+".")])
 	}
 	for _, key := range v.Form.Sort {
 		name, descending := strings.CutPrefix(key, "-")
@@ -144,15 +154,16 @@ func NewReader(of []*View) *Reader {
 
 // Object is a decoded object. It is used by one goroutine.
 type Object struct {
-	value ref.Val
+	value   ref.Val
+	content map[string]any
 	identity
 }
 
 // Read decodes an object, given as its JSON in the version that the views read.
 func (r *Reader) Read(json []byte) *Object {
 	o := &Object{}
-	content := r.wanted.object(json, &o.identity)
-	o.value = r.reads.Value(content)
+	o.content = r.wanted.object(json, &o.identity)
+	o.value = r.reads.Value(o.content)
 	return o
 }
 
@@ -179,7 +190,7 @@ const costOfObject = 1_000_000
 func (v *View) Row(o *Object) (row Row, ok bool) {
 	budget := expr.Budget(costOfObject)
 	if v.filter != nil {
-		in, err := v.filter.Bool(context.Background(), o, &budget)
+		in, err := v.filter.holds(o, &budget)
 		if err != nil {
 			return Row{Failed: 1}, false
 		}
@@ -223,8 +234,42 @@ func (a *aggregate) takes() string {
 	return "number"
 }
 
+// errMissing reports that a field is missing.
+var errMissing = errors.New("views: a field is missing")
+
+// holds evaluates a condition.
+func (p *program) holds(o *Object, budget *expr.Budget) (bool, error) {
+	if p.quick != nil {
+		switch p.quick(o.content) {
+		case yes:
+			return true, nil
+		case no:
+			return false, nil
+		case failed:
+			return false, errMissing
+		}
+	}
+	return p.Bool(context.Background(), o, budget)
+}
+
 // eval returns the value of an expression, null if it fails.
 func (p *program) eval(o *Object, budget *expr.Budget, kind string) (Value, error) {
+	if p.chain != nil {
+		if value, found, sure := p.chain.find(o.content); sure && found {
+			return valueOf(p.chain.t.Value(value), kind)
+		} else if sure {
+			return Value{}, errMissing
+		}
+	} else if p.quick != nil && kind == "boolean" {
+		switch p.quick(o.content) {
+		case yes:
+			return Value{kind: boolean, integer: 1}, nil
+		case no:
+			return Value{kind: boolean}, nil
+		case failed:
+			return Value{}, errMissing
+		}
+	}
 	result, err := p.Eval(context.Background(), o, budget)
 	if err != nil {
 		return Value{}, err

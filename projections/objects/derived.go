@@ -23,6 +23,25 @@ func (k *Kind) Derive(payload []byte, revision uint64, sortKey string) (*Object,
 	return o, err
 }
 
+// Derived is an object that follows from another one: it has its namespace, name, UID and labels.
+type Derived struct {
+	// JSON is the whole object; JSON[At:At+N] is the field resourceVersion with the comma after it.
+	JSON  []byte
+	At, N int
+	// Fields are the values of the kind's selectable fields.
+	Fields  []string
+	SortKey string
+}
+
+// DeriveFrom makes an object that follows from another one, with its revision.
+func (k *Kind) DeriveFrom(of *Object, d Derived) *Object {
+	o := &Object{Namespace: of.Namespace, Name: of.Name, UID: of.UID, Revision: of.Revision, JSON: d.JSON, at: d.At, n: d.N, labels: of.labels, fields: d.Fields, kind: k}
+	if k.Sorted {
+		o.fields = append(o.fields, d.SortKey)
+	}
+	return o
+}
+
 // NewKind prepares a kind for [Kind.Derive] and [Tx.Replace].
 func NewKind(k Kind) *Kind { return newKind(k) }
 
@@ -47,9 +66,7 @@ func newSorted() *btree.BTreeG[*Object] {
 
 // Put adds an object at a revision, in place of the one with its key. Revisions never descend.
 func (tx *Tx) Put(o *Object, revision uint64) {
-	t := tx.tree(o.kind.GroupResource)
-	before, _ := t.Get(o)
-	t.Set(o)
+	before := tx.tree(o.kind.GroupResource).Set(o)
 	tx.derived(&Change{Revision: revision, Object: o, Before: before})
 }
 
@@ -60,7 +77,15 @@ func (tx *Tx) Remove(r schema.GroupResource, namespace, name string, revision ui
 		return
 	}
 	tx.tree(r).Delete(before)
-	tx.derived(&Change{Revision: revision, Object: before.At(revision), Before: before, Deleted: true})
+	tx.derived(&Change{Revision: revision, Object: before.moved(revision), Before: before, Deleted: true})
+}
+
+// moved is At without parsing the object again. The result keeps the memory of both.
+func (o *Object) moved(revision uint64) *Object {
+	c := *o
+	c.Revision = revision
+	c.splice(o.Payload(), o.at)
+	return &c
 }
 
 // derived adds a change. One revision of the other store may change several objects.

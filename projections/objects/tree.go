@@ -53,16 +53,17 @@ func (t *tree) Copy() *tree {
 	return c
 }
 
-// Set adds an object, in place of the one with its key.
-func (t *tree) Set(o *Object) {
+// Set adds an object, in place of the one with its key, which it returns.
+func (t *tree) Set(o *Object) *Object {
 	before, _ := t.objects.Set(o)
 	if t.sorted != nil {
-		if before != nil {
+		if before != nil && before.sortKey() != o.sortKey() {
 			t.sorted.Delete(before)
 		}
 		t.sorted.Set(o)
 	}
 	t.count(o.Namespace, before, o)
+	return before
 }
 
 // Delete removes the object with the key of o.

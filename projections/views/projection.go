@@ -348,13 +348,9 @@ func (k *kept) set(of *objects.Object, o *views.Object, revision uint64, to targ
 		k.groups.Set(views.Key{Namespace: of.Namespace, Name: of.Name}, nil)
 		return
 	case in:
-		payload, sortKey := k.RowOf(o, &row)
-		made, err := k.kind.Derive(payload, of.Revision, sortKey)
-		if err == nil {
-			to.Put(made, revision)
-			return
-		}
-		k.life.failed.Add(1) // cannot happen: a row has metadata
+		s := k.RowOf(o, &row, of.Revision)
+		to.Put(k.kind.DeriveFrom(of, objects.Derived{JSON: s.JSON, At: s.At, N: s.N, Fields: s.Fields, SortKey: s.SortKey}), revision)
+		return
 	}
 	to.Remove(k.Resource, of.Namespace, of.Name, revision)
 }
