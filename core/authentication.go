@@ -17,6 +17,7 @@ func (p *Pipeline) authentication(_ context.Context, r *Request) error {
 	}
 	u, err := p.authenticator.Authenticate(r.HTTP)
 	if err != nil {
+		r.recorded = err != authn.ErrUnauthorized // wrong credentials are counted by the log of failures
 		if throttled := (*authn.ThrottledError)(nil); errors.As(err, &throttled) {
 			return status.TooManyRequestsFor(throttled.Error()+"; try again later", throttled.After)
 		}

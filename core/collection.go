@@ -90,6 +90,7 @@ func (p *Pipeline) deleteAll(r *Request, all []*objects.Object) error {
 					r.Warn(w)
 				}
 			}
+			r.logged = r.logged || one.logged
 			if err == nil || apierrors.IsNotFound(err) && one.Stage == "decode" { // in another stage it is the kind that is not found
 				return nil
 			}

@@ -63,7 +63,7 @@ func (p *Pipeline) commit(ctx context.Context, r *Request) error {
 		r.Sent = true
 		return err
 	}
-	r.Sent = true
+	r.Sent, r.logged = true, true
 	r.endTurn()
 	if w.Type == logpb.Type_TYPE_DELETED {
 		if r.Object != nil { // an update that removed the last finalizer

@@ -16,6 +16,7 @@ const stageHeader = "X-Stele-Stage"
 
 // fail answers with the Status of an error, unless the answer has begun.
 func (p *Pipeline) fail(r *Request, err error) {
+	r.failure = err
 	s, internal := status.From(err)
 	if internal {
 		p.logger.Error("a request failed", "auditID", r.AuditID, "stage", r.Stage, "method", r.HTTP.Method, "path", r.HTTP.URL.Path, "error", err)

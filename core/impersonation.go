@@ -27,6 +27,7 @@ func (p *Pipeline) impersonation(ctx context.Context, r *Request) error {
 		r.Confirmed = p.committer.Unconfirmed() == 0
 	}
 	r.ClassifyAudit(&p.audits)
+	p.prepareRecord(r)
 	r.User = r.Requester
 	if r.Tip.Policy == nil || !impersonates(r.HTTP.Header) {
 		return nil

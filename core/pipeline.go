@@ -180,7 +180,7 @@ type Pipeline struct {
 	table         *virtual.Table
 	reader        *read.Reader
 	surface       *surface.Service
-	refusals      *explain.Journal
+	decisions     *decisions.Recorder // nil if nothing is recorded
 	shadows       *shadow.Shadows
 	metrics       *metrics
 	flows         *flow.Control
@@ -254,7 +254,7 @@ func New(o Options) *Pipeline {
 	}
 	p := &Pipeline{
 		committer: o.Committer, authenticator: o.Authenticator, logger: o.Logger,
-		refusals:    explain.NewJournal(explain.Remembered),
+		decisions:   o.Decisions,
 		largeWrites: turns.New(), largeReviews: turns.New(),
 	}
 	p.resume = p.runFrom
@@ -288,7 +288,7 @@ func (p *Pipeline) newTable(o Options) *virtual.Table {
 		pushes.Virtual(),
 		plans.New(plans.ServiceOptions{Reader: p.reader, Pushes: pushes, History: o.History}),
 		shadow.Resource(p.reader, pushes, p.shadows),
-		explain.New(p.reader, p, p.refusals),
+		explain.New(p.reader, p, o.Decisions),
 		changes.New(p.reader),
 		decisionsapi.New(decisionsapi.Options{Reader: p.reader, Source: o.DecisionLog, Others: otherReplicas(o.Replicas)}),
 		blame.New(p.reader),
@@ -374,7 +374,9 @@ func (p *Pipeline) ServeHTTP(w http.ResponseWriter, h *http.Request) {
 			if v == http.ErrAbortHandler {
 				panic(v)
 			}
-			p.fail(r, p.panicked(r, v))
+			err := p.panicked(r, v)
+			p.fail(r, err)
+			p.recordPanic(r, err)
 		}
 	}()
 	defer func() {
@@ -386,8 +388,8 @@ func (p *Pipeline) ServeHTTP(w http.ResponseWriter, h *http.Request) {
 	err := p.runFrom(r, "connection")
 	if err != nil {
 		p.fail(r, err)
-		p.remember(r, err)
 	}
+	p.record(r, err)
 	if p.shadows.Active() {
 		p.offer(r, err)
 	}

@@ -27,6 +27,10 @@ type Request struct {
 	hidden  *hidden // the error that a plain refusal replaces; nil for none
 	offered bool    // the shadow policy, if there is one, has been handed the request
 
+	logged   bool  // the write has an event in the log
+	recorded bool  // the log of decisions has the request, or need not have it
+	failure  error // the error with which the request ends; fail sets it
+
 	trace *explain.Trace // the explanation; nil if the request is not explained
 }
 

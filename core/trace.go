@@ -79,24 +79,3 @@ func (p *Pipeline) onlyAuthorize(ctx context.Context, r *Request) error {
 	}
 	return nil
 }
-
-// remember stores why a request was refused, so that the refusal can be explained later.
-func (p *Pipeline) remember(r *Request, err error) {
-	if r.Info == nil || r.Requester == nil {
-		return // the request or its user is not known
-	}
-	e := explain.OfRefusal(&r.Call, err)
-	last := index(r.Stage)
-	r.trace = explain.NewRefusal()
-	for n := range last + 1 {
-		if s := path[n]; s.when == always || (s.when == writes) == r.Write {
-			if r.Stage = s.name; n < last {
-				r.note(nil)
-			} else {
-				r.note(err)
-			}
-		}
-	}
-	e.Status.Stages = r.trace.Stages
-	p.refusals.Add(e)
-}

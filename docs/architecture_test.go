@@ -35,7 +35,7 @@ var mayImport = map[string][]string{
 	"core/retention": {"core/...", "policy", "policy/reach", "projections/...", "eventlog", "eventlog/logpb", "eventlog/archive", "eventlog/segment"},
 	"core/plane":     {"core/...", "limits/...", "plugins/...", "policy/...", "projections/...", "schemas/...", "eventlog", "eventlog/archive", "eventlog/backup/stores", "eventlog/bucket", "eventlog/segment"},
 	// The log of decisions is in local files.
-	"core/decisions": {"core/...", "limits/...", "policy/...", "eventlog", "eventlog/filelog", "eventlog/logpb"},
+	"core/decisions": {"core/...", "limits/...", "policy/...", "projections/audit/hashing", "eventlog", "eventlog/filelog", "eventlog/logpb"},
 	// What replicas share.
 	"core/bucketsync": {"eventlog", "eventlog/archive", "eventlog/backup/stores", "eventlog/bucket", "eventlog/segment", "projections/checkpoint"},
 	// The log's backends: the data directory has an etcd, and planes of tests keep their log in memory.

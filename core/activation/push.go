@@ -130,7 +130,7 @@ func (w *push) Commit(ctx context.Context) error {
 		w.c.Sent = true
 		return err
 	}
-	w.c.Sent = true
+	w.c.Sent, w.c.Logged = true, true
 	w.dropParts()
 	answer := InForce(tip)
 	answer.Status.Contents = ContentsOf(w.compiled.Form, w.c.Tip.Policy.Form())

@@ -66,6 +66,14 @@ func Fetch(h *http.Request) error {
 	return err
 }
 
+// Fetched returns the body that [Fetch] has read, before it is decoded; nil if it has not.
+func Fetched(h *http.Request) []byte {
+	if f, ok := h.Body.(*fetched); ok {
+		return f.raw
+	}
+	return nil
+}
+
 // readAll reads a body of at most MaxBody bytes.
 func readAll(h *http.Request) ([]byte, error) {
 	if h.Body == nil {

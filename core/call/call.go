@@ -75,6 +75,10 @@ type Call struct {
 	Reauthorize func(ctx context.Context, turn func(context.Context) (done func(), err error)) error
 
 	Body *Body // nil until it is read
+	// Logged is set when a write of a virtual resource has left an event in the log.
+	Logged bool
+	// Kept is the body of the answer, if it is recorded.
+	Kept Kept
 
 	format   *negotiate.Format // nil until it is negotiated
 	warnings []string

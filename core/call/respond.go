@@ -137,9 +137,9 @@ func (c *Call) Open(contentType string, code, length int) io.WriteCloser {
 	case compressed:
 		z := compressors.Get().(*gzip.Writer)
 		z.Reset(c.W)
-		return &compressor{z}
+		return c.keeping(&compressor{z}, contentType)
 	}
-	return unwritten{c.W}
+	return c.keeping(unwritten{c.W}, contentType)
 }
 
 // unwritten is a writer whose Close does nothing.

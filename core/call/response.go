@@ -1,16 +1,32 @@
 package call
 
-import "net/http"
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+
+	"stele.dev/stele/core/status"
+)
 
 // Response is the ResponseWriter of a call. It remembers the status code.
 type Response struct {
 	http.ResponseWriter
-	Code int  // 0 until the header is written
-	pace pace // of a request that has seats
+	Code int // 0 until the header is written
+	// Gate is called once, before the header is written, with the status code. If it returns an error, the client gets
+	// that error in place of the answer. nil to write the header at once.
+	Gate    func(code int) error
+	refused bool // what is written is dropped, because the gate has refused the answer
+	pace    pace // of a request that has seats
 }
+
+// errRefused is the error of writes to an answer that the gate has refused.
+var errRefused = errors.New("call: the answer was refused")
 
 // WriteHeader implements http.ResponseWriter.
 func (w *Response) WriteHeader(code int) {
+	if w.refused || w.Gate != nil && w.Code == 0 && !w.pass(code) {
+		return
+	}
 	if w.Code == 0 {
 		w.Code = code
 	}
@@ -19,6 +35,9 @@ func (w *Response) WriteHeader(code int) {
 
 // Write implements http.ResponseWriter.
 func (w *Response) Write(b []byte) (int, error) {
+	if w.refused || w.Gate != nil && w.Code == 0 && !w.pass(http.StatusOK) {
+		return 0, errRefused
+	}
 	if w.Code == 0 {
 		w.Code = http.StatusOK
 	}
@@ -26,6 +45,31 @@ func (w *Response) Write(b []byte) (int, error) {
 		defer w.pace.end()
 	}
 	return w.ResponseWriter.Write(b)
+}
+
+// pass asks the gate, and answers with its error if it refuses. It reports whether the answer may be written.
+func (w *Response) pass(code int) bool {
+	gate := w.Gate
+	w.Gate = nil
+	err := gate(code)
+	if err == nil {
+		return true
+	}
+	w.refused = true
+	s, _ := status.From(err)
+	text, err := json.Marshal(s)
+	if err != nil {
+		text = nil // it is a Status
+	}
+	h := w.Header()
+	h.Del("Content-Length")
+	h.Del("Content-Encoding")
+	h.Del("ETag")
+	h.Set("Content-Type", "application/json")
+	w.Code = int(s.Code)
+	w.ResponseWriter.WriteHeader(w.Code)
+	_, _ = w.ResponseWriter.Write(text)
+	return false
 }
 
 // Unwrap returns the wrapped writer, for http.ResponseController.

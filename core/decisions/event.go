@@ -10,6 +10,7 @@ import (
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/logpb"
+	"stele.dev/stele/projections/audit/hashing"
 )
 
 // MaxBody is the maximum number of bytes that are kept of the body of a request, and of that of an answer.
@@ -36,12 +37,13 @@ type Made struct {
 type Content struct {
 	Text      []byte
 	MediaType string
-	// Sensitive is set if the content may have secrets.
-	Sensitive bool
+	// Secret are the fields that may have secrets. Their values are recorded as hashes, or the content is left out if the
+	// recorder has no key.
+	Secret hashing.Fields
 }
 
 // EventOf returns the event of a decision about a call. It does not keep parts of the call that may change.
-func EventOf(c *call.Call, m *Made) *eventlog.Event {
+func (r *Recorder) EventOf(c *call.Call, m *Made) *eventlog.Event {
 	d := &logpb.Decision{
 		Outcome: m.Outcome, Stage: c.Stage, Rule: call.UTF8(m.Rule), Source: call.UTF8(m.Source), AuditStage: m.Stage, RecordedUnixNano: time.Now().UnixNano(),
 	}
@@ -79,7 +81,7 @@ func EventOf(c *call.Call, m *Made) *eventlog.Event {
 		meta.Request.FieldManager = call.UTF8(c.Body.Options.FieldManager)
 	}
 	e := &eventlog.Event{Meta: meta}
-	addBodies(e, d, m)
+	r.addBodies(e, d, m)
 	return e
 }
 
@@ -103,17 +105,32 @@ func addTarget(c *call.Call, meta *logpb.Metadata) {
 }
 
 // addBodies adds the bodies, as far as they are kept.
-func addBodies(e *eventlog.Event, d *logpb.Decision, m *Made) {
-	if b := m.Body; b != nil && len(b.Text) > 0 && !b.Sensitive {
+func (r *Recorder) addBodies(e *eventlog.Event, d *logpb.Decision, m *Made) {
+	if b := m.Body; b != nil && len(b.Text) > 0 {
 		text := b.Text
 		if len(text) > MaxBody {
 			text, d.BodyCut = text[:MaxBody], true
 		}
-		e.AddContent(&logpb.Payload{Role: logpb.Role_ROLE_REQUEST, MediaType: mediaType(b.MediaType)}, append([]byte(nil), text...))
+		r.addBody(e, logpb.Role_ROLE_REQUEST, b, text)
 	}
-	if b := m.Response; b != nil && len(b.Text) > 0 && !b.Sensitive {
-		e.AddContent(&logpb.Payload{Role: logpb.Role_ROLE_RESPONSE, MediaType: mediaType(b.MediaType)}, b.Text)
+	if b := m.Response; b != nil && len(b.Text) > 0 {
+		r.addBody(e, logpb.Role_ROLE_RESPONSE, b, b.Text)
 	}
+}
+
+// addBody adds the text that is kept of a body.
+func (r *Recorder) addBody(e *eventlog.Event, role logpb.Role, b *Content, text []byte) {
+	p := &logpb.Payload{Role: role, MediaType: mediaType(b.MediaType)}
+	switch {
+	case len(b.Secret) == 0:
+		text = append([]byte(nil), text...)
+	case r.o.Key == nil || len(text) < len(b.Text):
+		return // a part of a document cannot be searched for secrets
+	default:
+		p.MediaType, p.Class = "", &logpb.Class{Sensitive: true}
+		text = r.o.Key.Body(text, b.Secret)
+	}
+	e.AddContent(p, text)
 }
 
 // mediaType returns the media type of a payload, which is empty for JSON.

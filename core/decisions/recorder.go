@@ -29,6 +29,7 @@ import (
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/filelog"
 	"stele.dev/stele/eventlog/logpb"
+	"stele.dev/stele/projections/audit/hashing"
 )
 
 // Defaults of [Options].
@@ -57,6 +58,8 @@ type Options struct {
 	Queue int64
 	// Budget is how fast the log grows; DefaultBudget for the zero Budget.
 	Budget Budget
+	// Key makes the hashes in place of secrets; nil to leave out bodies that may have secrets.
+	Key *hashing.Key
 	// Software is the name of the program, which the first event of a new log records.
 	Software string
 	// Anchor records a head of the log in the log of record. It is called once a minute if the head has changed; nil for
@@ -80,6 +83,7 @@ type Recorder struct {
 	mu       sync.Mutex
 	waiting  []*pending
 	bytes    int64         // of waiting
+	writing  bool          // decisions that are not in waiting any more are being written
 	stopped  bool          // nothing is taken any more
 	gaps     []gap         // what is lost and not recorded yet, at most maxGaps
 	problem  error         // of the newest attempt to write; nil if it succeeded
@@ -90,7 +94,7 @@ type Recorder struct {
 	tip eventlog.Head // of the goroutine that writes
 }
 
-// pending is a decision that waits to be written.
+// pending is a decision that waits to be written. Without an event it marks a place in the queue.
 type pending struct {
 	event *eventlog.Event // nil for a request to write what waits
 	size  int64
@@ -345,8 +349,13 @@ func (r *Recorder) flush(ctx context.Context, further []*eventlog.Event) {
 	list := r.waiting
 	r.waiting, r.bytes = nil, 0
 	gaps := r.gaps
-	r.gaps = nil
+	r.gaps, r.writing = nil, true
 	r.mu.Unlock()
+	defer func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.writing = false
+	}()
 	before := make([]*pending, 0, len(gaps)+len(list)+len(further)) // gaps come first: they were before what waits
 	for _, g := range gaps {
 		before = append(before, &pending{event: g.event()})

@@ -2,14 +2,12 @@
 // and the rule's file and line. It is served as explanations of policy.stele.dev/v1.
 //
 // Creating an explanation asks what would happen to a request. Getting one by its audit ID shows what happened
-// to a past request. A write is explained from its event in the log. A refused request is explained from memory, which
-// keeps only the newest.
+// to a past request. A write is explained from its event in the log, and any other request that was recorded from its
+// event in the log of decisions of the replica.
 package explain
 
 import (
 	"fmt"
-	"strings"
-	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"stele.dev/stele/core/changes"
@@ -36,78 +34,6 @@ func Resource() discovery.Resource {
 	return discovery.Resource{Group: Group, Version: Version, APIResource: metav1.APIResource{
 		Name: Plural, SingularName: "explanation", Kind: Kind, Verbs: metav1.Verbs{"create", "get"},
 	}}
-}
-
-// Journal keeps the newest explanations in memory, by audit ID. It is safe for concurrent use.
-type Journal struct {
-	mu   sync.Mutex
-	ring []*Explanation
-	next int
-}
-
-// NewJournal returns a journal that keeps n explanations.
-func NewJournal(n int) *Journal { return &Journal{ring: make([]*Explanation, n)} }
-
-// Add adds an explanation and drops the oldest. It shortens long texts, so that clients cannot fill the memory.
-func (j *Journal) Add(e *Explanation) {
-	e.bound()
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.ring[j.next] = e
-	j.next = (j.next + 1) % len(j.ring)
-}
-
-// These are the most bytes that a journal keeps of a text and of a name, and its longest list.
-const (
-	maxText  = 2048
-	maxName  = 256
-	maxNames = 32
-)
-
-// bound shortens the texts and lists of an explanation, and drops its object.
-func (e *Explanation) bound() {
-	s := &e.Spec
-	for _, name := range []*string{&e.Name, &s.Verb, &s.Group, &s.Version, &s.Resource, &s.Subresource, &s.Namespace, &s.Name, &s.Path, &s.User, &s.UID, &s.ContentType, &s.FieldManager} {
-		*name = cut(*name, maxName)
-	}
-	s.FieldSelector, s.LabelSelector = cut(s.FieldSelector, maxText), cut(s.LabelSelector, maxText)
-	groups := s.Groups[:min(len(s.Groups), maxNames)]
-	s.Groups = make([]string, len(groups))
-	for i, g := range groups {
-		s.Groups[i] = cut(g, maxName)
-	}
-	s.Extra, s.Object = nil, nil
-	e.Status.Message = cut(e.Status.Message, maxText)
-	for i := range e.Status.Stages {
-		// A validation error quotes the path in the object, and clients choose the keys in it.
-		x := &e.Status.Stages[i]
-		x.Rule, x.Source, x.Message, x.Considered = cut(x.Rule, maxText), cut(x.Source, maxText), cut(x.Message, maxText), nil
-		if x.Flow != nil {
-			f := *x.Flow
-			f.Of = cut(f.Of, maxName)
-			x.Flow = &f
-		}
-	}
-}
-
-// cut returns the beginning of a text, as a copy that does not hold the whole text in memory.
-func cut(text string, limit int) string {
-	if len(text) <= limit {
-		return strings.Clone(text)
-	}
-	return strings.ToValidUTF8(text[:limit], "") + "…"
-}
-
-// Find returns the newest explanation with an audit ID, or nil.
-func (j *Journal) Find(auditID string) *Explanation {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	for i := range j.ring {
-		if e := j.ring[(j.next-1-i+2*len(j.ring))%len(j.ring)]; e != nil && e.Name == auditID {
-			return e
-		}
-	}
-	return nil
 }
 
 // Written explains a write by its change in the log.

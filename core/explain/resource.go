@@ -11,6 +11,7 @@ import (
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/changes"
 	"stele.dev/stele/core/cost"
+	"stele.dev/stele/core/decisions"
 	"stele.dev/stele/core/negotiate"
 	"stele.dev/stele/core/read"
 	"stele.dev/stele/core/status"
@@ -18,9 +19,6 @@ import (
 	"stele.dev/stele/policy"
 	"stele.dev/stele/projections/history"
 )
-
-// Remembered is the number of refused requests that a replica can explain.
-const Remembered = 1024
 
 // explainer is the user agent of explained requests.
 const explainer = "stele-explain"
@@ -34,13 +32,14 @@ type Runner interface {
 
 type service struct {
 	*read.Reader
-	runner  Runner
-	refused *Journal
+	runner    Runner
+	decisions *decisions.Recorder
 }
 
-// New returns the virtual resource of explanations. refused contains the explanations of refused requests.
-func New(rd *read.Reader, runner Runner, refused *Journal) *virtual.Resource {
-	v := &service{rd, runner, refused}
+// New returns the virtual resource of explanations. The recorder has the requests that left no event in the log; it may be
+// nil.
+func New(rd *read.Reader, runner Runner, recorder *decisions.Recorder) *virtual.Resource {
+	v := &service{rd, runner, recorder}
 	return &virtual.Resource{Resource: Resource(), Object: func() any { return Explanation{} }, Past: virtual.AsToday, Cost: estimate, Serve: v.serve}
 }
 
@@ -118,11 +117,11 @@ func (v *service) explain(ctx context.Context, asker *call.Call, e *Explanation)
 	return nil
 }
 
-// maxExamined is the number of changes to search for an audit ID if a refused request has the same ID.
+// maxExamined is the number of changes to search for an audit ID if a request that left no event has the same ID.
 const maxExamined = 20_000
 
-// find returns the explanation of a request by its audit id: from the log if it was a write, from memory if it
-// was refused. Clients choose audit ids, so both may exist; then the write is explained.
+// find returns the explanation of a request by its audit ID: from the log if it was a write, else from the log of
+// decisions. Clients choose audit IDs, so both may exist; then the write is explained.
 func (v *service) find(ctx context.Context, c *call.Call) (*Explanation, error) {
 	if err := v.See(ctx, c, ""); err != nil {
 		return nil, err
@@ -130,22 +129,27 @@ func (v *service) find(ctx context.Context, c *call.Call) (*Explanation, error) 
 	if err := v.History.Reach(ctx, c.Tip.Revision()); err != nil {
 		return nil, err
 	}
-	refusal, looked := v.refused.Find(c.Info.Name), 0
+	decided, err := v.decisions.Find(ctx, c.Info.Name)
+	if err != nil {
+		return nil, err
+	}
+	looked := 0
 	for h, err := range v.Replays.InTurns(ctx, v.History.Before(ctx, history.Filter{}, c.Tip.Revision())) {
 		if err != nil {
 			return nil, err
 		}
-		if looked++; looked > maxExamined && refusal != nil {
+		if looked++; looked > maxExamined && len(decided) > 0 {
 			break
 		}
 		if h.Meta.GetRequest().GetAuditId() == c.Info.Name {
 			return Written(changes.From(h)), nil
 		}
 	}
-	if refusal != nil {
-		return refusal, nil
+	if len(decided) > 0 {
+		return Decided(decided[0]), nil
 	}
-	err := status.NotFound(c.Resource(), c.Info.Name)
-	err.ErrStatus.Message = fmt.Sprintf("no write in the log has the audit id %q, and none of the last %d refusals of this replica; reads that were answered are not kept", c.Info.Name, Remembered)
-	return nil, err
+	notFound := status.NotFound(c.Resource(), c.Info.Name)
+	notFound.ErrStatus.Message = fmt.Sprintf("no write in the log has the audit id %q, and no decision that this replica has recorded; "+
+		"reads that were answered are recorded if an audit rule selects them, and each replica records its own", c.Info.Name)
+	return nil, notFound
 }

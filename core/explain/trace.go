@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/read"
@@ -19,7 +18,6 @@ type Trace struct {
 	Stages     []Stage
 	considered []policy.Considered // the rules that the current stage evaluated
 	until      string              // the last stage that runs; "" for all
-	brief      bool                // leave out the rules that authorization evaluated
 	ofKinds    bool                // record the rules of kinds as well
 }
 
@@ -36,9 +34,6 @@ func (t *Trace) OfKinds() func(policy.Considered) {
 	}
 	return t.Consider
 }
-
-// NewRefusal returns the trace of a refused request. It leaves out the rules that authorization evaluated.
-func NewRefusal() *Trace { return &Trace{brief: true} }
 
 // Partial reports whether the request ends before its last stage.
 func (t *Trace) Partial() bool { return t.until != "" }
@@ -84,7 +79,7 @@ func (t *Trace) Note(c *call.Call, authorized *policy.Decision, err error) {
 				s.Verdict = Open
 			}
 		}
-		if c.Stage == "authorization" && c.Tip.Policy != nil && !t.brief {
+		if c.Stage == "authorization" && c.Tip.Policy != nil {
 			t.considered = c.Tip.Policy.Consider(&c.Access, authorized)
 		}
 	case "commit":
@@ -156,23 +151,4 @@ func Verdict(c *call.Call, err error) Status {
 		s.Allowed, s.Message = false, c.Decision.Reason
 	}
 	return s
-}
-
-// OfRefusal returns the explanation of a refused call, without its stages.
-func OfRefusal(c *call.Call, err error) *Explanation {
-	e := &Explanation{TypeMeta: metav1.TypeMeta{APIVersion: Group + "/" + Version, Kind: Kind}}
-	e.Name, e.CreationTimestamp = c.AuditID, metav1.NewTime(c.Received)
-	i, u := c.Info, c.User
-	if u == nil {
-		u = c.Requester
-	}
-	e.Spec = Spec{Verb: i.Verb, User: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups(), Extra: u.GetExtra()}
-	if i.IsResourceRequest {
-		e.Spec.Group, e.Spec.Version, e.Spec.Resource, e.Spec.Subresource, e.Spec.Namespace, e.Spec.Name = i.APIGroup, i.APIVersion, i.Resource, i.Subresource, i.Namespace, i.Name
-		e.Spec.FieldSelector, e.Spec.LabelSelector = i.FieldSelector, i.LabelSelector
-	} else {
-		e.Spec.Path = i.Path
-	}
-	e.Status = Verdict(c, err)
-	return e
 }

@@ -142,10 +142,10 @@ func New(ctx context.Context, c Config) (*Plane, error) {
 		{"reading the files of authorizers", p.authorize},
 		{"loading a checkpoint", p.restore},
 		{"reading the log", p.replay},
+		{"opening the log of decisions", p.openDecisions},
 		{"opening the history", p.openProjections},
 		{"reading what is erased of the past", p.openRetention},
 		{"opening the verifier", p.openVerifier},
-		{"opening the log of decisions", p.openDecisions},
 		{"opening the API", p.openAPI},
 	} {
 		p.startup.begin(step.name)

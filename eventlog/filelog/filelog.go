@@ -216,7 +216,7 @@ func (b *Backend) Append(_ context.Context, p eventlog.Proposal) (eventlog.Answe
 	b.appending.Lock()
 	defer b.appending.Unlock()
 	if err := b.open(); err != nil {
-		return eventlog.Answer{}, err
+		return eventlog.Answer{}, fmt.Errorf("%w: %w", eventlog.ErrUnavailable, err)
 	}
 	b.mu.Lock()
 	fits := bytes.Equal(b.head, p.From) && p.At > b.newest

@@ -1,0 +1,331 @@
+package core_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apiserver/pkg/apis/apiserver"
+	"stele.dev/stele/core/explain"
+	"stele.dev/stele/core/plane"
+	"stele.dev/stele/core/plane/planetest"
+	"stele.dev/stele/eventlog"
+	"stele.dev/stele/eventlog/logpb"
+	"stele.dev/stele/eventlog/memlog"
+)
+
+// decisions returns the decisions with an audit ID, the newest first.
+func (r *replica) decisions(t *testing.T, auditID string) []*eventlog.Event {
+	t.Helper()
+	found, err := r.plane.Decisions.Find(t.Context(), auditID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// decided describes the only decision with an audit ID: outcome, stage, status and rule.
+func (r *replica) decided(t *testing.T, auditID string) string {
+	t.Helper()
+	found := r.decisions(t, auditID)
+	if len(found) != 1 {
+		return fmt.Sprintf("%d decisions", len(found))
+	}
+	m := found[0].Meta
+	d := m.GetDecision()
+	return strings.TrimSpace(fmt.Sprintf("%s %s %d %s", strings.TrimPrefix(d.GetOutcome().String(), "OUTCOME_"), d.GetStage(), m.GetRequest().GetStatus(), d.GetRule()))
+}
+
+// What leaves no event in the log is recorded, whatever the audit rules say; an event is not recorded twice.
+func TestDecisionsAreRecorded(t *testing.T) {
+	p := newRuledPlane(t)
+	p.must(t, 201, "POST", widgetsPath, widget("a", 1))
+	p.must(t, 201, "POST", widgetsPath, widget("precious", 1))
+	merge := []string{"Content-Type", "application/merge-patch+json"}
+	nobody := []string{"Authorization", "Bearer nobody-token"}
+	review := `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","spec":{"resourceAttributes":{"verb":"get","resource":"pods"}}}`
+	for id, tc := range map[string]struct {
+		code               int
+		method, path, body string
+		want               string
+		header             []string
+	}{
+		"refused":    {403, "DELETE", widgetsPath + "/a", "", "REFUSED authorization 403", nobody},
+		"denied":     {403, "DELETE", widgetsPath + "/precious", "", "REFUSED authorization 403 t/denies/keep-precious", nil},
+		"body":       {400, "POST", widgetsPath, "{", "REFUSED decode 400", nil},
+		"schema":     {422, "POST", widgetsPath, widget("x", -1), "REFUSED schema 422", nil},
+		"validation": {422, "POST", widgetsPath, widget("x", 11), "REFUSED validation 422 t/validate/size-limit/max", nil},
+		"exists":     {409, "POST", widgetsPath, widget("a", 1), "CONFLICT commit 409", nil},
+		"unchanged":  {200, "PATCH", widgetsPath + "/a", `{"spec":{"size":1}}`, "UNCHANGED commit 200", merge},
+		"dry":        {201, "POST", widgetsPath + "?dryRun=All", widget("x", 1), "DRY_RUN commit 201", nil},
+		"none":       {200, "DELETE", widgetsPath + "?labelSelector=x%3Dy", "", "UNCHANGED answer 200", nil},
+		"review":     {201, "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review, "DONE answer 201", nil},
+		"path":       {403, "GET", "/metrics", "", "REFUSED authorization 403", nobody},
+		"read":       {403, "GET", widgetsPath, "", "REFUSED authorization 403", nobody},
+		"written":    {201, "POST", widgetsPath, widget("b", 1), "0 decisions", nil},
+		"deleted":    {200, "DELETE", widgetsPath + "?fieldSelector=metadata.name%3Db", "", "0 decisions", nil},
+		"got":        {200, "GET", widgetsPath + "/a", "", "0 decisions", nil},
+		"missing":    {404, "GET", widgetsPath + "/zzz", "", "0 decisions", nil},
+	} {
+		if id == "deleted" {
+			p.do("POST", widgetsPath, widget("b", 1))
+		}
+		p.must(t, tc.code, tc.method, tc.path, tc.body, append(tc.header, "Audit-ID", id)...)
+		if got := p.decided(t, id); got != tc.want {
+			t.Errorf("%s: %s, want %s", id, got, tc.want)
+		}
+	}
+	e := p.decisions(t, "validation")[0]
+	d := e.Meta.GetDecision()
+	if d.GetRevision() == 0 || len(e.Meta.GetPolicyDigest()) == 0 || e.Meta.GetActor().GetUser() != "admin" || e.Meta.GetObject().GetResource() != "widgets" || d.GetSource() == "" ||
+		d.GetFlowSchema() == "" || e.Meta.GetDecisions().GetRule() == "" || string(e.Content(logpb.Role_ROLE_REQUEST)) != widget("x", 11) {
+		t.Errorf("a refusal is recorded as %v, %s", e.Meta, e.Contents)
+	}
+}
+
+// Explained requests, and the parts of a collection, are not requests of their own.
+func TestPartsOfRequestsAreNotRecorded(t *testing.T) {
+	p := newRuledPlane(t)
+	p.must(t, 201, "POST", widgetsPath, widget("precious", 1))
+	p.must(t, 201, "POST", widgetsPath, widget("a", 1))
+	p.must(t, 403, "DELETE", widgetsPath, "", "Audit-ID", "collection")
+	if got := len(p.decisions(t, "collection")); got != 1 {
+		t.Errorf("%d decisions about a collection of two", got)
+	}
+	spec := `{"apiVersion":"policy.stele.dev/v1","kind":"Explanation","spec":{"verb":"delete","group":"example.com","version":"v1","resource":"widgets","namespace":"default","name":"precious"}}`
+	p.must(t, 201, "POST", explanationsPath, spec, "Audit-ID", "explained")
+	if got := p.decided(t, "explained"); got != "DONE answer 201" {
+		t.Errorf("an explanation: %s", got)
+	}
+}
+
+// Reads are recorded if an audit rule selects them, at its level.
+func TestSelectedReadsAreRecorded(t *testing.T) {
+	p := newAudited(t, `
+		widgets: {order: 1, level: "RequestResponse", apiGroups: ["example.com"], resources: ["widgets"]}
+		secrets: {order: 2, level: "RequestResponse", apiGroups: [""], resources: ["secrets"]}`)
+	p.must(t, 201, "POST", widgetsPath, widget("a", 1))
+	got := p.must(t, 200, "GET", widgetsPath+"/a", "", "Audit-ID", "get")
+	p.must(t, 200, "GET", widgetsPath, "", "Audit-ID", "list", "Accept-Encoding", "gzip")
+	p.must(t, 404, "GET", widgetsPath+"/b", "", "Audit-ID", "missing")
+	p.must(t, 200, "GET", "/api/v1/namespaces/default", "", "Audit-ID", "other")
+	for id, want := range map[string]string{"get": "READ answer 200", "list": "READ answer 200", "missing": "READ answer 404", "other": "0 decisions"} {
+		if got := p.decided(t, id); got != want {
+			t.Errorf("%s: %s, want %s", id, got, want)
+		}
+	}
+	e := p.decisions(t, "get")[0]
+	if a := e.Meta.GetDecisions().GetAudit(); a.GetRule() != "audit/rules/widgets" || string(e.Content(logpb.Role_ROLE_RESPONSE)) != string(got.body) {
+		t.Errorf("the rule is %v, the answer %s, want %s", a, e.Contents, got.body)
+	}
+	if text := string(p.decisions(t, "list")[0].Content(logpb.Role_ROLE_RESPONSE)); !strings.Contains(text, `"kind":"WidgetList"`) {
+		t.Errorf("the list is recorded as %q", text)
+	}
+
+	secret := `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s"},"stringData":{"password":"hunter2"}}`
+	p.must(t, 201, "POST", "/api/v1/namespaces/default/secrets?dryRun=All", secret, "Audit-ID", "secret")
+	dry := p.decisions(t, "secret")[0]
+	for _, c := range dry.Contents {
+		if !strings.Contains(string(c), `"password":"hmac-sha256:`) || strings.Contains(string(c), "hunter2") || strings.Contains(string(c), "aHVudGVyMg") {
+			t.Errorf("a secret is recorded as %s", c)
+		}
+	}
+	if len(dry.Contents) != 2 {
+		t.Errorf("a dry run has %d contents, want the body and the answer", len(dry.Contents))
+	}
+}
+
+// A watch that is recorded has two records: when it starts, and when it ends.
+func TestAWatchIsRecordedAtItsStartAndEnd(t *testing.T) {
+	p := newAudited(t, `all: {order: 1, level: "Metadata"}`)
+	q := request("GET", widgetsPath+"?watch=true&timeoutSeconds=1", "", "Audit-ID", "watch")
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		p.ServeHTTP(httptest.NewRecorder(), q.WithContext(ctx))
+	}()
+	for len(p.decisions(t, "watch")) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	cancel()
+	<-done
+	var stages []uint32
+	for _, e := range p.decisions(t, "watch") {
+		stages = append(stages, e.Meta.GetDecision().GetAuditStage())
+	}
+	if fmt.Sprint(stages) != "[4 2]" {
+		t.Errorf("the stages of the records are %v, the newest first", stages)
+	}
+}
+
+// What may be a secret in a request is not recorded: neither in its headers and its query nor in a body that cannot be decoded.
+func TestSecretsOfRequestsAreNotRecorded(t *testing.T) {
+	p := newRuledPlane(t)
+	nobody := []string{"Authorization", "Bearer nobody-token", "Cookie", "session=hunter2"}
+	p.must(t, 403, "POST", "/api/v1/namespaces/default/secrets?token=hunter2&x=y", `{"stringData":{"a":"hunter2"}}`, append(nobody, "Audit-ID", "secret")...)
+	p.must(t, 403, "POST", "/api/v1/namespaces/default/secrets", `{"stringData: hunter2`, append(nobody, "Audit-ID", "garbled")...)
+	p.must(t, 403, "POST", "/apis/authentication.k8s.io/v1/tokenreviews", `{"spec":{"token":"hunter2"}}`, append(nobody, "Audit-ID", "review")...)
+	for _, id := range []string{"secret", "garbled", "review"} {
+		e := p.decisions(t, id)[0]
+		text := fmt.Sprint(e.Meta)
+		for _, c := range e.Contents {
+			text += string(c)
+		}
+		if strings.Contains(text, "hunter2") || strings.Contains(text, "nobody-token") {
+			t.Errorf("%s is recorded with its secret: %s", id, text)
+		}
+		if len(e.Contents) != 1 || !strings.Contains(string(e.Contents[0]), "hmac-sha256:") {
+			t.Errorf("%s is recorded without the hash of its secret: %s", id, e.Contents)
+		}
+	}
+	if uri := p.decisions(t, "secret")[0].Meta.GetRequest().GetUri(); uri != "/api/v1/namespaces/default/secrets?token=hidden&x=y" {
+		t.Errorf("the URI is %s", uri)
+	}
+}
+
+// Refusals are explained by their audit ID, also after a restart.
+func TestRefusalsAreExplainedAfterARestart(t *testing.T) {
+	var store memlog.Store
+	dir := t.TempDir()
+	first := startIn(t, store.Open(nil), planetest.Options{Dir: dir})
+	first.bootstrap(t, ruled)
+	first.must(t, 201, "POST", widgetsPath, widget("precious", 1))
+	first.must(t, 403, "DELETE", widgetsPath+"/precious", "", "Audit-ID", "denied")
+	first.must(t, 422, "POST", widgetsPath, widget("x", 11), "Audit-ID", "invalid")
+	first.close()
+
+	again := startIn(t, store.Open(nil), planetest.Options{Dir: dir})
+	for id, want := range map[string]explain.Stage{
+		"denied":  {Name: "authorization", Verdict: "refused", Rule: "t/denies/keep-precious"},
+		"invalid": {Name: "validation", Verdict: "refused", Rule: "t/validate/size-limit/max"},
+	} {
+		var e explain.Explanation
+		if err := json.Unmarshal(again.must(t, 200, "GET", explanationsPath+"/"+id, "").body, &e); err != nil {
+			t.Fatal(err)
+		}
+		last := e.Status.Stages[len(e.Status.Stages)-1]
+		if last.Name != want.Name || last.Verdict != want.Verdict || last.Rule != want.Rule || !strings.HasPrefix(last.Source, "bundle.cue:") || last.Message == "" ||
+			e.Status.Allowed || e.Spec.User != "admin" || e.Spec.Resource != "widgets" || e.Status.Policy == "" || e.Status.Revision == 0 {
+			t.Errorf("%s: %+v", id, e)
+		}
+	}
+}
+
+// A rule with sync makes the answer wait for its record. Without a record there is no answer.
+func TestSyncRulesAnswerOnlyWhatIsRecorded(t *testing.T) {
+	p := newAudited(t, `
+		widgets: {order: 1, level: "Metadata", apiGroups: ["example.com"], resources: ["widgets"], sync: true}`)
+	p.must(t, 201, "POST", widgetsPath, widget("a", 1))
+	recorded := func(id string) (n int) {
+		batches, err := p.plane.Decisions.Log().Back(t.Context(), math.MaxInt64, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range batches[0].Events {
+			if e.Meta.GetRequest().GetAuditId() == id {
+				n++
+			}
+		}
+		return n
+	}
+	for id, tc := range map[string]struct {
+		code               int
+		method, path, body string
+	}{
+		"get": {200, "GET", widgetsPath + "/a", ""}, "list": {200, "GET", widgetsPath, ""}, "dry": {201, "POST", widgetsPath + "?dryRun=All", widget("b", 1)},
+		"refused": {422, "POST", widgetsPath, widget("b", -1)},
+	} {
+		w := &atHeader{ResponseWriter: httptest.NewRecorder(), first: func() {
+			if recorded(id) != 1 {
+				t.Errorf("%s: the header is sent before the record is written", id)
+			}
+		}}
+		q := request(tc.method, tc.path, tc.body, "Audit-ID", id)
+		p.ServeHTTP(w, q)
+		if w.code != tc.code || recorded(id) != 1 {
+			t.Errorf("%s: code %d, %d records", id, w.code, recorded(id))
+		}
+	}
+
+	if err := p.plane.Decisions.Log().Close(); err != nil { // from here on nothing can be written
+		t.Fatal(err)
+	}
+	p.do("GET", widgetsPath+"/a", "").refuses(t, 503, "audit/rules/widgets requires a record", "could not be recorded")
+	p.do("POST", widgetsPath, widget("b", -1)).refuses(t, 503, "requires a record")
+	p.must(t, 200, "GET", "/api/v1/namespaces/default", "")
+	p.must(t, 201, "POST", widgetsPath, widget("c", 1)) // its event is its record
+	if p.plane.Decisions.Health() == nil {
+		t.Error("the log of decisions is healthy")
+	}
+}
+
+// atHeader is a ResponseWriter that calls a function before the header is written.
+type atHeader struct {
+	http.ResponseWriter
+	first func()
+	code  int
+}
+
+func (w *atHeader) WriteHeader(code int) {
+	w.first()
+	w.code = code
+	w.ResponseWriter.WriteHeader(code)
+}
+
+// A flood of requests without credentials takes little of the disk, and every one of them is counted.
+func TestAFloodOfAnonymousRequestsIsCounted(t *testing.T) {
+	var store memlog.Store
+	dir := t.TempDir()
+	anonymous := plane.Authentication{Anonymous: &apiserver.AnonymousAuthConfig{Enabled: true}}
+	p := startIn(t, store.Open(nil), planetest.Options{Dir: dir, Config: plane.Config{Authentication: anonymous}})
+	p.bootstrap(t, bundle)
+	const n = 4000
+	for i := range n {
+		q := httptest.NewRequest("GET", widgetsPath+"/"+strings.Repeat("x", i%1000), nil)
+		q.RemoteAddr = fmt.Sprintf("192.0.2.%d:1", i%250)
+		p.ServeHTTP(httptest.NewRecorder(), q)
+	}
+	p.close()
+	var size, one, counted int64
+	files, err := filepath.Glob(filepath.Join(dir, "decisions", "*.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		info, err := os.Stat(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		size += info.Size()
+	}
+	again := startIn(t, store.Open(nil), planetest.Options{Dir: dir})
+	batches, err := again.plane.Decisions.Log().Back(t.Context(), math.MaxInt64, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range batches {
+		for _, e := range b.Events {
+			switch m := e.Meta; {
+			case m.GetDecision() != nil:
+				one++
+			case m.GetDecisionsCounted() != nil:
+				counted += int64(m.GetDecisionsCounted().GetCount())
+			}
+		}
+	}
+	if one+counted != n || one < 100 || counted < 100 {
+		t.Errorf("%d are recorded one by one, %d are counted, of %d", one, counted, n)
+	}
+	if size > 1<<20 {
+		t.Errorf("the log takes %d bytes", size)
+	}
+}
