@@ -40,9 +40,10 @@ func (p *Plane) openDecisions(ctx context.Context) (err error) {
 	return p.register(p.Decisions.Metrics())
 }
 
-// anchorDecisions records the head of the log of decisions in the log of record.
+// anchorDecisions records the head of the log of decisions in the log of record, and how far shared sinks are.
 func (p *Plane) anchorDecisions(ctx context.Context, head eventlog.Head) error {
-	entry, err := decisions.Anchor(p.Replicas.ID(), head)
+	sinks, _ := p.sinkCursors()
+	entry, err := decisions.Anchor(p.Replicas.ID(), head, sinks)
 	if err != nil {
 		return err
 	}
