@@ -45,6 +45,7 @@ import (
 	"stele.dev/stele/core/tokenrequest"
 	"stele.dev/stele/core/tokens"
 	"stele.dev/stele/core/turns"
+	"stele.dev/stele/core/views"
 	"stele.dev/stele/core/virtual"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/policy/audits"
@@ -182,6 +183,7 @@ type Pipeline struct {
 	surface       *surface.Service
 	decisions     *decisions.Recorder // nil if nothing is recorded
 	shadows       *shadow.Shadows
+	views         *views.Service
 	metrics       *metrics
 	flows         *flow.Control
 	memory        *memory.Guard
@@ -266,14 +268,17 @@ func New(o Options) *Pipeline {
 	p.memory = memory.New(memory.Options{
 		Limit: o.Memory, MaxBody: call.MaxBody, Window: int64(connections.DefaultWindow(o.Memory)), Reclaim: func() { p.reader.Past.DropCached() },
 	})
-	p.metrics = newMetrics(o.Metrics, o.Committer, o.History, o.Evaluators, o.Authenticator, p.shadows.Collector(), p.memory)
+	history := past.New(past.Options{Committer: o.Committer, Log: o.Log, History: o.History, Memory: p.memory, Logger: o.Logger})
+	p.views = views.New(views.Options{Committer: o.Committer, Past: history, Logger: o.Logger})
+	p.metrics = newMetrics(o.Metrics, o.Committer, o.History, o.Evaluators, o.Authenticator, p.shadows.Collector(), p.memory, p.views.Collector())
 	p.surface = surface.New(surface.Options{
 		Committer: o.Committer, Tokens: o.Tokens, Version: o.Version, Metrics: p.metrics.handler, Checks: o.Checks,
 		Routes: append(slices.Clip(o.Routes), flowapi.Routes(p.flows)...), Logger: o.Logger,
 	})
 	p.reader = read.New(read.Options{
+
 		Committer: o.Committer, History: o.History, Surface: p.surface, Version: o.Version.GitVersion, Watching: p.metrics.watching, Memory: p.memory, Logger: o.Logger,
-		Past: past.New(past.Options{Committer: o.Committer, Log: o.Log, History: o.History, Memory: p.memory, Logger: o.Logger}),
+		Past: history, Views: p.views,
 	})
 	p.table = p.newTable(o)
 	p.surface.Table = p.table
@@ -286,7 +291,7 @@ func (p *Pipeline) newTable(o Options) *virtual.Table {
 	pushes := activation.New(activation.Options{Reader: p.reader, Log: o.Log, Compile: o.Compile, Parts: o.Parts, Enforceable: o.Enforceable})
 	rows := []*virtual.Resource{
 		pushes.Virtual(),
-		plans.New(plans.ServiceOptions{Reader: p.reader, Pushes: pushes, History: o.History}),
+		plans.New(plans.ServiceOptions{Reader: p.reader, Pushes: pushes, History: o.History, Decisions: o.DecisionLog, Others: otherReplicas(o.Replicas)}),
 		shadow.Resource(p.reader, pushes, p.shadows),
 		explain.New(p.reader, p, o.Decisions),
 		changes.New(p.reader),
@@ -336,6 +341,9 @@ func (p *Pipeline) cost(c *call.Call) fairqueue.Work { return p.costs.Of(c) }
 
 // RunFlow moves seats between priority levels by their demand, until the context ends.
 func (p *Pipeline) RunFlow(ctx context.Context) error { return p.flows.Run(ctx) }
+
+// RunViews keeps the rows of views up to date for watches, until the context ends.
+func (p *Pipeline) RunViews(ctx context.Context) error { return p.views.Run(ctx) }
 
 // RunMemory gives memory back to the operating system when the server does little, until the context ends.
 func (p *Pipeline) RunMemory(ctx context.Context) error { return p.memory.Run(ctx) }

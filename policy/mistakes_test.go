@@ -319,7 +319,7 @@ func TestTheWholeFormatIsAllowedBesideAMistake(t *testing.T) {
 	audit: rules: a: {order: 1, level: "None", subjects: [{user: "x"}], verbs: ["get"], apiGroups: [""], resources: ["secrets"], namespaces: ["x"], omitStages: ["Panic"]}
 	teams: a: {
 		crds: "things.a.example.com": {apiVersion: "apiextensions.k8s.io/v1", kind: "CustomResourceDefinition", metadata: name: "things.a.example.com", spec: {group: "a.example.com", scope: "Cluster", names: {kind: "Thing", plural: "things"}, versions: [{name: "v1", served: true, storage: true, schema: openAPIV3Schema: type: "object"}]}}
-		views: v: {kind: "widgets.a.example.com", version: "v1", description: "x", filter: "x", sort: ["-a"], columns: a: {expression: "x", type: "date", description: "x", priority: 1}, groupBy: ["a"], aggregates: n: {function: "sum", expression: "x", description: "x", priority: 1}}
+		views: vv: {kind: "widgets.a.example.com", version: "v1", description: "x", filter: "x", sort: ["-a"], columns: a: {expression: "x", type: "date", description: "x", priority: 1}, groupBy: ["a"], aggregates: n: {function: "sum", expression: "x", description: "x", priority: 1}}
 		rbac: {
 			clusterRoles: r: {labels: l: "x", aggregate: a: "x", rules: {}}
 			clusterRoles: s: rules: x: {verbs: ["get"], apiGroups: [""], resources: ["secrets"], resourceNames: ["x"]}

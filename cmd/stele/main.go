@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"stele.dev/stele/cmd/stele/internal/auditing"
 	"stele.dev/stele/cmd/stele/internal/backup"
 	"stele.dev/stele/cmd/stele/internal/build"
 	"stele.dev/stele/cmd/stele/internal/client"
@@ -79,7 +80,7 @@ Every flag can also be set by the environment: --data-dir by STELE_DATA_DIR.`,
 	root.SetVersionTemplate(versionText())
 	root.SetHelpCommand(usage.HelpCommand())
 	addGroup(root, "past", "The past:", logCommand(), historyCommand(), diffCommand(), blameCommand(), atCommand(), restore.RevertCommand(), restore.UndeleteCommand(), restore.UndoCommand())
-	addGroup(root, "server", "The control plane:", statusCommand(), top.Command(), doctor.Command(checkDatabaseApart), policyCommand(), whoCanCommand(), accessCommand(), projectionCommand())
+	addGroup(root, "server", "The control plane:", statusCommand(), top.Command(), auditing.Command(), doctor.Command(checkDatabaseApart), policyCommand(), whoCanCommand(), accessCommand(), projectionCommand())
 	root.AddCommand(versionCommand())
 	if !usage.IsPlugin() {
 		addGroup(root, "server", "", serveCommand(), kubeconfigCommand(), backup.Command(checkDatabaseApart), plugincheck.Command())

@@ -32,6 +32,9 @@ func Allows(i *request.RequestInfo, kind *policy.Version) bool {
 	if i.Subresource == Finalize {
 		return i.Verb == "update"
 	}
+	if kind.Kind.View != nil && i.Verb != "get" && i.Verb != "list" && i.Verb != "watch" {
+		return false // rows follow from objects
+	}
 	switch i.Verb {
 	case "get":
 		return i.Name != ""

@@ -35,6 +35,11 @@ type Resource struct {
 // FromPolicy returns the resources of a policy's kinds.
 func FromPolicy(p *policy.Policy) []Resource {
 	var resources []Resource
+	for _, k := range p.Views() {
+		resources = append(resources, Resource{Group: k.Group, Version: k.StorageVersion, APIResource: metav1.APIResource{
+			Name: k.Plural, SingularName: k.Singular, Namespaced: k.Namespaced, Kind: k.Kind.Kind, Verbs: metav1.Verbs{"get", "list", "watch"},
+		}})
+	}
 	for _, k := range p.Kinds() {
 		for _, v := range k.Versions {
 			if !v.Served {

@@ -28,7 +28,7 @@ func Decided(event *eventlog.Event) *Explanation {
 	e := &Explanation{TypeMeta: metav1.TypeMeta{APIVersion: Group + "/" + Version, Kind: Kind}}
 	e.Name, e.CreationTimestamp = q.GetAuditId(), metav1.NewTime(time.Unix(0, q.GetReceivedUnixNano()))
 	e.Spec = specOf(m)
-	e.Status = Status{Code: int(q.GetStatus()), Reason: d.GetReason(), Message: d.GetMessage(), Policy: hex.EncodeToString(m.GetPolicyDigest()), Revision: d.GetRevision()}
+	e.Status = Status{Code: int(q.GetStatus()), Reason: d.GetReason(), Message: d.GetMessage(), Policy: hex.EncodeToString(m.GetPolicyDigest()), Revision: d.GetRevision(), Audit: AuditOf(m.GetDecisions().GetAudit())}
 	switch d.GetOutcome() {
 	case logpb.Outcome_OUTCOME_READ, logpb.Outcome_OUTCOME_UNCHANGED, logpb.Outcome_OUTCOME_DRY_RUN, logpb.Outcome_OUTCOME_DONE:
 		e.Status.Allowed = d.GetReason() == ""

@@ -142,7 +142,9 @@ func (v *service) find(ctx context.Context, c *call.Call) (*Explanation, error) 
 			break
 		}
 		if h.Meta.GetRequest().GetAuditId() == c.Info.Name {
-			return Written(changes.From(h)), nil
+			e := Written(changes.From(h))
+			e.Status.Audit = AuditOf(h.Meta.GetDecisions().GetAudit())
+			return e, nil
 		}
 	}
 	if len(decided) > 0 {

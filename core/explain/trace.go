@@ -11,6 +11,7 @@ import (
 	"stele.dev/stele/core/read"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/audits"
 )
 
 // Trace records the verdicts of the stages of an explained request. It is for one goroutine.
@@ -138,6 +139,12 @@ func userText(u user.Info) string {
 // Verdict returns the result of a call that ended with err.
 func Verdict(c *call.Call, err error) Status {
 	s := Status{Allowed: err == nil}
+	if c.Audit != nil {
+		s.Audit = AuditOf(c.Audit.Record)
+		if s.Audit.Unruled && err == nil && !c.Write {
+			s.Audit = &Audit{Level: audits.LevelName(audits.None), Unruled: true}
+		}
+	}
 	if c.Tip != nil {
 		s.Revision = c.Tip.Revision()
 		if c.Tip.Policy != nil {

@@ -84,6 +84,24 @@ type Status struct {
 	Written uint64 `json:"written,omitempty"`
 	// Stages are the stages that the request went through, in their order.
 	Stages []Stage `json:"stages"`
+	// Audit is what the audit log records of the request. It is not known for requests that no valid credential came with.
+	Audit *Audit `json:"audit,omitempty"`
+}
+
+// Audit is what the audit log records of a request.
+type Audit struct {
+	// Level is None, Metadata, Request or RequestResponse.
+	Level string `json:"level"`
+	// Rule is the ID of the audit rule that decides; empty if none matches, or if the policy has no audit rules.
+	Rule string `json:"rule,omitempty"`
+	// Source is the file and line of the rule.
+	Source string `json:"source,omitempty"`
+	// Unruled is true if the policy has no audit rules. Then writes and refusals are recorded.
+	Unruled bool `json:"unruled,omitempty"`
+	// Stages are the stages that are recorded.
+	Stages []string `json:"stages,omitempty"`
+	// OmitManagedFields is true if metadata.managedFields is left out of recorded objects.
+	OmitManagedFields bool `json:"omitManagedFields,omitempty"`
 }
 
 // Stage is the verdict of one stage.

@@ -2,6 +2,20 @@
 
 package explain
 
+var map_Audit = map[string]string{
+	"":                  "Audit is what the audit log records of a request.",
+	"level":             "Level is None, Metadata, Request or RequestResponse.",
+	"rule":              "Rule is the ID of the audit rule that decides; empty if none matches, or if the policy has no audit rules.",
+	"source":            "Source is the file and line of the rule.",
+	"unruled":           "Unruled is true if the policy has no audit rules. Then writes and refusals are recorded.",
+	"stages":            "Stages are the stages that are recorded.",
+	"omitManagedFields": "OmitManagedFields is true if metadata.managedFields is left out of recorded objects.",
+}
+
+func (Audit) SwaggerDoc() map[string]string {
+	return map_Audit
+}
+
 var map_Considered = map[string]string{
 	"":        "Considered is a rule or an authorizer, and its verdict on the request.",
 	"rule":    "Rule is the ID of the rule, or the name of the authorizer.",
@@ -90,6 +104,7 @@ var map_Status = map[string]string{
 	"revision": "Revision is the revision of the state that the request was decided on.",
 	"written":  "Written is the revision of the write, if there was one.",
 	"stages":   "Stages are the stages that the request went through, in their order.",
+	"audit":    "Audit is what the audit log records of the request. It is not known for requests that no valid credential came with.",
 }
 
 func (Status) SwaggerDoc() map[string]string {

@@ -69,6 +69,9 @@ func New(p *policy.Policy, program string, before *Service, besides ...Resource)
 	for _, v := range besides {
 		add(v)
 	}
+	for _, k := range p.Views() {
+		add(Resource{Version: k.Versions[0], Verbs: []string{"get", "list", "watch"}})
+	}
 	for _, k := range p.Kinds() {
 		for _, v := range k.Versions {
 			if v.Served {

@@ -52,6 +52,7 @@ func (p *Plane) Run(ctx context.Context) error {
 	}
 	g.oncePrepared("lease of this replica", p.Replicas.Keep)
 	g.actor("priority and fairness", p.RunFlow)
+	g.actor("views", p.RunViews)
 	g.actor("memory", p.RunMemory)
 	g.actor("authentication", p.Authenticator.Run)
 	g.actor("failed authentications", p.failures.Run)

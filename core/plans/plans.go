@@ -1,5 +1,5 @@
 // Package plans computes what a change of policy means: it compares both policies, tries stored objects under the new
-// one, and decides recorded writes again. It answers plans of policy.stele.dev/v1, which clients create to get an
+// one, and decides recorded requests again. It answers plans of policy.stele.dev/v1, which clients create to get an
 // answer and which are never stored. It also makes plans for commands that have no server.
 package plans
 
@@ -28,6 +28,8 @@ type Options struct {
 	Samples int
 	// Records are the recorded writes that are decided again; nil for none.
 	Records Records
+	// Decided are the recorded refusals and reads that are decided again, too; nil for none. They need Records.
+	Decided Decided
 	// MayName reports whether the plan may say what is in objects of a resource in a namespace, "" for all; nil if it may.
 	MayName func(r schema.GroupResource, namespace string) bool
 	// LastWrite returns the last write of a resource; nil if it is not known.
@@ -96,7 +98,11 @@ func Make(ctx context.Context, s plan.Sides, o Options) (*plan.Plan, error) {
 		if again, err = replay(ctx, s, &o, p); err != nil {
 			return nil, err
 		}
-		p.Notes = append(p.Notes, "Refused requests are not recorded: what the new policy would allow of them is not known.")
+		if o.Decided == nil {
+			p.Notes = append(p.Notes, "Refused requests were not decided again: what the new policy would allow of them is not known.")
+		} else if err := replayDecided(ctx, s, &o, p, again); err != nil {
+			return nil, err
+		}
 	}
 	p.Finish()
 	if again != nil {

@@ -62,6 +62,8 @@ var plantedChanges = []planted{
 	{"no scale", databaseCUE, "\t\t\tscale: {specReplicasPath: \".spec.replicas\", statusReplicasPath: \".status.replicas\"}\n", "", "SUBRESOURCE_REMOVED", plan.Breaks, "scale"},
 	{"selectable", databaseCUE, `selectableFields: [".spec.tier"]`, `selectableFields: [".spec.tier", ".spec.engine"]`, "SELECTABLE_ADDED", plan.Changes, "spec.engine"},
 	{"not selectable", databaseCUE, `selectableFields: [".spec.tier"]`, `selectableFields: []`, "SELECTABLE_REMOVED", plan.Breaks, "spec.tier"},
+	{"index", databaseCUE, "storageVersion:", `index: [".spec.engine"], storageVersion:`, "SELECTABLE_ADDED", plan.Changes, "spec.engine"},
+	{"no index", pipelineCUE, `index: [".spec.source"]`, `index: []`, "SELECTABLE_REMOVED", plan.Breaks, "spec.source"},
 	{"column", databaseCUE, `name: "Size"`, `name: "GiB"`, "COLUMN_CHANGED", plan.Looks, ""},
 	{"validation removed", databaseCUE, `		validations: grow: {path: "spec.storageGiB", rule: "self >= oldSelf", message: "a volume can only grow"}` + "\n", "", "VALIDATION_REMOVED", plan.Widens, "grow"},
 	{"validation added", pipelineCUE, "versions: v1: #schema: #Pipeline", `versions: v1: {#schema: #Pipeline, validations: some: {rule: "size(self.spec.steps) > 0", message: "no steps"}}`, "VALIDATION_ADDED", plan.Narrows, "some"},

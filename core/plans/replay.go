@@ -14,13 +14,18 @@ import (
 	"stele.dev/stele/policy/plan"
 )
 
-// A flipKey groups writes that would be decided otherwise for the same reason.
-type flipKey struct{ user, verb, resource, stage, rule, path string }
+// A flipKey groups requests that would be decided otherwise for the same reason.
+type flipKey struct {
+	user, verb, resource, stage, rule, path string
+	refused                                 bool // they would be
+}
 
 // flips are the results of a replay.
 type flips struct {
 	groups    map[flipKey]*plan.Flip
 	writes    int
+	refusals  int
+	reads     int
 	undecided map[string]int
 	faults    map[flipKey]failure
 }
@@ -104,7 +109,7 @@ func (f *flips) count(r *Record, v verdict, o *Options) {
 	if sub := request.GetSubresource(); sub != "" {
 		resource += "/" + sub
 	}
-	k := flipKey{r.Meta.GetActor().GetUser(), request.GetVerb(), resource, v.stage, v.rule, v.path}
+	k := flipKey{r.Meta.GetActor().GetUser(), request.GetVerb(), resource, v.stage, v.rule, v.path, true}
 	g := &plan.Flip{
 		Refused: true, User: k.user, Verb: k.verb, Resource: resource, Stage: v.stage, Rule: v.rule, Path: v.path, Source: v.source,
 		Count: 1, First: r.Revision, Last: r.Revision, Message: "the new policy refuses it",
@@ -139,7 +144,7 @@ func (f *flips) merge(k flipKey, g *plan.Flip, of failure) {
 
 // add adds the results of another worker.
 func (f *flips) add(other *flips) {
-	f.writes += other.writes
+	f.writes, f.refusals, f.reads = f.writes+other.writes, f.refusals+other.refusals, f.reads+other.reads
 	for why, n := range other.undecided {
 		f.undecided[why] += n
 	}
@@ -150,7 +155,7 @@ func (f *flips) add(other *flips) {
 
 // replay returns the groups, the largest first.
 func (f *flips) replay(records Records) *plan.Replay {
-	r := &plan.Replay{Writes: f.writes, Flips: []plan.Flip{}}
+	r := &plan.Replay{Writes: f.writes, Refusals: f.refusals, Reads: f.reads, Flips: []plan.Flip{}}
 	r.Since, r.Until = records.Span()
 	for _, why := range slices.Sorted(maps.Keys(f.undecided)) {
 		r.Undecided += f.undecided[why]
@@ -166,7 +171,7 @@ func (f *flips) replay(records Records) *plan.Replay {
 func (f *flips) keys() []flipKey {
 	return slices.SortedFunc(maps.Keys(f.groups), func(a, b flipKey) int {
 		return cmp.Or(cmp.Compare(f.groups[b].Count, f.groups[a].Count), cmp.Compare(a.user, b.user), cmp.Compare(a.verb, b.verb),
-			cmp.Compare(a.resource, b.resource), cmp.Compare(a.stage, b.stage), cmp.Compare(a.rule, b.rule), cmp.Compare(a.path, b.path))
+			cmp.Compare(a.resource, b.resource), cmp.Compare(a.stage, b.stage), cmp.Compare(a.rule, b.rule), cmp.Compare(a.path, b.path), cmp.Compare(fmt.Sprint(b.refused), fmt.Sprint(a.refused)))
 	})
 }
 

@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"stele.dev/stele/core/activation"
 	"stele.dev/stele/core/call"
+	"stele.dev/stele/core/decisionsapi"
 	"stele.dev/stele/core/discovery"
 	"stele.dev/stele/core/negotiate"
 	"stele.dev/stele/core/read"
@@ -47,6 +49,10 @@ type ServiceOptions struct {
 	Pushes *activation.Service
 	// History has the recorded writes.
 	History *history.Store
+	// Decisions has the recorded refusals and reads of this replica.
+	Decisions decisionsapi.Source
+	// Others returns the names of the other replicas, whose refusals and reads are not in Decisions.
+	Others func() []string
 }
 
 type service struct {
@@ -160,16 +166,34 @@ func (v *service) plan(ctx context.Context, c *call.Call, s *Spec) (*plan.Plan, 
 		if o.Records, complete, err = newRecords(ctx, v.History, c.Tip, span); err != nil {
 			return nil, err
 		}
+		if v.Decisions.Log != nil {
+			if v.Decisions.Flush != nil {
+				if err := v.Decisions.Flush(ctx); err != nil {
+					return nil, err
+				}
+			}
+			o.Decided = &decided{v.Decisions.Log, v.History, c.Tip.Time.Add(-span)}
+		}
 	}
 	p, err := Make(ctx, plan.Sides{From: from, To: to}, o)
 	if err != nil {
 		return nil, err
 	}
 	p.Revision = c.Tip.Revision()
+	if others := v.others(); p.Replay != nil && o.Decided != nil && len(others) > 0 {
+		p.Notes = append(p.Notes, "Refusals and reads of other servers were not decided again: "+strings.Join(others, ", ")+".")
+	}
 	if !complete && p.Replay != nil {
 		p.Notes = append(p.Notes, fmt.Sprintf("Writes before revision %d are not kept any more.", p.Replay.Since))
 	}
 	return p, nil
+}
+
+func (v *service) others() []string {
+	if v.Others == nil {
+		return nil
+	}
+	return v.Others()
 }
 
 // from returns the policy to compare with: the one in force unless f says otherwise.

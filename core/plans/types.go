@@ -34,7 +34,8 @@ type Spec struct {
 	// Objects says whether stored objects are tried under the proposed policy. The default is true. It needs the policy
 	// in force as the other side.
 	Objects *bool `json:"objects,omitempty"`
-	// Replay is the span of recorded writes that are decided again, such as 7d, 12h or 0. The default is 0: none.
+	// Replay is the span of recorded requests that are decided again, such as 7d, 12h or 0: writes, and of this server
+	// refusals and reads. The default is 0: none.
 	Replay string `json:"replay,omitempty"`
 	// Samples is the number of objects that each finding names. The default is 3.
 	Samples *int `json:"samples,omitempty"`

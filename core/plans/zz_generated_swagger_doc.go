@@ -33,7 +33,7 @@ var map_Spec = map[string]string{
 	"changed": "Changed are the files of the module that differ from the commit.",
 	"from":    "From is the policy to compare with; by default, the one in force.",
 	"objects": "Objects says whether stored objects are tried under the proposed policy. The default is true. It needs the policy in force as the other side.",
-	"replay":  "Replay is the span of recorded writes that are decided again, such as 7d, 12h or 0. The default is 0: none.",
+	"replay":  "Replay is the span of recorded requests that are decided again, such as 7d, 12h or 0: writes, and of this server refusals and reads. The default is 0: none.",
 	"samples": "Samples is the number of objects that each finding names. The default is 3.",
 	"accept":  "Accept names findings that the caller accepts: by ID, or by rule.",
 }

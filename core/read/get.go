@@ -115,7 +115,10 @@ func (rd *Reader) Get(ctx context.Context, c *call.Call) error {
 	if exact || c.Past.Tip != nil {
 		o, err = rd.objectAt(ctx, c, version, exact)
 	} else if err = rd.See(ctx, c, version); err == nil {
-		o = c.Tip.Objects.Get(c.Resource(), c.Key.Namespace, c.Key.Name)
+		var now *objects.State
+		if now, err = rd.now(ctx, c); err == nil {
+			o = now.Get(c.Resource(), c.Key.Namespace, c.Key.Name)
+		}
 	}
 	if err != nil {
 		return err

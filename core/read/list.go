@@ -139,7 +139,7 @@ type Found struct {
 func (rd *Reader) FindPage(ctx context.Context, c *call.Call, f negotiate.Format, pg *Page, sel *objects.Selection) (*Found, error) {
 	if pg.OfPast {
 		var err error
-		if pg.state, err = rd.Past.Objects(ctx, c.Tip, c.Resource(), c.Key.Namespace, pg.revision); err != nil {
+		if pg.state, err = rd.then(ctx, c, pg.revision); err != nil {
 			return nil, err
 		}
 		as := sel.As(commit.KindOf(c.Kind.Kind.Stored()))
@@ -172,7 +172,11 @@ func (rd *Reader) FindPage(ctx context.Context, c *call.Call, f negotiate.Format
 			remaining := int64(pg.state.CountAfter(c.Resource(), sel.Namespace, last.Namespace, last.Name))
 			meta.RemainingItemCount = &remaining
 		}
-		rd.Committer.Objects().Pin(pg.state)
+		if ofView(c) {
+			rd.Views.Pin(pg.state)
+		} else {
+			rd.Committer.Objects().Pin(pg.state)
+		}
 	}
 	return &Found{Meta: meta, Objects: found, format: f, room: room}, nil
 }
@@ -249,10 +253,12 @@ func (rd *Reader) newest(ctx context.Context, c *call.Call, resourceVersion stri
 		return err
 	}
 	pg.revision, pg.OfPast = c.World().Revision(), c.Past.Tip != nil
-	if !pg.OfPast {
-		pg.state = c.Tip.Objects
+	if pg.OfPast {
+		return nil
 	}
-	return nil
+	var err error
+	pg.state, err = rd.now(ctx, c)
+	return err
 }
 
 // Exactly reports whether a list must be of exactly its resourceVersion.

@@ -97,6 +97,13 @@ func (rd *Reader) objectAt(ctx context.Context, c *call.Call, resourceVersion st
 	if fresh, err := rd.Fix(ctx, c, revision); fresh || err != nil {
 		return nil, err
 	}
+	if ofView(c) {
+		then, err := rd.Views.At(ctx, c.Tip, c.Kind, c.Key.Namespace, revision)
+		if err != nil {
+			return nil, err
+		}
+		return then.Get(c.Resource(), c.Key.Namespace, c.Key.Name), nil
+	}
 	return rd.Past.Object(ctx, c.Tip, c.Resource(), c.Key.Namespace, c.Key.Name, revision)
 }
 

@@ -11,6 +11,7 @@ import (
 	"stele.dev/stele/core/memory"
 	"stele.dev/stele/core/past"
 	"stele.dev/stele/core/surface"
+	"stele.dev/stele/core/views"
 	"stele.dev/stele/projections/history"
 )
 
@@ -19,7 +20,9 @@ type Options struct {
 	Committer *commit.Committer
 	History   *history.Store
 	Past      *past.Past
-	Surface   *surface.Service
+	// Views has the rows of views.
+	Views   *views.Service
+	Surface *surface.Service
 	// Version is the program's version. It is part of ETags, because a new version may render answers differently.
 	Version string
 	// Watching counts a running watch until done is called.

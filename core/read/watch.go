@@ -141,6 +141,9 @@ func (rd *Reader) source(ctx context.Context, c *call.Call, kind Rendered, sel o
 		}
 		return kind.Watch(ctx, rd.Committer, then, sel, resumed)
 	}
+	if ofView(c) {
+		return rd.Views.Watch(c.Tip, c.Kind, sel, from, resumed)
+	}
 	return rd.join(ctx, c.Resource(), sel.As(commit.KindOf(c.Kind.Kind.Stored())), from)
 }
 
@@ -152,7 +155,11 @@ func (rd *Reader) present(ctx context.Context, c *call.Call, kind Rendered, sel 
 	if kind != nil {
 		return kind.List(c.Tip, sel), nil
 	}
-	return c.Tip.Objects.List(c.Resource(), sel, "", ""), nil
+	now, err := rd.now(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	return now.List(c.Resource(), sel, "", ""), nil
 }
 
 // asksAtOnce is the number of streams that may ask external authorizers at a time after a change of policy, so that

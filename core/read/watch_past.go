@@ -25,6 +25,9 @@ func (rd *Reader) sourceOfPast(ctx context.Context, c *call.Call, kind Rendered,
 	if kind == nil {
 		sel = sel.As(commit.KindOf(c.Kind.Kind.Stored()))
 	}
+	if ofView(c) {
+		return rd.viewOfPast(ctx, c, sel, from)
+	}
 	e := &ended{ctx: ctx, rd: rd, tip: c.Tip, replay: past.Replay{Resource: c.Resource(), Selection: sel, From: objects.Place{Revision: from}, UpTo: c.Past.Tip.Revision()}}
 	if kind != nil && from < c.Past.Tip.Revision() {
 		before, err := rd.policyAt(ctx, c.Tip, from)
@@ -61,7 +64,7 @@ func (rd *Reader) presentOfPast(ctx context.Context, c *call.Call, kind Rendered
 		}
 		return kind.List(tip, sel), nil
 	}
-	s, err := rd.Past.Objects(ctx, c.Tip, c.Resource(), c.Key.Namespace, c.Past.Tip.Revision())
+	s, err := rd.then(ctx, c, c.Past.Tip.Revision())
 	if err != nil {
 		return nil, err
 	}

@@ -19,6 +19,13 @@ func compare(e *suites.Expect, a *Answer) (failures []string) {
 		fail("expected %s, and got %s", wanted, a.outcome())
 	}
 	failures = append(failures, compareFlow(e, a)...)
+	switch {
+	case e.Audit == "":
+	case a.Audit == nil:
+		fail("expected the audit level %s, and the request was refused in stage %s, before it had one", e.Audit, a.Stage)
+	case e.Audit != a.Audit.Level:
+		fail("expected the audit level %s, and got %s", e.Audit, a.Audit)
+	}
 	for _, pattern := range e.Message {
 		if re := regexp.MustCompile(pattern); a.Code < 400 {
 			fail("expected a message that matches %q, and the request was allowed", pattern)

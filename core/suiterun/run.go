@@ -26,6 +26,8 @@ type Answer struct {
 	Message string
 	// Flow is the flow of the request; nil if a stage before flow refused it.
 	Flow *explain.Flow
+	// Audit is what the audit log records of the request; nil if it was refused before its user was known.
+	Audit *explain.Audit
 	// Fields are the messages about fields that are wrong, by their paths.
 	Fields   map[string]string
 	Object   map[string]any // nil if the answer has none
@@ -105,7 +107,7 @@ func (r *Runner) ask(ctx context.Context, s *suites.Suite, t *suites.Test) (*Ans
 
 // answerOf returns what a request got.
 func answerOf(t *target, verdict *explain.Status, w *httptest.ResponseRecorder, warnings []string) *Answer {
-	a := &Answer{Code: verdict.Code, Message: verdict.Message, Warnings: warnings, Stages: verdict.Stages, Fields: map[string]string{}, target: t}
+	a := &Answer{Code: verdict.Code, Message: verdict.Message, Warnings: warnings, Stages: verdict.Stages, Audit: verdict.Audit, Fields: map[string]string{}, target: t}
 	if a.Code == 0 && verdict.Allowed {
 		a.Code = 200
 	}

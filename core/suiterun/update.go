@@ -42,6 +42,9 @@ func (r *Result) Expected() map[string]any {
 	if f := a.Flow; f != nil && e.PriorityLevel != "" && e.PriorityLevel != f.PriorityLevel {
 		set["priorityLevel"] = f.PriorityLevel
 	}
+	if a.Audit != nil && e.Audit != "" && e.Audit != a.Audit.Level {
+		set["audit"] = a.Audit.Level
+	}
 	if len(e.Message) > 0 && a.Code >= 400 && !matchesAll(e.Message, a.Message) || all && a.Code >= 400 && len(a.Fields) == 0 {
 		set["message"] = pattern(a.Message)
 	} else if len(e.Message) > 0 && a.Code < 400 {

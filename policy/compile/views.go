@@ -3,6 +3,7 @@ package compile
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -101,7 +102,7 @@ func (c *compiler) view(team, name string, v cue.Value, groups []string) (view p
 	if filter := v.LookupPath(cue.ParsePath("filter")); filter.Exists() {
 		view.Filter, _ = e.compile(filter, "boolean")
 	}
-	for id, x := range c.Fields(v, "columns") {
+	for id, x := range c.written(v, "columns") {
 		column := policy.ViewColumn{Name: id}
 		c.DecodeField(x, "type", &column.Type)
 		c.DecodeField(x, "description", &column.Description)
@@ -114,6 +115,29 @@ func (c *compiler) view(team, name string, v cue.Value, groups []string) (view p
 	c.viewGroups(v, &view, e)
 	c.viewOrder(v, &view)
 	return view, len(c.Diags) == said
+}
+
+// written yields the fields of a part in the order in which they are written, which is that of the columns that kubectl prints.
+func (c *compiler) written(v cue.Value, part string) iter.Seq2[string, cue.Value] {
+	type field struct {
+		id string
+		at schemas.Position
+		cue.Value
+	}
+	var fields []field
+	for id, x := range c.Fields(v, part) {
+		fields = append(fields, field{id, evaluation.Position(x), x})
+	}
+	slices.SortStableFunc(fields, func(a, b field) int {
+		return cmp.Or(strings.Compare(a.at.File, b.at.File), a.at.Line-b.at.Line, a.at.Column-b.at.Column)
+	})
+	return func(yield func(string, cue.Value) bool) {
+		for _, f := range fields {
+			if !yield(f.id, f.Value) {
+				return
+			}
+		}
+	}
 }
 
 // viewedKind returns the type of the objects of a view; false if there is none.
@@ -237,7 +261,7 @@ func (c *compiler) viewGroups(v cue.Value, view *policy.View, e *viewExpressions
 			c.Add(evaluation.Position(x), x.Path().String(), "a column that is not in groupBy has no single value for a group", "add it to groupBy, or make it an aggregate")
 		}
 	}
-	for id, x := range c.Fields(v, "aggregates") {
+	for id, x := range c.written(v, "aggregates") {
 		a := policy.ViewAggregate{Name: id, Type: "integer"}
 		c.DecodeField(x, "function", &a.Function)
 		c.DecodeField(x, "description", &a.Description)

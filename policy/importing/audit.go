@@ -3,8 +3,12 @@ package importing
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/audits"
 )
 
 // audit imports the rules of an audit policy, in their order.
@@ -21,6 +25,11 @@ func (m *importer) audit() error {
 	if err := o.decode(&p); err != nil {
 		return err
 	}
+	all := fields{}
+	all.add("omitStages", stageNames(p.OmitStages))
+	if p.OmitManagedFields {
+		all = append(all, member{"omitManagedFields", true})
+	}
 	var rules fields
 	for i := range p.Rules {
 		for _, f := range m.auditRule(o, &p, i) {
@@ -28,69 +37,88 @@ func (m *importer) audit() error {
 			rules = append(rules, member{fmt.Sprintf("rule-%d", order), append(fields{{"order", order * 10}}, f...)})
 		}
 	}
-	if p.OmitManagedFields {
-		m.note(o, []string{"omitManagedFields"}, "omitManagedFields is left out: a bundle has no such setting")
-	}
 	if len(rules) > 0 {
 		m.counts["audit rules"] = len(rules)
-		m.parts = append(m.parts, part{file: "audit.cue", text: "bundle: audit: rules: " + structText(rules) + "\n"})
+		m.parts = append(m.parts, part{file: "audit.cue", text: "bundle: audit: " + structText(append(all, member{"rules", rules})) + "\n"})
 	}
 	return nil
 }
 
-// auditRule returns a rule as rules for one API group each.
-func (m *importer) auditRule(o *object, p *auditv1.Policy, i int) (list []fields) {
-	r := &p.Rules[i]
-	path := []string{"rules", fmt.Sprint(i)}
-	why := ""
-	switch {
-	case len(r.Users) > 0 && len(r.UserGroups) > 0:
-		why = "it matches by users and by groups at the same time"
-	case len(r.NonResourceURLs) > 0:
-		why = "it is about paths"
-	case slices.ContainsFunc(r.Resources, func(g auditv1.GroupResources) bool { return len(g.ResourceNames) > 0 }):
-		why = "it is about objects by name"
-	case slices.ContainsFunc(r.Verbs, func(v string) bool { return !slices.Contains(knownVerbs, v) }):
-		why = "it has verbs that a bundle does not know"
-	}
-	if why != "" {
-		m.note(o, path, "the audit rule %d (level %s) is left out: %s. Later rules decide about its requests", i+1, r.Level, why)
-		return nil
-	}
-	var subjects []fields
-	for _, name := range r.Users {
-		subjects = append(subjects, fields{{"user", name}})
-	}
-	for _, name := range r.UserGroups {
-		subjects = append(subjects, fields{{"group", name}})
-	}
-	stages := slices.Clone(r.OmitStages)
-	for _, s := range p.OmitStages {
-		if !slices.Contains(stages, s) {
-			stages = append(stages, s)
-		}
-	}
-	var omit []string
+func stageNames(stages []auditv1.Stage) (names []string) {
 	for _, s := range stages {
-		omit = append(omit, string(s))
+		names = append(names, string(s))
 	}
-	groups := r.Resources
-	if len(groups) == 0 {
-		groups = []auditv1.GroupResources{{}}
+	return names
+}
+
+// auditVerbs are the verbs of requests: Kubernetes has no others to match.
+var auditVerbs = []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "post", "put", "head", "options"}
+
+// auditRule returns a rule as rules with one list of resources each.
+func (m *importer) auditRule(o *object, p *auditv1.Policy, i int) (list []fields) {
+	r := p.Rules[i].DeepCopy()
+	path := []string{"rules", fmt.Sprint(i)}
+	for _, v := range r.Verbs {
+		if !slices.Contains(auditVerbs, v) {
+			m.note(o, path, "the verb %q of the audit rule %d is left out: no request has it", v, i+1)
+		}
 	}
-	for _, g := range groups {
-		f := fields{{"level", string(r.Level)}}
-		if len(subjects) > 0 {
-			f = append(f, member{"subjects", subjects})
+	if verbs := slices.DeleteFunc(slices.Clone(r.Verbs), func(v string) bool { return !slices.Contains(auditVerbs, v) }); len(verbs) < len(r.Verbs) {
+		if r.Verbs = verbs; len(verbs) == 0 {
+			m.note(o, path, "the audit rule %d (level %s) is left out: it matches no request", i+1, r.Level)
+			return nil
 		}
-		f.add("verbs", r.Verbs)
-		if len(r.Resources) > 0 {
-			f = append(f, member{"apiGroups", []string{g.Group}})
+	}
+	if len(r.NonResourceURLs) > 0 && len(r.Resources)+len(r.Namespaces) > 0 {
+		m.note(o, path, "the nonResourceURLs of the audit rule %d are left out: it is about resources, so that kube-apiserver ignores them", i+1)
+		r.NonResourceURLs = nil
+	}
+	omitted := audits.StagesOf(stageNames(append(slices.Clone(p.OmitStages), r.OmitStages...)))
+	if omitted == audits.All && r.Level != auditv1.LevelNone {
+		m.note(o, path, "the audit rule %d has the level None instead of %s: it omits all stages", i+1, r.Level)
+	}
+	if omitted == audits.All {
+		r.Level, r.OmitStages = auditv1.LevelNone, nil
+	}
+	for _, one := range audits.RulesFromKubernetes(r) {
+		if len(one.Resources) == 0 && len(one.Names) > 0 {
+			m.note(o, path, "the resourceNames of the audit rule %d are left out: without resources they mean nothing", i+1)
+			one.Names = nil
 		}
-		f.add("resources", g.Resources)
-		f.add("namespaces", r.Namespaces)
-		f.add("omitStages", omit)
+		f := fields{{"level", one.Level}}
+		if len(one.Subjects) > 0 {
+			f = append(f, member{"subjects", auditSubjects(one.Subjects)})
+		}
+		f.add("memberOf", one.MemberOf)
+		f.add("verbs", one.Verbs)
+		if !(len(one.APIGroups) == 1 && one.APIGroups[0] == "*" && len(one.Resources) > 0) { // without groups, all are meant
+			f.add("apiGroups", one.APIGroups)
+		}
+		f.add("resources", one.Resources)
+		f.add("names", one.Names)
+		f.add("namespaces", one.Namespaces)
+		f.add("nonResourceURLs", one.NonResourceURLs)
+		f.add("omitStages", one.OmitStages)
+		if one.OmitManagedFields != nil {
+			f = append(f, member{"omitManagedFields", *one.OmitManagedFields})
+		}
 		list = append(list, f)
+	}
+	return list
+}
+
+// auditSubjects returns subjects as a bundle has them.
+func auditSubjects(subjects []policy.Subject) (list []fields) {
+	for _, s := range subjects {
+		namespace, name, isAccount := strings.Cut(strings.TrimPrefix(s.User, serviceaccount.ServiceAccountUsernamePrefix), ":")
+		switch {
+		case s.Group != "":
+			list = append(list, fields{{"group", s.Group}})
+		case isAccount && strings.HasPrefix(s.User, serviceaccount.ServiceAccountUsernamePrefix):
+			list = append(list, fields{{"serviceAccount", namespace + "/" + name}})
+		default:
+			list = append(list, fields{{"user", s.User}})
+		}
 	}
 	return list
 }

@@ -179,7 +179,7 @@ type Sample struct {
 	Stuck   bool   `json:"stuck,omitempty"`
 }
 
-// Replay is what would become of the recorded writes of a span.
+// Replay is what would become of the recorded requests of a span.
 type Replay struct {
 	// Since and Until are the first and the last revision of the span.
 	Since uint64 `json:"since"`
@@ -187,10 +187,12 @@ type Replay struct {
 	// Writes is the number of recorded writes, Refusals that of recorded refusals that were decided again.
 	Writes   int `json:"writes"`
 	Refusals int `json:"refusals"`
-	// Undecided is the number of writes that could not be decided again, Why says the reasons.
+	// Reads is the number of recorded reads that were decided again.
+	Reads int `json:"reads,omitempty"`
+	// Undecided is the number of requests that could not be decided again, Why says the reasons.
 	Undecided int      `json:"undecided,omitempty"`
 	Why       []string `json:"why,omitempty"`
-	// Flips are the writes that would be decided otherwise, grouped, the largest group first.
+	// Flips are the requests that would be decided otherwise, grouped, the largest group first.
 	Flips []Flip `json:"flips"`
 }
 
@@ -202,14 +204,16 @@ type Flip struct {
 	Verb    string `json:"verb"`
 	// Resource is plural.group, with /subresource.
 	Resource string `json:"resource"`
-	// Stage and Rule are what decides now, Message says why.
+	// Stage and Rule are what refuses them: under the new policy, or under the older one if they would be allowed. Message says
+	// why.
 	Stage   string `json:"stage"`
 	Rule    string `json:"rule,omitempty"`
 	Path    string `json:"path,omitempty"` // of the field
 	Source  string `json:"source,omitempty"`
 	Message string `json:"message"`
 	Count   int    `json:"count"`
-	// First and Last are the revisions of the first and the last of them.
+	// First and Last are the revisions of the first and the last of them; of requests that wrote nothing, those of the states
+	// on which they were decided.
 	First uint64 `json:"first"`
 	Last  uint64 `json:"last"`
 	// AuditIDs are those of some of them.

@@ -136,18 +136,20 @@ type Expect struct {
 	Stage   string  `json:"stage,omitempty"`
 	Rule    *string `json:"rule,omitempty"`
 	// FlowSchema and PriorityLevel are names; "" expects nothing.
-	FlowSchema    string            `json:"flowSchema,omitempty"`
-	PriorityLevel string            `json:"priorityLevel,omitempty"`
-	Message       Texts             `json:"message,omitempty"`
-	Fields        map[string]string `json:"fields,omitzero"` // empty but not nil expects that none is wrong
-	Object        json.RawMessage   `json:"object,omitempty"`
-	Warnings      *[]string         `json:"warnings,omitempty"`
-	Names         *[]string         `json:"names,omitempty"`
+	FlowSchema    string `json:"flowSchema,omitempty"`
+	PriorityLevel string `json:"priorityLevel,omitempty"`
+	// Audit is a level of the audit log; "" expects nothing.
+	Audit    string            `json:"audit,omitempty"`
+	Message  Texts             `json:"message,omitempty"`
+	Fields   map[string]string `json:"fields,omitzero"` // empty but not nil expects that none is wrong
+	Object   json.RawMessage   `json:"object,omitempty"`
+	Warnings *[]string         `json:"warnings,omitempty"`
+	Names    *[]string         `json:"names,omitempty"`
 }
 
 // Empty reports whether nothing is expected.
 func (e *Expect) Empty() bool {
-	return e.Allowed == nil && e.Code == 0 && e.Stage == "" && e.Rule == nil && e.FlowSchema == "" && e.PriorityLevel == "" && len(e.Message) == 0 && e.Fields == nil && e.Object == nil && e.Warnings == nil && e.Names == nil
+	return e.Allowed == nil && e.Code == 0 && e.Stage == "" && e.Rule == nil && e.FlowSchema == "" && e.PriorityLevel == "" && e.Audit == "" && len(e.Message) == 0 && e.Fields == nil && e.Object == nil && e.Warnings == nil && e.Names == nil
 }
 
 // Texts is a list of texts. In JSON it may be a single one.

@@ -21,7 +21,7 @@ var inWords = map[string]string{
 	`^webhook:`:                                `"webhook:NAME"`,
 	`^plugin:`:                                 `"plugin:NAME"`,
 	`^[A-Z][A-Za-z0-9]*$`:                      "a word that begins with a capital, such as WidgetSet",
-	`^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$`:        "a name of lower-case letters, digits and '-', such as big-databases",
+	`^[a-z][-a-z0-9]{0,61}[a-z0-9]$`:           "a name of lower-case letters, digits and '-', such as big-databases",
 	`^[a-z][A-Za-z0-9]*$`:                      "a name of letters and digits, such as diskSize",
 	`^-?[a-z][A-Za-z0-9]*$`:                    "the name of a column, or -NAME for the reverse order",
 	`^[a-z][a-z0-9]*$`:                         "a word of lower-case letters and digits, such as widgets",

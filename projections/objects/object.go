@@ -46,6 +46,8 @@ type Kind struct {
 	// itself if they are the same. It is nil if objects do not have to be rendered again, see
 	// [Tx.SetKinds]. It MUST be a pure function.
 	Render func(payload []byte) []byte
+	// Sorted is set if lists are in another order than by namespace and name; see [Kind.Derive].
+	Sorted bool
 	paths  []string // gjson paths of Fields
 }
 

@@ -50,6 +50,9 @@ func (s *State) List(r schema.GroupResource, sel *Selection, afterNamespace, aft
 			}
 			return
 		}
+		if t.sorted != nil && t.listSorted(sel, afterNamespace, afterName, yield) {
+			return
+		}
 		if s.indexed(r, sel, postings.Key{Namespace: afterNamespace, Name: afterName}, yield) {
 			return
 		}
@@ -86,6 +89,9 @@ func (s *State) CountAfter(r schema.GroupResource, namespace, afterNamespace, af
 	t := s.trees[r]
 	if t == nil {
 		return 0
+	}
+	if t.sorted != nil {
+		return t.sortedAfter(namespace, afterNamespace, afterName)
 	}
 	// rank returns the number of objects before the first one for which past is true.
 	rank := func(past func(*Object) bool) int {

@@ -101,6 +101,9 @@ func (s *Store) Publish(tx *Tx, revision uint64) *State {
 	for _, c := range tx.changes {
 		f := s.feed(c.Object.kind.GroupResource)
 		f.changes.push(c)
+		for _, n := range f.notified {
+			n.tell()
+		}
 		s.history.push(c)
 		s.bytes += cost(c)
 		s.spent += uint64(cost(c))
@@ -132,7 +135,7 @@ func (s *Store) drop() {
 		s.next = max(0, s.next-1)
 		f := s.feeds[c.Object.kind.GroupResource]
 		f.changes.pop() // the same change
-		f.floor, s.floor = c.Revision, c.Revision
+		f.floor, s.floor = max(f.floor, c.Revision), c.Revision
 		f.forget()
 		s.bytes -= cost(c)
 	}

@@ -37,6 +37,7 @@ type tree struct {
 	objects *btree.BTreeG[*Object]
 	total   Total
 	in      *btree.Map[string, Total] // by namespace; without namespaces that have no objects, and without cluster-scoped objects
+	sorted  *btree.BTreeG[*Object]    // the same objects in the order of lists; nil if the kind is not sorted
 }
 
 func newTree() *tree {
@@ -44,17 +45,33 @@ func newTree() *tree {
 }
 
 // Copy returns a copy. It writes to the original, so that calls of it need a lock.
-func (t *tree) Copy() *tree { return &tree{t.objects.Copy(), t.total, t.in.Copy()} }
+func (t *tree) Copy() *tree {
+	c := &tree{objects: t.objects.Copy(), total: t.total, in: t.in.Copy()}
+	if t.sorted != nil {
+		c.sorted = t.sorted.Copy()
+	}
+	return c
+}
 
-// Set adds an object, in place of the one with its key.
-func (t *tree) Set(o *Object) {
+// Set adds an object, in place of the one with its key, which it returns.
+func (t *tree) Set(o *Object) *Object {
 	before, _ := t.objects.Set(o)
+	if t.sorted != nil {
+		if before != nil && before.sortKey() != o.sortKey() {
+			t.sorted.Delete(before)
+		}
+		t.sorted.Set(o)
+	}
 	t.count(o.Namespace, before, o)
+	return before
 }
 
 // Delete removes the object with the key of o.
 func (t *tree) Delete(o *Object) {
 	before, _ := t.objects.Delete(o)
+	if t.sorted != nil && before != nil {
+		t.sorted.Delete(before)
+	}
 	t.count(o.Namespace, before, nil)
 }
 

@@ -28,6 +28,7 @@ type feed struct {
 	byField     map[fieldValue]map[*Watcher]struct{}
 	fielded     int      // watchers in byField
 	watched     []string // fields that are, or were, in byField
+	notified    []*notified
 	// indexes are those of the kind that the resource has, the last used one first. The changes since their revisions are
 	// in memory. See Store.index.
 	indexes []*index

@@ -289,6 +289,9 @@ func (t *Type) Declaration() *apiservercel.DeclType { return t.decl }
 // IsMessage reports whether the type has known fields, and thus a name.
 func (t *Type) IsMessage() bool { return t.shape == message }
 
+// IsText reports whether values are strings to CEL, and not times, durations or bytes.
+func (t *Type) IsText() bool { return t.shape == text }
+
 // Field returns a field of a message by its name in CEL, or in JSON, or nil.
 func (t *Type) Field(name string) *Field {
 	if f := t.fields[name]; f != nil {

@@ -3,6 +3,7 @@ package fromcue_test
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -108,6 +109,28 @@ func TestKindFromCUE(t *testing.T) {
 	}
 }
 
+// The fields of index are selectable in all versions, beside those of the version.
+func TestIndexIsForAllVersions(t *testing.T) {
+	text := strings.Replace(widgetKind, "\tversions: v1: {", "\tindex: [\".spec.size\", \".status.ready\"]\n\tversions: v2: #schema: #Widget\n\tversions: v1: {", 1)
+	k, diags := compileKind(t, "widgets.example.com", text)
+	if diags != nil {
+		t.Fatal(diags)
+	}
+	for name, want := range map[string][]string{"v1": {".spec.color", ".spec.size", ".status.ready"}, "v2": {".spec.size", ".status.ready"}} {
+		if v, _ := k.Version(name); v == nil || !slices.Equal(v.SelectableFields, want) {
+			t.Errorf("%s: %+v, want %v", name, v, want)
+		}
+	}
+}
+
+func TestIndexOfASecret(t *testing.T) {
+	text := strings.NewReplacer("\tversions: v1: {", "\tindex: [\".spec.token\"]\n\tversions: v1: {", "spec!: {size", "spec!: {token?: string @stele(sensitive), size").Replace(widgetKind)
+	_, diags := compileKind(t, "widgets.example.com", text)
+	if len(diags) != 1 || !strings.Contains(diags[0].Message, "a selection by the value of .spec.token would show what is @stele(sensitive)") || diags[0].Pos.Line != 7 {
+		t.Error(diags)
+	}
+}
+
 // TestKindWithoutStatus has a schema that is closed without a field that #Kind itself declares.
 func TestKindWithoutStatus(t *testing.T) {
 	text := strings.Replace(widgetKind, "\tstatus?: ready?: bool\n", "", 1)
@@ -150,6 +173,12 @@ func TestKindRefused(t *testing.T) {
 		{"an unknown selectable field", "", `[".spec.color"]`, `[".spec.colour"]`, "the schema has no field .spec.colour"},
 		{"a selectable list", "", `[".spec.color"]`, `[".spec.parts"]`, "cannot be selected by"},
 		{"a field selected twice", "", `[".spec.color"]`, `[".spec.color", ".spec.color"]`, "listed twice"},
+		{"an unknown field of index", "", "\tversions: v1: {", "\tindex: [\".spec.colour\"] // <-\n\tversions: v1: {", "the schema has no field .spec.colour"},
+		{"a list in index", "", "\tversions: v1: {", "\tindex: [\n\".spec.size\",\n\".spec.parts\", // <-\n]\n\tversions: v1: {", "the field .spec.parts cannot be selected by"},
+		{"an object in index", "", "\tversions: v1: {", "\tindex: [\".spec\"] // <-\n\tversions: v1: {", "the field .spec cannot be selected by"},
+		{"an item of a list in index", "", "\tversions: v1: {", "\tindex: [\".spec.parts[0]\"] // <-\n\tversions: v1: {", "cannot be selected by"},
+		{"a field that is twice in index", "", "\tversions: v1: {", "\tindex: [\".spec.size\", \".spec.size\"] // <-\n\tversions: v1: {", "the field .spec.size is listed twice"},
+		{"a field in index and in selectableFields", "", "\tversions: v1: {", "\tindex: [\".spec.color\"] // <-\n\tversions: v1: {", "the field .spec.color is also in selectableFields of v1"},
 		{"a schema that is refused", "", "size!: int & <=1000", "size!: float", "the type float"},
 		{"a kind that CUE refuses", "", `plural: "widgets"`, `plural: 5`, "conflicting values"},
 	} {

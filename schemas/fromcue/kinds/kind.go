@@ -165,7 +165,7 @@ func (r reader) kind(id string, v cue.Value) schemas.Kind {
 		s.reported(err)
 		return k
 	}
-	s.only("group", "names", "scope", "storageVersion", "versions", "history", "retention") // package policy reads the last two
+	s.only("group", "names", "scope", "storageVersion", "versions", "index", "history", "retention") // package policy reads the last two
 	if kept, ok := s.get("retention"); ok {
 		kept.only("history", "records", "bytes")
 	}
@@ -190,6 +190,7 @@ func (r reader) kind(id string, v cue.Value) schemas.Kind {
 		s.refuse(fmt.Sprintf("scope %q", scope), "write Namespaced or Cluster")
 	}
 	r.versions(&k, s)
+	r.index(&k, s)
 	k.StorageVersion = s.text("storageVersion")
 	if _, ok := k.Version(k.StorageVersion); !ok && len(k.Versions) > 0 {
 		s.refuse(fmt.Sprintf("storageVersion %q is not one of the versions", k.StorageVersion), "")
@@ -300,11 +301,40 @@ func (r reader) version(name string, s section) schemas.Version {
 			item.refuse(fmt.Sprintf("the field %s is listed twice", path), "")
 		default:
 			r.selectable(path, item, v.Schema)
-			item.checkSecret(path, "a selection by the value", v.Schema)
 			v.SelectableFields = append(v.SelectableFields, path)
 		}
 	}
 	return v
+}
+
+// index adds the fields of index to the selectable fields of all versions.
+func (r reader) index(k *schemas.Kind, s section) {
+	var indexed []string
+	for _, item := range s.items("index") {
+		path, err := item.v.String()
+		switch {
+		case err != nil:
+			item.reported(err)
+			continue
+		case slices.Contains(indexed, path):
+			item.refuse(fmt.Sprintf("the field %s is listed twice", path), "")
+			continue
+		}
+		indexed = append(indexed, path)
+		refused := false
+		for i := range k.Versions {
+			v := &k.Versions[i]
+			switch {
+			case refused || v.Schema == nil: // already reported
+			case slices.Contains(v.SelectableFields, path):
+				item.refuse(fmt.Sprintf("the field %s is also in selectableFields of %s", path, v.Name), "remove it there; index is for all versions")
+				refused = true
+			default:
+				refused = !r.selectable(path, item, v.Schema)
+				v.SelectableFields = append(v.SelectableFields, path)
+			}
+		}
+	}
 }
 
 // celRules reads the CEL rules. Package policy checks the expressions.
@@ -395,16 +425,19 @@ func template(path string) string {
 	return "{" + path + "}"
 }
 
-// selectable rejects a selectable field that is not a scalar in the schema.
-func (r reader) selectable(path string, item section, schema *schemas.Node) {
+// selectable rejects a selectable field that is not a scalar in the schema, or a secret. It reports whether the field can
+// be selected by.
+func (r reader) selectable(path string, item section, schema *schemas.Node) bool {
 	n, unknown := lookup(schema, path)
 	switch {
 	case unknown != "":
 		item.refuse(fmt.Sprintf("the schema has no field %s", unknown), "")
-	case r.builtin:
-	case n == nil || n.Kinds&^schemas.NullKind&^(schemas.BoolKind|schemas.IntegerKind|schemas.StringKind) != 0:
+	case !r.builtin && (n == nil || n.Kinds&^schemas.NullKind&^(schemas.BoolKind|schemas.IntegerKind|schemas.StringKind) != 0):
 		item.refuse(fmt.Sprintf("the field %s cannot be selected by", path), "a selectable field is a string, an integer or a boolean, and not in a list or map")
+	default:
+		return item.checkSecret(path, "a selection by the value", schema)
 	}
+	return false
 }
 
 var plainPath = regexp.MustCompile(`^(\.[A-Za-z_][-A-Za-z0-9_]*)+$`)

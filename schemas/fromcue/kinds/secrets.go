@@ -51,9 +51,11 @@ func reachSecret(steps []jsonpath.Node, secrets [][]string) bool {
 	return len(secrets) > 0
 }
 
-// checkSecret rejects a path that would show a secret or select by one.
-func (s section) checkSecret(path, what string, schema *schemas.Node) {
-	if path != "" && showsSecret(schema, path) {
-		s.refuse(what+" of "+path+" would show what is @stele(sensitive)", "name another field, or remove the attribute")
+// checkSecret rejects a path that would show a secret or select by one, and reports whether the path is accepted.
+func (s section) checkSecret(path, what string, schema *schemas.Node) bool {
+	if path == "" || !showsSecret(schema, path) {
+		return true
 	}
+	s.refuse(what+" of "+path+" would show what is @stele(sensitive)", "name another field, or remove the attribute")
+	return false
 }

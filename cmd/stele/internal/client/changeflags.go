@@ -156,11 +156,16 @@ func (o *ChangeFlags) SelectBy(ctx context.Context, config *rest.Config, q *Chan
 
 // bound adds --since and --until to a query.
 func (o *ChangeFlags) bound(ctx context.Context, config *rest.Config, q *ChangesQuery) error {
+	return Bound(ctx, config, o.Since, o.until, q.Fields)
+}
+
+// Bound adds the moments of --since and --until to a field selector, as since and until. Empty ones add nothing.
+func Bound(ctx context.Context, config *rest.Config, since, until string, to fields.Set) error {
 	m, err := NewMoments(config)
 	if err != nil {
 		return err
 	}
-	for _, bound := range []struct{ field, text string }{{"since", o.Since}, {"until", o.until}} {
+	for _, bound := range []struct{ field, text string }{{"since", since}, {"until", until}} {
 		if bound.text == "" {
 			continue
 		}
@@ -170,12 +175,12 @@ func (o *ChangeFlags) bound(ctx context.Context, config *rest.Config, q *Changes
 		}
 		switch {
 		case at.revision > 0:
-			q.Fields[bound.field] = fmt.Sprint(at.revision)
+			to[bound.field] = fmt.Sprint(at.revision)
 		case at.isNow() && bound.field == "until":
 		case at.isNow():
-			q.Fields[bound.field] = m.now.UTC().Format(time.RFC3339Nano)
+			to[bound.field] = m.now.UTC().Format(time.RFC3339Nano)
 		default:
-			q.Fields[bound.field] = at.At.UTC().Format(time.RFC3339Nano)
+			to[bound.field] = at.At.UTC().Format(time.RFC3339Nano)
 		}
 	}
 	return nil

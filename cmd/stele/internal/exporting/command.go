@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 	"stele.dev/stele/cmd/stele/internal/client"
@@ -23,6 +24,7 @@ type options struct {
 	compile compiling.Options
 	format  string
 	digest  string
+	audit   bool
 }
 
 // Command returns the command `export`.
@@ -34,13 +36,16 @@ func Command() *cobra.Command {
 		Long: `Export compiles a bundle and prints what Kubernetes can express of it: CustomResourceDefinitions,
 ClusterRoles, ClusterRoleBindings, RoleBindings, ValidatingAdmissionPolicies with their bindings,
 FlowSchemas and PriorityLevelConfigurations. What it cannot express is reported on standard error with
-its line: denies, conditions of bindings, patterns of namespaces, params, audit rules.
+its line: denies, conditions of bindings, patterns of namespaces, params. Audit rules are no objects of
+the API: with --audit, only they are printed, as the Policy of audit.k8s.io that kube-apiserver reads from
+a file (--audit-policy-file).
 
 Without a folder it reads the files of the policy in force from the server, or those of an earlier policy
 with --digest, and compiles them on this machine. That needs the right to get policies.`,
 		Example: `  stele policy export clusters/dev > dev.yaml
   stele policy export --context prod > prod.yaml
-  stele policy export --digest 6e9630c0 -o json`,
+  stele policy export --digest 6e9630c0 -o json
+  stele policy export --audit clusters/dev > audit-policy.yaml`,
 		Args: usage.AtMost(1),
 		RunE: o.run,
 	}
@@ -48,6 +53,7 @@ with --digest, and compiles them on this machine. That needs the right to get po
 	_ = cmd.Flags().MarkHidden("namespace")
 	cmd.Flags().StringVar(&o.digest, "digest", "", "beginning of the `DIGEST` of an earlier policy of the server (default: the policy in force)")
 	_ = cmd.RegisterFlagCompletionFunc("digest", o.CompleteDigests)
+	cmd.Flags().BoolVar(&o.audit, "audit", false, "print the audit rules, as a Policy of audit.k8s.io")
 	cmd.Flags().StringVarP(&o.format, "output", "o", "yaml", "output `FORMAT`: yaml or json")
 	o.compile.AddFlags(cmd.Flags())
 	return cmd
@@ -61,13 +67,48 @@ func (o *options) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
+	if o.audit {
+		return o.printAudit(cmd, compiled)
+	}
 	objects, notes := Objects(compiled.Form)
+	if n := len(compiled.Form.Audit.Rules); n > 0 {
+		notes = append(notes, fmt.Sprintf("%d audit rules are not exported, which are no objects of the API; print them with --audit", n))
+	}
 	for _, n := range notes {
 		if _, err := fmt.Fprintln(cmd.ErrOrStderr(), n); err != nil {
 			return err
 		}
 	}
 	return write(cmd.OutOrStdout(), o.format, objects)
+}
+
+// printAudit prints the audit rules.
+func (o *options) printAudit(cmd *cobra.Command, compiled *compile.Result) error {
+	p, notes := Audit(&compiled.Form.Audit)
+	if p == nil {
+		return fmt.Errorf("the policy has no audit rules")
+	}
+	for _, n := range notes {
+		if _, err := fmt.Fprintln(cmd.ErrOrStderr(), n); err != nil {
+			return err
+		}
+	}
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(p)
+	if err != nil {
+		return err
+	}
+	delete(content, "metadata")
+	var text []byte
+	if o.format == "json" {
+		text, err = json.MarshalIndent(content, "", "  ")
+		text = append(text, '\n')
+	} else {
+		text, err = yaml.Marshal(content)
+	}
+	if err == nil {
+		_, err = cmd.OutOrStdout().Write(text)
+	}
+	return err
 }
 
 // compiled compiles the bundle in the folder that the arguments name, or a policy of the server.

@@ -7,11 +7,13 @@ import (
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"stele.dev/stele/core/definitions"
 	"stele.dev/stele/core/flowcontrol"
 	"stele.dev/stele/core/rbac"
 	"stele.dev/stele/core/rendered"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/audits"
 	"stele.dev/stele/schemas"
 )
 
@@ -35,10 +37,22 @@ func Objects(f *policy.Form) ([]any, []string) {
 	for _, k := range flowcontrol.Kinds {
 		e.rendered(k, f)
 	}
-	for _, r := range f.Audit.Rules {
-		e.note(r.Source, "%s is not exported: an audit policy is no object of the API", r.ID)
-	}
 	return e.objects, e.notes
+}
+
+// Audit returns the audit rules as a Policy of audit.k8s.io, and a line for each part that it cannot express. The object is nil
+// if there are no rules.
+func Audit(a *policy.Audit) (*auditv1.Policy, []string) {
+	if len(a.Rules) == 0 {
+		return nil, nil
+	}
+	e := &exporter{}
+	for i := range a.Rules {
+		if r := &a.Rules[i]; r.Sync {
+			e.note(r.Source, "sync of %s is not exported: kube-apiserver has it for a whole backend only", r.ID)
+		}
+	}
+	return audits.ToKubernetes(a), e.notes
 }
 
 func (e *exporter) note(at schemas.Position, format string, args ...any) {

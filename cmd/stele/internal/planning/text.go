@@ -203,6 +203,12 @@ func (p *Part) checked() string {
 	if p.Checked.Replayed > 0 {
 		all = append(all, fmt.Sprintf("Recorded writes decided again: %d.", p.Checked.Replayed))
 	}
+	if r := p.Replay; r != nil && r.Refusals > 0 {
+		all = append(all, fmt.Sprintf("Refusals: %d.", r.Refusals))
+	}
+	if r := p.Replay; r != nil && r.Reads > 0 {
+		all = append(all, fmt.Sprintf("Reads: %d.", r.Reads))
+	}
 	return strings.Join(all, "  ")
 }
 
@@ -472,6 +478,9 @@ func (t *Text) replay(p *Part) {
 	what := usage.Count(r.Writes, "recorded write")
 	if r.Refusals > 0 {
 		what += " and " + usage.Count(r.Refusals, "recorded refusal")
+	}
+	if r.Reads > 0 {
+		what = strings.Replace(what, " and ", ", ", 1) + " and " + usage.Count(r.Reads, "recorded read")
 	}
 	t.b.WriteString(t.Out.Paint(show.Bold, "REPLAY") + fmt.Sprintf("  %s, revisions %d to %d\n", what, r.Since, r.Until))
 	for _, refused := range []bool{true, false} {

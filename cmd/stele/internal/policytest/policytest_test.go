@@ -109,6 +109,7 @@ bundle: policy.#Bundle & {
 		matchingPrecedence: 1000, priorityLevel: "workload-low", distinguisher: "ByUser", watches: 8, subjects: [{group: "editors"}]
 		rules: lists: {apiGroups: ["shop.example"], resources: ["databases"], verbs: ["list", "watch"]}
 	}
+	audit: rules: lists: {order: 1, level: "Metadata", verbs: ["list"]}
 }
 `
 
@@ -139,9 +140,9 @@ func TestEachExpectationCanFail(t *testing.T) {
 		names: {as: "eddie", request: {verb: "list", resource: "databases"}, expect: names: ["orders", "shop"]}
 		condition: {as: {user: "helper"}, request: {verb: "create", object: _db & {metadata: name: "new", spec: {size: 1, tier: "prod"}}}, expect: code: 201}
 		skipped: {skip: "not yet", as: "eddie", request: {verb: "list", resource: "databases"}, expect: code: 500}
-		flow: {as: "eddie", request: {verb: "list", resource: "databases"}, expect: {flowSchema: "global-default", priorityLevel: "global-default"}}
-		exempt: {as: {user: "system:anonymous"}, request: {verb: "get", path: "/livez"}, expect: priorityLevel: "catch-all"}
-		ofFlow: {as: "eddie", request: {verb: "list", resource: "databases"}, expect: {flowSchema: "bulk", priorityLevel: "workload-low", rule: "data/bindings/editors"}}
+		flow: {as: "eddie", request: {verb: "list", resource: "databases"}, expect: {flowSchema: "global-default", priorityLevel: "global-default", audit: "Request"}}
+		exempt: {as: {user: "system:anonymous"}, request: {verb: "get", path: "/livez"}, expect: {priorityLevel: "catch-all", audit: "Metadata"}}
+		ofFlow: {as: "eddie", request: {verb: "list", resource: "databases"}, expect: {flowSchema: "bulk", priorityLevel: "workload-low", audit: "Metadata", rule: "data/bindings/editors"}}
 	}
 	invariants: {
 		only: {reason: "r1", only: {may: {verbs: ["create"], apiGroups: ["shop.example"], resources: ["databases"]}, subjects: [{group: "editors"}]}}
@@ -162,6 +163,8 @@ func TestEachExpectationCanFail(t *testing.T) {
 		"expected by data/bindings/helpers, and got 201 by data/bindings/editors (bundle.cue:21)",
 		"expected the flow schema global-default, and got bulk (priority level workload-low, flow of the user eddie, at most 8 watches)\n      expected the priority level global-default, and got workload-low, of the flow schema bulk",
 		"expected the priority level catch-all, and got exempt, of the flow schema probes",
+		"expected the audit level Request, and got Metadata by audit/rules/lists (bundle.cue:35)",
+		"expected the audit level Metadata, and got None: no audit rule matches",
 		"ok    .  ofFlow",
 		`expected a message that matches "something else", and got: databases.shop.example "orders" is forbidden`,
 		`expected a message about spec.size that matches "positive", and got: Invalid value: 0`,

@@ -48,6 +48,9 @@ func Explanation(out io.Writer, e *explain.Explanation) error {
 		fmt.Fprintln(out, strings.TrimRight(line, " "))
 		fmt.Fprint(out, notes[n])
 	}
+	if a := e.Status.Audit; a != nil && !a.Unruled { // without rules it goes without saying
+		fmt.Fprintf(out, "\nAudit log: %s\n", Harmless(a.String()))
+	}
 	if e.Status.Message != "" {
 		fmt.Fprintln(out)
 		for line := range strings.SplitSeq(e.Status.Message, "\n") {

@@ -48,6 +48,12 @@ func (o *Output) time(t time.Time) string {
 // logLayout is the layout of times of changes. It has milliseconds because many changes may share a second.
 const logLayout = "2006-01-02 15:04:05.000Z07:00"
 
+// LogTime formats the time of a decision.
+func (o *Output) LogTime(t time.Time) string { return o.logTime(t) }
+
+// Note returns a cell for a row of its own, which does not widen the columns.
+func Note(text string) Cell { return Cell{Text: text, Style: subtle, wide: true} }
+
 // logTime formats the time of a change.
 func (o *Output) logTime(t time.Time) string {
 	if o.utc {

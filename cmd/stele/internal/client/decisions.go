@@ -1,0 +1,168 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/rest"
+	"stele.dev/stele/core/decisionsapi"
+)
+
+// Decision is a decision, and its JSON as the server sent it.
+type Decision struct {
+	decisionsapi.Decision
+	Raw json.RawMessage `json:"-"`
+}
+
+// UnmarshalJSON decodes a decision and keeps the JSON.
+func (d *Decision) UnmarshalJSON(text []byte) error {
+	type fields Decision
+	d.Raw = append(d.Raw[:0], text...)
+	return json.Unmarshal(text, (*fields)(d))
+}
+
+// DecisionsQuery selects decisions.
+type DecisionsQuery struct {
+	Namespace string // "" for all
+	Fields    fields.Set
+	Bodies    bool
+	Limit     int // 0 for all
+	// Keep reports whether this program shows a decision; nil for all.
+	Keep func(*Decision) bool
+}
+
+// Decisions is a client of the API of decisions.
+type Decisions struct{ rest *rest.RESTClient }
+
+// NewDecisions returns a client of the API of decisions.
+func NewDecisions(config *rest.Config) (*Decisions, error) {
+	c, err := newRESTClient(config, decisionsapi.Group, decisionsapi.Version)
+	return &Decisions{c}, err
+}
+
+func (q *DecisionsQuery) request(c *rest.RESTClient) *rest.Request {
+	request := c.Get().NamespaceIfScoped(q.Namespace, q.Namespace != "").Resource(decisionsapi.Plural)
+	if q.Bodies {
+		request = request.Param("bodies", "true")
+	}
+	selected := q.Fields
+	if len(selected) == 0 {
+		selected = fields.Set{"since": "1"} // without a selector, the list has only the newest decisions
+	}
+	return request.Param("fieldSelector", selected.AsSelector().String())
+}
+
+// List calls each with every page of decisions, the newest first, and returns the resource version of the list.
+func (c *Decisions) List(ctx context.Context, q DecisionsQuery, each func([]*Decision) error) (version string, err error) {
+	const pageSize = 500
+	token, left := "", q.Limit
+	for {
+		size := pageSize
+		if q.Limit > 0 && q.Keep == nil {
+			size = min(size, left)
+		}
+		request := q.request(c.rest).Param("limit", fmt.Sprint(size))
+		if token != "" {
+			request = request.Param("continue", token)
+		}
+		var list struct {
+			Metadata metav1.ListMeta `json:"metadata"`
+			Items    []*Decision     `json:"items"`
+		}
+		if err := get(ctx, request, &list); err != nil {
+			return "", err
+		}
+		if version == "" {
+			version = list.Metadata.ResourceVersion
+		}
+		page := list.Items[:0]
+		for _, x := range list.Items {
+			if (q.Keep == nil || q.Keep(x)) && (q.Limit == 0 || left > 0) {
+				page = append(page, x)
+				left--
+			}
+		}
+		if err := each(page); err != nil {
+			return "", err
+		}
+		if token = list.Metadata.Continue; token == "" || q.Limit > 0 && left <= 0 {
+			return version, nil
+		}
+	}
+}
+
+// ErrOtherReplica says that a watch cannot go on, because the server that answers has another decision log.
+var ErrOtherReplica = errors.New("the server that answers has another decision log")
+
+// Follow calls each with new decisions after a resource version until the context ends. It reconnects when the server ends
+// the watch. The error is [ErrOtherReplica] if it then reaches another server.
+func (c *Decisions) Follow(ctx context.Context, q DecisionsQuery, version string, each func([]*Decision) error) error {
+	for ctx.Err() == nil {
+		ended, err := c.watch(ctx, q, &version, each)
+		if err != nil || !ended {
+			return err
+		}
+		select { // gives a server time to start
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+		}
+	}
+	return nil
+}
+
+// watch follows one watch. ended reports whether the server ended it, so that another one may go on.
+func (c *Decisions) watch(ctx context.Context, q DecisionsQuery, version *string, each func([]*Decision) error) (ended bool, err error) {
+	stream, err := q.request(c.rest).Param("watch", "true").Param("allowWatchBookmarks", "true").Param("resourceVersion", *version).Stream(ctx)
+	if status := apierrors.APIStatus(nil); errors.As(err, &status) && status.Status().Code == http.StatusGone {
+		return false, ErrOtherReplica
+	}
+	if err != nil {
+		return false, Readable(err, nil)
+	}
+	defer stream.Close()
+	decoder := json.NewDecoder(stream)
+	for {
+		var event struct {
+			Type   string          `json:"type"`
+			Object json.RawMessage `json:"object"`
+		}
+		if decoder.Decode(&event) != nil {
+			return true, nil
+		}
+		if event.Type == "ERROR" {
+			return false, Readable(errors.New("the watch failed"), event.Object)
+		}
+		x := new(Decision)
+		if err := json.Unmarshal(event.Object, x); err != nil {
+			return false, err
+		}
+		if *version = x.ResourceVersion; event.Type == "BOOKMARK" || q.Keep != nil && !q.Keep(x) {
+			continue
+		}
+		if err := each([]*Decision{x}); err != nil {
+			return false, err
+		}
+	}
+}
+
+// Get returns the newest decision with an audit ID.
+func (c *Decisions) Get(ctx context.Context, auditID string) (*Decision, error) {
+	d := new(Decision)
+	return d, get(ctx, c.rest.Get().Resource(decisionsapi.Plural).Name(auditID), d)
+}
+
+// Recent returns the newest decisions.
+func (c *Decisions) Recent(ctx context.Context) (all []*Decision, err error) {
+	_, err = c.List(ctx, DecisionsQuery{Limit: 500}, func(page []*Decision) error {
+		all = append(all, page...)
+		return nil
+	})
+	return all, err
+}

@@ -1,0 +1,317 @@
+package plans
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/yaml"
+	"stele.dev/stele/core/call"
+	"stele.dev/stele/core/decisionsapi"
+	"stele.dev/stele/core/negotiate"
+	"stele.dev/stele/eventlog"
+	"stele.dev/stele/eventlog/logpb"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/plan"
+	"stele.dev/stele/projections/history"
+)
+
+// Decided are recorded decisions about requests that left no event in the log of record. They are safe for concurrent use.
+type Decided interface {
+	// Decisions returns events of a decision log, in any order.
+	Decisions(context.Context) iter.Seq2[*eventlog.Event, error]
+	// Before returns an object as it was at a revision; nil if there was none. known is false if it cannot be told.
+	Before(ctx context.Context, o *logpb.Object, revision uint64) (before *history.Change, known bool, err error)
+}
+
+// decided has the decisions of a server since a moment.
+type decided struct {
+	log     decisionsapi.Log
+	history *history.Store
+	since   time.Time
+}
+
+func (d *decided) Decisions(ctx context.Context) iter.Seq2[*eventlog.Event, error] {
+	return func(yield func(*eventlog.Event, error) bool) {
+		const batchesAtOnce = 16
+		head, err := d.log.ReadHead(ctx)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		for from := head.Revision; from > 0; {
+			batches, err := d.log.Back(ctx, from, batchesAtOnce)
+			if errors.As(err, new(*eventlog.ForgottenError)) || err == nil && len(batches) == 0 {
+				return
+			}
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for _, b := range batches {
+				if b.Time.Before(d.since) {
+					return
+				}
+				for _, e := range b.Events {
+					if !yield(e, nil) {
+						return
+					}
+				}
+				from = b.First - 1
+			}
+		}
+	}
+}
+
+func (d *decided) Before(ctx context.Context, o *logpb.Object, revision uint64) (*history.Change, bool, error) {
+	c, err := d.history.Get(ctx, schema.GroupResource{Group: o.GetGroup(), Resource: o.GetResource()}, o.GetNamespace(), o.GetName(), revision)
+	if errors.Is(err, history.ErrForgotten) {
+		return nil, false, nil
+	}
+	if err != nil || c == nil || c.Deleted {
+		return nil, err == nil, err
+	}
+	return c, true, nil
+}
+
+// Reasons why a request that wrote nothing cannot be decided again.
+const (
+	isOther      = "it was refused by something else than a rule of the policy"
+	isBodyless   = "its body was not kept, or only in part"
+	isHashed     = "its body has secrets, which are recorded as hashes"
+	isPatch      = "it is a patch, and what it would have come to is not recorded"
+	isCollection = "it is a deletecollection, and what it would have deleted is not recorded"
+	isAbsent     = "its object was not there, or is not kept any more"
+	isPending    = "a grant depends on the object"
+	isCounted    = "it was counted, and not recorded by itself"
+	wasUnlike    = "the policy that refused it allows it when it is decided again"
+)
+
+// ofPolicy are the stages in which rules of the policy refuse.
+var ofPolicy = map[string]bool{"authorization": true, "conditions": true, "schema": true, "validation": true}
+
+// replayDecided decides recorded refusals and reads again: which of the refusals the new policy would allow, and which of
+// the reads it would refuse.
+func replayDecided(ctx context.Context, s plan.Sides, o *Options, p *plan.Plan, all *flips) error {
+	from, to := newJudge(s.From, o.Records), newJudge(s.To, o.Records)
+	parts, err := inBatches(ctx, o.Decided.Decisions(ctx), newFlips, func(ctx context.Context, batch []*eventlog.Event, into *flips) error {
+		for _, e := range batch {
+			if err := decideRequest(ctx, from, to, e, into, o); err != nil {
+				return fmt.Errorf("record %d: %w", e.Revision, err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("recorded decisions cannot be decided again: %w", err)
+	}
+	for _, part := range parts {
+		all.add(part)
+	}
+	p.Replay = all.replay(o.Records)
+	return nil
+}
+
+// decideRequest decides one recorded refusal or read again.
+func decideRequest(ctx context.Context, from, to *judge, e *eventlog.Event, f *flips, o *Options) error {
+	d := e.Meta.GetDecision()
+	if c := e.Meta.GetDecisionsCounted(); c != nil && c.GetLike().GetOutcome() == logpb.Outcome_OUTCOME_REFUSED {
+		f.undecided[isCounted] += int(min(c.GetCount(), 1<<31))
+	}
+	outcome := d.GetOutcome()
+	if outcome != logpb.Outcome_OUTCOME_REFUSED && outcome != logpb.Outcome_OUTCOME_READ || d.GetAuditStage() == 2 { // a watch has a second record
+		return nil
+	}
+	if outcome == logpb.Outcome_OUTCOME_REFUSED && !ofPolicy[d.GetStage()] {
+		f.undecided[isOther]++
+		return nil
+	}
+	if at := placeOf(e.Meta.GetObject()).GroupResource; o.secret(at) && !o.mayName(at) {
+		f.undecided[isSecret]++
+		return nil
+	}
+	is, err := to.again(ctx, e, o.Decided)
+	if err != nil {
+		return err
+	}
+	refused := outcome == logpb.Outcome_OUTCOME_REFUSED
+	if is.unknown == "" && (is.stage != "") != refused { // it flips
+		was, err := from.again(ctx, e, o.Decided)
+		if err != nil {
+			return err
+		}
+		made := from.policy.Digest()
+		switch like := bytes.Equal(e.Meta.GetPolicyDigest(), made[:]); {
+		case was.unknown != "":
+			is.unknown = was.unknown
+		case (was.stage != "") != refused && like && refused:
+			is.unknown = wasUnlike
+		case (was.stage != "") != refused && like:
+			is.unknown = isUnlike
+		case (was.stage != "") != refused:
+			is = was // the change does not introduce it
+		default:
+			f.countRequest(e, is, was, o)
+		}
+	}
+	switch {
+	case is.unknown != "":
+		f.undecided[is.unknown]++
+	case refused:
+		f.refusals++
+	default:
+		f.reads++
+	}
+	return nil
+}
+
+// again decides a recorded request that wrote nothing under a policy.
+func (j *judge) again(ctx context.Context, e *eventlog.Event, d Decided) (verdict, error) {
+	w := &write{Record: &Record{Change: &history.Change{Revision: e.Meta.GetDecision().GetRevision(), Meta: e.Meta, Object: e.Meta.GetObject()}}, request: e.Meta.GetRequest()}
+	if !w.readRequest() {
+		return verdict{unknown: isUnreadable}, nil
+	}
+	if !w.access.IsResource || reads(w.access.Verb) {
+		return j.read(ctx, w), nil
+	}
+	if v := j.authorize(ctx, w); v.stage != "" || v.unknown != "" {
+		return v, nil
+	}
+	if unknown, err := w.restore(ctx, e, d); unknown != "" || err != nil {
+		return verdict{unknown: unknown}, err
+	}
+	return j.decide(ctx, w.Record)
+}
+
+// read decides a read.
+func (j *judge) read(ctx context.Context, w *write) verdict {
+	a := j.policy.Authorize(ctx, &w.access)
+	switch {
+	case a.Pending != nil:
+		return verdict{unknown: isPending}
+	case !a.Allowed && !a.Denied && j.outside:
+		return verdict{unknown: isOutside}
+	case !a.Allowed:
+		return verdict{stage: "authorization", failure: refusal(a)}
+	case w.access.IsResource && !j.serves(&w.access):
+		return verdict{stage: "authorization", failure: failure{message: "it is not served any more"}}
+	}
+	return verdict{}
+}
+
+// serves reports whether the policy serves the resource of a request.
+func (j *judge) serves(a *policy.Request) bool {
+	return slices.Contains(policy.Own[a.Group], a.Resource) || j.policy.Version(schema.GroupVersionResource{Group: a.Group, Version: a.Version, Resource: a.Resource}) != nil
+}
+
+func reads(verb string) bool { return verb == "get" || verb == "list" || verb == "watch" }
+
+// readRequest sets the request that is authorized, also for a read and for a path that is no resource.
+func (w *write) readRequest() bool {
+	if !reads(w.request.GetVerb()) && w.Object != nil && w.Object.GetResource() != "" {
+		return w.readAccess()
+	}
+	target, err := url.ParseRequestURI(w.request.GetUri())
+	if err != nil {
+		return false
+	}
+	info, err := call.RequestInfo(&http.Request{Method: http.MethodGet, URL: target})
+	if err != nil {
+		return false
+	}
+	actor := w.Meta.GetActor()
+	w.access = policy.Request{User: actor.GetUser(), UID: actor.GetUid(), Groups: actor.GetGroups(), Verb: w.request.GetVerb(), Path: info.Path}
+	for _, x := range actor.GetExtra() {
+		if w.access.Extra == nil {
+			w.access.Extra = map[string][]string{}
+		}
+		w.access.Extra[x.GetKey()] = x.GetValues()
+	}
+	if info.IsResourceRequest {
+		a := &w.access
+		a.IsResource, a.Group, a.Version, a.Resource, a.Subresource, a.Namespace, a.Name = true, info.APIGroup, info.APIVersion, info.Resource, info.Subresource, info.Namespace, info.Name
+		if a.Verb == "list" || a.Verb == "watch" {
+			a.Selectors = policy.ParseSelectors(info.FieldSelector, info.LabelSelector)
+		}
+	}
+	return true
+}
+
+// restore sets the objects of a write that was refused: the one before it, and the one that it asked for. unknown says why
+// they cannot be told.
+func (w *write) restore(ctx context.Context, e *eventlog.Event, d Decided) (unknown string, err error) {
+	verb := w.access.Verb
+	switch verb {
+	case "create", "update", "delete":
+	case "patch":
+		return isPatch, nil
+	case "deletecollection":
+		return isCollection, nil
+	default:
+		return isOther, nil
+	}
+	if verb != "create" {
+		before, known, err := d.Before(ctx, w.Object, w.Revision)
+		if err != nil {
+			return "", err
+		}
+		if !known || before == nil {
+			return isAbsent, nil
+		}
+		w.Previous, w.Before, w.Payload = before.Revision, before.Written(), before.Payload
+	}
+	if verb == "delete" {
+		return "", nil
+	}
+	body := e.Content(logpb.Role_ROLE_REQUEST)
+	switch {
+	case len(body) == 0 || e.Meta.GetDecision().GetBodyCut():
+		return isBodyless, nil
+	case bytes.Contains(body, []byte(`"hmac-sha256:`)):
+		return isHashed, nil
+	}
+	w.Request, w.Payload = body, body
+	if strings.HasPrefix(w.request.GetMediaType(), negotiate.YAML) {
+		if w.Payload, err = yaml.YAMLToJSON(body); err != nil {
+			return isUnreadable, nil
+		}
+	}
+	return "", nil
+}
+
+// countRequest adds a request that would be decided otherwise.
+func (f *flips) countRequest(e *eventlog.Event, is, was verdict, o *Options) {
+	refused := is.stage != ""
+	by, message := is, "the new policy refuses it"
+	if !refused {
+		by, message = was, "the new policy allows it"
+	}
+	q, r := e.Meta.GetRequest(), e.Meta.GetDecision().GetRevision()
+	path, _, _ := strings.Cut(q.GetUri(), "?")
+	resource := path
+	if e.Meta.GetObject().GetResource() != "" {
+		if resource = placeOf(e.Meta.GetObject()).String(); q.GetSubresource() != "" {
+			resource += "/" + q.GetSubresource()
+		}
+	}
+	k := flipKey{e.Meta.GetActor().GetUser(), q.GetVerb(), resource, by.stage, by.rule, by.path, refused}
+	g := &plan.Flip{
+		Refused: refused, User: k.user, Verb: k.verb, Resource: resource, Stage: by.stage, Rule: by.rule, Path: by.path, Source: by.source,
+		Count: 1, First: r, Last: r, Message: message,
+	}
+	if at := placeOf(e.Meta.GetObject()).GroupResource; refused && o.mayName(at) && !o.secret(at) {
+		g.Message = by.message
+	}
+	if id := q.GetAuditId(); id != "" {
+		g.AuditIDs = []string{id}
+	}
+	f.merge(k, g, by.failure)
+}
