@@ -129,6 +129,14 @@ func (f *Feeder) Cursor() *logpb.SinkCursor {
 	return &logpb.SinkCursor{Sink: f.o.Sink.Name(), Revision: f.done.Load()}
 }
 
+// Cursors returns how far the sinks of feeders of the log of record have got.
+func Cursors(feeders []*Feeder) (cursors []*logpb.SinkCursor) {
+	for _, f := range feeders {
+		cursors = append(cursors, f.Cursor())
+	}
+	return cursors
+}
+
 // Floor returns the revision up to which the sink does not need the log any more. It does not go on needing it if it has
 // taken nothing for a week: then it gets a line that says what is missing. The same holds if this replica does not lead, and
 // has not been told for a week how far the sink has got.

@@ -10,7 +10,6 @@ import (
 
 	auditing "stele.dev/stele/core/audit"
 	"stele.dev/stele/eventlog"
-	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/projections/audit"
 )
 
@@ -104,19 +103,17 @@ func (p *Plane) sinkHealth() error {
 	return errors.Join(errs...)
 }
 
-// sinkCursors returns how far the sinks are that this replica feeds for all, and how many lines it has sent them; nil if it
-// does not lead.
-func (p *Plane) sinkCursors() (cursors []*logpb.SinkCursor, lines uint64) {
+// sharedSinks returns what feeds the sinks that this replica feeds for all; nil if it does not lead.
+func (p *Plane) sharedSinks() (shared []*auditing.Feeder) {
 	if p.Replicas.Alone() || !p.Replicas.Leading() {
-		return nil, 0
+		return nil
 	}
 	for _, s := range p.sinks {
 		if s.shared {
-			cursors = append(cursors, s.Cursor())
-			lines += s.Lines()
+			shared = append(shared, s.Feeder)
 		}
 	}
-	return cursors, lines
+	return shared
 }
 
 // anchorSinks records each minute in the log how far the sinks are that this replica feeds for all, if it has sent something.
@@ -130,8 +127,11 @@ func (p *Plane) anchorSinks(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		cursors, lines := p.sinkCursors()
-		if lines == anchored || len(cursors) == 0 {
+		lines := uint64(0)
+		for _, s := range p.sharedSinks() {
+			lines += s.Lines()
+		}
+		if lines == 0 || lines == anchored {
 			continue
 		}
 		head, err := p.decisionsHead(ctx)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"stele.dev/stele/core/audit"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/decisions"
 	"stele.dev/stele/eventlog"
@@ -42,8 +43,7 @@ func (p *Plane) openDecisions(ctx context.Context) (err error) {
 
 // anchorDecisions records the head of the log of decisions in the log of record, and how far shared sinks are.
 func (p *Plane) anchorDecisions(ctx context.Context, head eventlog.Head) error {
-	sinks, _ := p.sinkCursors()
-	entry, err := decisions.Anchor(p.Replicas.ID(), head, sinks)
+	entry, err := decisions.Anchor(p.Replicas.ID(), head, audit.Cursors(p.sharedSinks()))
 	if err != nil {
 		return err
 	}

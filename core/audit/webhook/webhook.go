@@ -22,7 +22,8 @@ type Sink struct {
 	url    string
 }
 
-// Open reads the kubeconfig. The URL is that of the current context's cluster, with its path and query.
+// Open reads the kubeconfig. The URL is that of the current context's cluster, with its path; a query is left out, as
+// by kube-apiserver.
 func Open(kubeconfig string) (*Sink, error) {
 	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig}
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{}).ClientConfig()

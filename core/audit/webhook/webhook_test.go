@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -54,7 +55,7 @@ func TestEventsArePosted(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	sink, err := webhook.Open(kubeconfig(t, server, "/audit?cluster=a"))
+	sink, err := webhook.Open(kubeconfig(t, server, "/audit"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +65,7 @@ func TestEventsArePosted(t *testing.T) {
 	if got.Kind != "EventList" || got.APIVersion != "audit.k8s.io/v1" || len(got.Items) != 2 || got.Items[1].AuditID != "b" {
 		t.Errorf("got %v", got)
 	}
-	if uri != "/audit?cluster=a" || header.Get("Authorization") != "Bearer secret" || header.Get("Content-Type") != "application/json" {
+	if uri != "/audit" || header.Get("Authorization") != "Bearer secret" || header.Get("Content-Type") != "application/json" {
 		t.Errorf("%s %v", uri, header)
 	}
 }
@@ -78,6 +79,8 @@ func TestBadAnswersAreErrors(t *testing.T) {
 			}
 		}
 	}
+	released := make(chan struct{})
+	release := sync.OnceFunc(func() { close(released) })
 	for name, test := range map[string]struct {
 		answer func(w http.ResponseWriter, r *http.Request)
 		want   string
@@ -86,7 +89,7 @@ func TestBadAnswersAreErrors(t *testing.T) {
 		"404, endless":  {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(404); endless(w) }, "404 Not Found"},
 		"413":           {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(413) }, audit.ErrTooLarge.Error()},
 		"a closed line": {func(w http.ResponseWriter, _ *http.Request) { panic(http.ErrAbortHandler) }, "EOF"},
-		"silence":       {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, context.DeadlineExceeded.Error()},
+		"silence":       {func(http.ResponseWriter, *http.Request) { <-released }, context.DeadlineExceeded.Error()},
 	} {
 		server := httptest.NewServer(http.HandlerFunc(test.answer))
 		sink, err := webhook.New(&rest.Config{Host: server.URL})
@@ -96,6 +99,9 @@ func TestBadAnswersAreErrors(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		err = sink.Send(ctx, records("a"))
 		cancel()
+		if name == "silence" {
+			release()
+		}
 		server.CloseClientConnections()
 		server.Close()
 		if err == nil || !strings.Contains(err.Error(), test.want) || errors.Is(err, audit.ErrTooLarge) != (name == "413") {
