@@ -26,9 +26,22 @@ func (p *Pipeline) flow(ctx context.Context, r *Request) error {
 			return err
 		}
 	}
-	err := p.flows.Take(ctx, &r.Call)
+	if err := p.flows.Take(ctx, &r.Call); err != nil {
+		return err
+	}
 	r.ReleaseSeatsOfSlowReader()
-	return err
+	return p.pinAfterWait(r)
+}
+
+// pinAfterWait pins a newer tip, if there is one: the request may have waited for its body or its seats, and what it may do is
+// decided after the wait. It keeps its seats under another policy, too.
+func (p *Pipeline) pinAfterWait(r *Request) error {
+	tip := p.committer.Tip()
+	if tip.Revision() <= r.Tip.Revision() {
+		return nil
+	}
+	r.Confirmed = p.committer.Unconfirmed() == 0
+	return r.Pin(tip)
 }
 
 // mayFetch reports whether the body may be read before the request has seats. Requests are not authorized yet: without this,

@@ -91,14 +91,14 @@ func labelsOf(c *call.Call, t *virtual.Table) labels {
 		if path := c.HTTP.URL.Path; path == "/healthz" || path == "/livez" || path == "/readyz" {
 			l.subresource = path // as upstream
 		}
-	case c.Kind != nil || t == nil || t.Has(c.Info) || c.Stage == "flow" && served(c):
+	case c.Kind != nil || t == nil || t.Has(c.Info) || served(c):
 		l.verb, l.scope = verbOf(c), scopeOf(c)
 		l.group, l.version, l.resource, l.subresource = c.Info.APIGroup, c.Info.APIVersion, c.Info.Resource, c.Info.Subresource
 	}
 	return l
 }
 
-// served reports whether the policy serves what a call asks for, before the stage authorization finds it.
+// served reports whether the policy serves what a call asks for. A call that is refused before that was looked up has no Kind.
 func served(c *call.Call) bool {
 	if c.Tip == nil || c.Tip.Policy == nil {
 		return false

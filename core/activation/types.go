@@ -74,7 +74,8 @@ type Status struct {
 
 // Content is one part of a bundle, without built-in rules, compared with the policy that it replaces.
 type Content struct {
-	// Part is one of kinds, roles, bindings, denies, rules and validations.
+	// Part is one of kinds, roles, bindings, denies, rules, validations, priority levels and flow schemas. The last two are only
+	// there if one of the policies has them.
 	Part string `json:"part"`
 	// Count is the number of entries.
 	Count int `json:"count"`

@@ -4,7 +4,7 @@ package activation
 
 var map_Content = map[string]string{
 	"":        "Content is one part of a bundle, without built-in rules, compared with the policy that it replaces.",
-	"part":    "Part is one of kinds, roles, bindings, denies, rules and validations.",
+	"part":    "Part is one of kinds, roles, bindings, denies, rules, validations, priority levels and flow schemas. The last two are only there if one of the policies has them.",
 	"count":   "Count is the number of entries.",
 	"added":   "Added are the IDs that the replaced policy did not have.",
 	"removed": "Removed are the IDs that only the replaced policy had.",

@@ -97,6 +97,8 @@ type Flow struct {
 	Ticket  fairqueue.Ticket
 	Started time.Time
 	Seated  int32
+	// Would is how many seats an explained request would take, as far as its priority level has them.
+	Would int
 	// Asked is what lists of requests show of this one. It is not changed while the request has seats or waits for them.
 	Asked Asked
 }

@@ -67,7 +67,7 @@ func (t *Trace) Note(c *call.Call, authorized *policy.Decision, err error) {
 		}
 	case "flow":
 		if x := c.Flow.Schema; x != nil {
-			s.Flow = &Flow{Schema: x.Name, PriorityLevel: x.PriorityLevel, Distinguisher: x.Distinguisher, Of: c.Flow.Distinguisher, Watches: x.Watches, Exempt: x.Level.Exempt}
+			s.Flow = &Flow{Schema: x.Name, PriorityLevel: x.PriorityLevel, Distinguisher: x.Distinguisher, Of: c.Flow.Distinguisher, Watches: x.Watches, Seats: c.Flow.Would, Exempt: x.Level.Exempt}
 			s.Rule, s.Source, s.Message = x.ID, x.Source.String(), s.Flow.String()
 			if x.Builtin {
 				s.Source = "built in"
@@ -89,6 +89,9 @@ func (t *Trace) Note(c *call.Call, authorized *policy.Decision, err error) {
 		}
 	}
 	if err != nil {
+		if c.Stage == "authorization" {
+			t.hideSeats()
+		}
 		st, _ := status.From(err)
 		s.Verdict, s.Message = Refused, st.Message
 		if c.Stage == "validation" && st.Details != nil && len(st.Details.Causes) > 0 {
@@ -109,7 +112,17 @@ func (t *Trace) Note(c *call.Call, authorized *policy.Decision, err error) {
 	t.Stages = append(t.Stages, s)
 }
 
-// String describes the flow: "priority level batch, flow of the user dana".
+// hideSeats removes the seats of a request that is not authorized: they depend on how many objects there are.
+func (t *Trace) hideSeats() {
+	for i := range t.Stages {
+		if s := &t.Stages[i]; s.Flow != nil {
+			s.Flow.Seats = 0
+			s.Message = s.Flow.String()
+		}
+	}
+}
+
+// String describes the flow: "priority level batch, flow of the user dana, 4 seats". It does not name a single seat.
 func (f *Flow) String() string {
 	text := "priority level " + f.PriorityLevel
 	switch f.Distinguisher {
@@ -119,6 +132,9 @@ func (f *Flow) String() string {
 		if text += ", flow of the namespace " + f.Of; f.Of == "" {
 			text = strings.TrimSuffix(text, "the namespace ") + "requests outside of namespaces"
 		}
+	}
+	if f.Seats > 1 {
+		text += fmt.Sprintf(", %d seats", f.Seats)
 	}
 	if f.Watches > 0 {
 		text += fmt.Sprintf(", at most %d watches", f.Watches)

@@ -135,6 +135,9 @@ type Flow struct {
 	Of string `json:"of,omitempty"`
 	// Watches is how many watches the flow may have open on a server; 0 means any number.
 	Watches int `json:"watches,omitempty"`
+	// Seats is how many seats the request takes, as far as its priority level allows that for a request. It is set if the
+	// request is authorized.
+	Seats int `json:"seats,omitempty"`
 	// Exempt is true if requests of the priority level never wait and are never rejected.
 	Exempt bool `json:"exempt,omitempty"`
 }

@@ -46,6 +46,7 @@ var map_Flow = map[string]string{
 	"distinguisher": "Distinguisher is ByUser or ByNamespace; empty if all requests of the flow schema are one flow.",
 	"of":            "Of is the user or the namespace whose flow it is.",
 	"watches":       "Watches is how many watches the flow may have open on a server; 0 means any number.",
+	"seats":         "Seats is how many seats the request takes, as far as its priority level allows that for a request. It is set if the request is authorized.",
 	"exempt":        "Exempt is true if requests of the priority level never wait and are never rejected.",
 }
 

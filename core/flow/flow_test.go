@@ -12,6 +12,7 @@ import (
 	"time"
 
 	flowcontrol "k8s.io/api/flowcontrol/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/flow"
 	"stele.dev/stele/core/flow/fairqueue"
@@ -639,4 +640,23 @@ func TestFlowsAreListedWhileTheyMatter(t *testing.T) {
 			t.Errorf("%d flows are listed, want none", len(fs))
 		}
 	})
+}
+
+// Names of files are for users who are known. Others see the name of the flow schema, as in the response headers.
+func TestAnonymousUsersDoNotSeeFiles(t *testing.T) {
+	anonymous := schemaFor("system:anonymous", "narrow")
+	anonymous.Name, anonymous.ID = "anonymous", "flow/flowSchemas/anonymous"
+	anonymous.Watches = 1
+	tip := tipOf(t, 1, policy.Flow{PriorityLevels: append(suggested(), level("narrow", 10)), FlowSchemas: []policy.FlowSchema{anonymous}})
+	c := newControl(10)
+	taken(t, c, watchOf(tip, "system:anonymous"))
+	for _, groups := range [][]string{{user.AllAuthenticated}, {user.AllUnauthenticated}} {
+		r := watchOf(tip, "system:anonymous")
+		r.User = &user.DefaultInfo{Name: "system:anonymous", Groups: groups}
+		err := refusedOf(t, t.Context(), c, r)
+		known := groups[0] == user.AllAuthenticated
+		if all := fmt.Sprint(err.ErrStatus.Message, err.ErrStatus.Details); strings.Contains(all, "flows.cue") != known || !strings.Contains(all, `flow schema "anonymous"`) {
+			t.Errorf("in %v: %s", groups, all)
+		}
+	}
 }

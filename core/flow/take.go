@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/flow/fairqueue"
@@ -32,9 +34,12 @@ const (
 // watch is the verb of watches.
 const watch = "watch"
 
-// Classify sets the flow of a request that is explained, and its response headers. It takes no seats.
+// Classify sets the flow of a request that is explained, and its response headers. It takes no seats, and sets how many the
+// request would take.
 func (c *Control) Classify(r *call.Call) {
 	c.classify(r, c.find(r.Tip, true))
+	work := c.cost(r) // as in Take
+	r.Flow.Would = max(1, work.Seats, work.FinalSeats)
 }
 
 func (c *Control) classify(r *call.Call, x *config) *schema {
@@ -184,17 +189,23 @@ func (s *schema) refuse(r *call.Call, reason string) error {
 	if byNamespace(s.Schema) {
 		distinguisher = r.Info.Namespace // the message must not say whether it exists
 	}
-	err := status.TooManyRequests(s.explain(reason, distinguisher))
+	known := slices.Contains(r.User.GetGroups(), user.AllAuthenticated)
+	err := status.TooManyRequests(s.explain(reason, distinguisher, known))
 	d := err.ErrStatus.Details
 	d.Group, d.Kind, d.Name, d.RetryAfterSeconds = r.Info.APIGroup, r.Info.Resource, r.Info.Name, int32(after)
-	d.Causes = []metav1.StatusCause{{Type: metav1.CauseType(reason), Message: fmt.Sprintf("flow schema %q", s.Name), Field: s.Source.String()}}
+	cause := metav1.StatusCause{Type: metav1.CauseType(reason), Message: fmt.Sprintf("flow schema %q", s.Name)}
+	if known {
+		cause.Field = s.Source.String()
+	}
+	d.Causes = []metav1.StatusCause{cause}
 	return err
 }
 
-// explain returns the message of a refusal: what is full, which flow schema and level it is of, and what to do.
-func (s *schema) explain(reason, distinguisher string) string {
+// explain returns the message of a refusal: what is full, which flow schema and level it is of, and what to do. Only a known user
+// gets the file and line of the flow schema.
+func (s *schema) explain(reason, distinguisher string, known bool) string {
 	of := fmt.Sprintf("flow schema %q", s.Name)
-	if !s.Builtin {
+	if !s.Builtin && known {
 		of += fmt.Sprintf(" (%s)", s.Source)
 	}
 	flow := of

@@ -534,3 +534,36 @@ func BenchmarkTake(b *testing.B) {
 		done()
 	}
 }
+
+// Bodies of small values take ten times their length and more. Those that have been read do not take the room in which one of
+// them could be decoded.
+func TestBodiesThatTakeMuchMoreThanTheirLengthAreDecodedInTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, _ := guardOf(64 * mib)
+		for range 100 {
+			take(t, g, memory.Watches, 32<<10)
+		}
+		text := `{"a":[` + strings.Repeat("1,", 48_000) + `1]` + strings.Repeat(" ", maxBody-100_000) + `}` // 40 MiB
+		began := time.Now()
+		var requests sync.WaitGroup
+		for range 20 {
+			requests.Go(func() {
+				ctx, end := context.WithCancel(t.Context())
+				defer end()
+				b := g.Body(ctx, io.NopCloser(strings.NewReader(text)), int64(len(text)), "application/json")
+				if _, err := io.Copy(io.Discard, b); err != nil {
+					t.Error(err)
+				}
+				time.Sleep(time.Millisecond) // others are read meanwhile
+				if err := b.(interface{ Decode() error }).Decode(); err != nil {
+					t.Error(err)
+				}
+				time.Sleep(100 * time.Millisecond)
+			})
+		}
+		requests.Wait()
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("20 bodies that take 100 ms each took %v", took)
+		}
+	})
+}

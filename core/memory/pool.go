@@ -69,7 +69,8 @@ func (g *Guard) counted(k Kind, n int64) int64 {
 	return g.taken[k]
 }
 
-// fits reports whether there is room for a share, whoever waits.
+// fits reports whether there is room for a share, whoever waits. For one body that is decoded alone, the bodies that are read do
+// not count: otherwise they could take the room for which they wait, when a body takes much more than its length.
 func (g *Guard) fits(k Kind, n int64) bool {
 	spared := int64(0) // what small shares have taken of their own part
 	if n > smallShare {
@@ -78,8 +79,12 @@ func (g *Guard) fits(k Kind, n int64) bool {
 		}
 		spared = min(g.small, g.budget/smallPart)
 	}
+	alone := k == Decoding && g.taken[Decoding] == 0
 	upTo := -spared
 	for j := range kinds {
+		if alone && (j == Arriving || j == Reading) {
+			continue
+		}
 		if upTo += g.counted(j, n); j >= k && upTo+n > g.most(j, n) {
 			return false
 		}

@@ -13,8 +13,8 @@ import (
 // Content is one part of a bundle, and its difference from that part of another policy. Built-in
 // objects do not count.
 type Content struct {
-	// Part is "kinds", "roles", "bindings", "denies", "rules" (of admission), or "validations" (of
-	// these rules, and of the kinds).
+	// Part is "kinds", "roles", "bindings", "denies", "rules" (of admission), "validations" (of
+	// these rules, and of the kinds), "priority levels" or "flow schemas".
 	Part  string `json:"part"`
 	Count int    `json:"count"`
 	// Added, Removed and Changed are sorted ids. An item that only moved to another line has not
@@ -24,7 +24,8 @@ type Content struct {
 	Changed []string `json:"changed,omitempty"`
 }
 
-// Of returns the parts of the form's bundle, compared with the form before, which may be nil.
+// Of returns the parts of the form's bundle, compared with the form before, which may be nil. Priority levels and flow schemas
+// are left out if neither has any.
 func Of(f, before *policy.Form) []Content {
 	now, then := parts(f), parts(&policy.Form{})
 	if before != nil {
@@ -33,12 +34,17 @@ func Of(f, before *policy.Form) []Content {
 	for i := range now {
 		now[i].compare(then[i].items)
 	}
-	contents := make([]Content, len(now))
+	contents := make([]Content, 0, len(now))
 	for i := range now {
-		contents[i] = now[i].Content
+		if i < everywhere || len(now[i].items)+len(then[i].items) > 0 {
+			contents = append(contents, now[i].Content)
+		}
 	}
 	return contents
 }
+
+// everywhere is the number of parts that are named for every bundle.
+const everywhere = 6
 
 // part is a content with its items as JSON, keyed by id.
 type part struct {
@@ -47,7 +53,7 @@ type part struct {
 }
 
 func parts(f *policy.Form) []part {
-	names := []string{"kinds", "roles", "bindings", "denies", "rules", "validations"}
+	names := []string{"kinds", "roles", "bindings", "denies", "rules", "validations", "priority levels", "flow schemas"}
 	parts := make([]part, len(names))
 	for i, name := range names {
 		parts[i] = part{Content{Part: name}, map[string]string{}}
@@ -84,6 +90,13 @@ func parts(f *policy.Form) []part {
 		for j := range r.Validations {
 			validations[r.Validations[j].ID] = encoded(&r.Validations[j])
 		}
+	}
+	levels, schemas := parts[everywhere].items, parts[everywhere+1].items
+	for i := range f.Flow.PriorityLevels {
+		levels[f.Flow.PriorityLevels[i].ID] = encoded(&f.Flow.PriorityLevels[i])
+	}
+	for i := range f.Flow.FlowSchemas {
+		schemas[f.Flow.FlowSchemas[i].ID] = encoded(&f.Flow.FlowSchemas[i])
 	}
 	for i := range parts {
 		parts[i].Count = len(parts[i].items)
