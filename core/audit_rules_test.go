@@ -124,3 +124,19 @@ func TestANewPolicyDecidesWhatIsRecorded(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// The server's own writes have a rule as well.
+func TestTheServersOwnWritesAreClassified(t *testing.T) {
+	p := newAudited(t, `
+		own: {order: 1, level: "None", subjects: [{user: "system:stele"}], apiGroups: [""], resources: ["namespaces"], verbs: ["create"], names: ["default"]}
+		rest: {order: 2, level: "Metadata"}`)
+	found := map[string]string{}
+	for _, e := range p.events(t, 0) {
+		if o := e.Meta.GetObject(); o.GetResource() == "namespaces" {
+			found[o.GetName()] = e.Meta.GetDecisions().GetAudit().GetRule()
+		}
+	}
+	if found["default"] != "audit/rules/own" || found["kube-system"] != "audit/rules/rest" {
+		t.Errorf("the namespaces were recorded by %v", found)
+	}
+}

@@ -87,6 +87,8 @@ var large = map[string]string{
 	"cmd/stele":                  "a file for each command",
 	"core/plans":                 "stored objects and recorded writes are tried by the same code, and explained by the same findings",
 	"policy":                     "deciding is one program over one form: access, the chain, conditions and admission share it",
+	"core/read":                  "get, list and watch share pages, history windows and the past, also for the rows of views",
+	"projections/objects":        "trees, changes, watchers and indexes are written under the same locks; derived objects are written as the others",
 	"policy/compile":             "a file for each section of a bundle",
 	"policy/plan/kinds":          "comparing two forms is one recursion; a file for each part of a form",
 }

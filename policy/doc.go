@@ -11,7 +11,7 @@
 // [Policy.Consider] explains decisions.
 //
 // A bundle is enforced as a whole: compiling rejects parts of the format that this version does not
-// enforce, with their lines. Only audit rules are carried in the form with a warning.
+// enforce, with their lines.
 //
 // A [Policy] never changes and is safe for concurrent use.
 package policy

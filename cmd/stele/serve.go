@@ -25,6 +25,7 @@ import (
 	"stele.dev/stele/cmd/stele/internal/connections"
 	"stele.dev/stele/cmd/stele/internal/delivery"
 	"stele.dev/stele/cmd/stele/internal/show"
+	"stele.dev/stele/cmd/stele/internal/sinks"
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/core/controllers"
 	"stele.dev/stele/core/plane"
@@ -58,6 +59,7 @@ type serveOptions struct {
 	compile        compiling.Options
 	connections    connections.Flags
 	delivery       delivery.Flags
+	sinks          sinks.Flags
 	storage        storageOptions
 }
 
@@ -109,6 +111,7 @@ SIGTERM and SIGINT end it in order, after --shutdown-delay; a second signal ends
 	o.storage.addFlags(groups.Group("Flags for the log and its storage"))
 	o.authentication.addFlags(groups.Group("Flags for authentication"))
 	o.authorization.addFlags(groups.Group("Flags for authorization"))
+	o.sinks.Add(groups.Group("Flags for the audit log"))
 	o.connections.Add(groups.Group("Flags for limits of connections"))
 	o.delivery.AddGitFlags(groups.Group("Flags for a policy in a git repository"))
 	o.delivery.AddOCIFlags(groups.Group("Flags for a policy in a registry"))
@@ -156,7 +159,7 @@ func (o *serveOptions) serve(cmd *cobra.Command) error {
 	if err := dir.CheckKeys(config.Authentication.ServiceAccounts.SigningKeyFile == "", o.replaceLostKeys); err != nil {
 		return err
 	}
-	config.Dir, config.OpenLog, config.AuditFile = dir.Path(), dir.OpenLog, dir.Path("audit", "audit.log")
+	config.Dir, config.OpenLog = dir.Path(), dir.OpenLog
 	config.Authentication.FailuresFile = dir.Path("audit", "authentication-failures.log")
 	config.Metrics.MustRegister(dir.Metrics()...)
 	config.Stopping = stop // so that a signal while the plane stops after a failure ends the process
@@ -214,6 +217,9 @@ func (o *serveOptions) config(cmd *cobra.Command, logger *slog.Logger) (c plane.
 		return c, fmt.Errorf("--verify-projections %s: want a duration that is not negative", c.VerifyEvery)
 	}
 	if err := errors.Join(o.authentication.check(), o.authorization.check(), o.storage.check()); err != nil {
+		return c, err
+	}
+	if err := o.sinks.Apply(&c, filepath.Join(o.dataDir, "audit", "audit.log"), cmd.OutOrStdout()); err != nil {
 		return c, err
 	}
 	if !o.delivery.Given() {

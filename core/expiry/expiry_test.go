@@ -141,6 +141,9 @@ func TestManyEventsExpireByOneEventOfTheLog(t *testing.T) {
 				t.Errorf("watchers are told %s", line)
 			}
 		}
+		if a := e.Meta.GetDecisions().GetAudit(); a.GetLevel() != logpb.AuditLevel_AUDIT_LEVEL_METADATA {
+			t.Errorf("the event has the audit level %v", a.GetLevel())
+		}
 		lines := audit.Render(nil, e, nil)
 		var names []string
 		for line := range strings.Lines(string(lines)) {

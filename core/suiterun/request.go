@@ -148,6 +148,9 @@ func (r *Runner) resource(t *target) error {
 			}
 		}
 	}
+	for _, k := range r.policy.Views() {
+		add(k.Versions[0].GroupVersionResource(), true)
+	}
 	for _, v := range r.virtual {
 		add(schema.GroupVersionResource{Group: v.Group, Version: v.Version, Resource: v.Name}, true)
 	}

@@ -137,6 +137,9 @@ func (c *compiler) auditResources(x cue.Value, r *policy.AuditRule) {
 		c.Add(evaluation.Position(x.LookupPath(cue.ParsePath("names"))), x.Path().String()+".names", "names of objects without resources match nothing", "add the resources of the objects")
 		return
 	}
+	if creates := slices.Equal(slices.Compact(slices.Clone(r.Verbs)), []string{"create"}); len(r.Names) > 0 && creates && !slices.ContainsFunc(r.Resources, func(s string) bool { return s == "*" || strings.Contains(s, "/") }) {
+		c.Add(evaluation.Position(x.LookupPath(cue.ParsePath("names"))), x.Path().String()+".names", "a request that creates an object does not name it in its path, so that none matches", "leave out names, or add other verbs")
+	}
 	for i, n := range r.Namespaces {
 		if n != "" && len(validation.IsDNS1123Label(n)) > 0 {
 			hint := "names are of lower-case letters, digits and -"

@@ -124,6 +124,10 @@ var Lints = []Lint{
 	// Secrets and history.
 	{"SECRET_IN_MESSAGE", Warning, "A message shows a field that is `@stele(sensitive)`.", "a message without the value",
 		`The messageExpression of a rule reads a secret field, so that the answer and the audit log show it. Paths through variables of the rule are followed; what a webhook or plugin says is not known.`},
+	{"VIEW_SHOWS_SECRET", Warning, "A view reads a field that is `@stele(sensitive)`, or is of a built-in kind that holds secrets.", "a view without the value",
+		`Access to a view is that of the view: its readers see its columns, and need no right to read the kind. A filter, a sort or an aggregate shows something of a secret field, too. Allow it at its line if that is meant.`},
+	{"VIEW_UNREAD", Warning, "Nobody but system:masters may read a view.", "a rule with apiGroups `views.stele.dev` and the view in resources",
+		`No binding of the bundle grants get, list or watch of the view. The right to read its kind does not count, because a view has access of its own. Built-in roles do not include views.`},
 	{"SECRET_HISTORY", Warning, "A history window opens the past of objects that hold secrets.", "a shorter window",
 		`Whoever may read the objects now may read all that they ever held.`},
 

@@ -74,6 +74,7 @@ func Check(ctx context.Context, b *Bundle) ([]Finding, error) {
 	c.decided()
 	c.defaults()
 	c.secretsInMessages()
+	c.views()
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}

@@ -277,10 +277,18 @@ func TestLints(t *testing.T) {
 		"a rule about what is given":    {rules + `{rule: "self.spec.owner == 'me' && self.spec.size > 7"}`, nil},
 		"a part for CUE":                {"#Widget: spec: {\nlong!: string\ncount: len(long) // §\n}", []string{"CUE_FALLBACK"}},
 
-		"a message with a secret":         {admit + `{` + match + `, validations: x: {expression: "!has(object.spec.token)", messageExpression: "'no ' + object.spec.token"}} // §`, []string{"SECRET_IN_MESSAGE"}},
-		"a message with a secret's name":  {admit + `{` + match + `, validations: x: {expression: "!has(object.spec.token)", messageExpression: "'no token, ' + object.spec.owner"}}`, nil},
-		"a secret by way of a variable":   {admit + `{` + match + `, variables: t: "object.spec.?token.orValue('')", validations: x: {expression: "variables.t == ''", messageExpression: "'no ' + variables.t"}} // §`, []string{"SECRET_IN_MESSAGE"}},
-		"a secret in a rule of the kind":  {rules + `{rule: "!has(self.spec.token)", messageExpression: "'no ' + self.spec.token"} // §`, []string{"SECRET_IN_MESSAGE"}},
+		"a message with a secret":        {admit + `{` + match + `, validations: x: {expression: "!has(object.spec.token)", messageExpression: "'no ' + object.spec.token"}} // §`, []string{"SECRET_IN_MESSAGE"}},
+		"a message with a secret's name": {admit + `{` + match + `, validations: x: {expression: "!has(object.spec.token)", messageExpression: "'no token, ' + object.spec.owner"}}`, nil},
+		"a secret by way of a variable":  {admit + `{` + match + `, variables: t: "object.spec.?token.orValue('')", validations: x: {expression: "variables.t == ''", messageExpression: "'no ' + variables.t"}} // §`, []string{"SECRET_IN_MESSAGE"}},
+		"a secret in a rule of the kind": {rules + `{rule: "!has(self.spec.token)", messageExpression: "'no ' + self.spec.token"} // §`, []string{"SECRET_IN_MESSAGE"}},
+		"a view with a secret": {bound + role("r", `apiGroups: ["views.stele.dev"], resources: ["big"], verbs: ["list"]`) +
+			`bundle: teams: a: views: big: {kind: "widgets.a.example.com", version: "v1", filter: "object.spec.token == 'x'", columns: size: {expression: "object.spec.size", type: "integer"}} // §`, []string{"VIEW_SHOWS_SECRET"}},
+		"a view without the secret": {bound + role("r", `apiGroups: ["views.stele.dev"], resources: ["big"], verbs: ["list"]`) +
+			`bundle: teams: a: views: big: {kind: "widgets.a.example.com", version: "v1", filter: "has(object.spec.token)", columns: size: {expression: "object.spec.size", type: "integer"}}`, nil},
+		"a view of secrets": {bound + role("r", `apiGroups: ["views.stele.dev"], resources: ["big"], verbs: ["watch"]`) +
+			`bundle: teams: a: views: big: {kind: "secrets", version: "v1", columns: name: {expression: "object.metadata.name", type: "string"}} // §`, []string{"VIEW_SHOWS_SECRET"}},
+		"a view that nobody may read": {bound + role("r", widgets+`, verbs: ["get"]`) +
+			`bundle: teams: a: views: big: {kind: "widgets.a.example.com", version: "v1", columns: size: {expression: "object.spec.size", type: "integer"}} // §`, []string{"VIEW_UNREAD"}},
 		"a window for what holds secrets": {`bundle: history: windows: "widgets.a.example.com": "all" // §`, []string{"SECRET_HISTORY"}},
 
 		"allowed on the line":       {bound + rbac + `clusterRoles: r: rules: x: {` + widgets + `, verbs: ["*"]} // stele:allow GRANT_WILDCARD they run it`, nil},

@@ -92,6 +92,12 @@ var Rules = []Rule{
 		"An update that sets nothing but a label is tried for each stored object under the new policy. These are refused, so nobody can change them until the policy is changed again. Let the rule accept what the update does not change, or begin with the action Warn."},
 	{"OBJECTS_DIFFER", Kinds, Changes, "Stored objects would be shown differently.",
 		"What is stored is rendered by both policies, and the results are compared. Fields that a schema lacks are not shown, and missing fields get defaults. Clients see the new form as soon as the policy is in force."},
+	{"VIEW_ADDED", Kinds, Changes, "A view is new.",
+		"The new policy serves a list that the policy in force does not. Its readers see its columns, and need no right to read its kind. Who they are is in the section on access."},
+	{"VIEW_REMOVED", Kinds, Breaks, "A view is no longer served.",
+		"Clients that read or watch the view get 404. Nothing is stored of a view, so nothing is lost."},
+	{"VIEW_CHANGED", Kinds, Changes, "A view has other rows or columns.",
+		"The filter, the columns, the order, the groups, the aggregates or the kind of the view differ. It is computed anew when the policy takes effect, and its watches end, so that clients list it again. Its class is breaks if a column is gone or has another type."},
 
 	{"GRANT_ADDED", Access, Widens, "Somebody may do more.", "A subject may make requests that it could not make before. The requests of each subject are computed from all bindings, roles and denies of both policies, so the finding holds for every request. Rights of a group are listed for the group, whose members the policy does not know. What webhooks and plugins allow is not seen. Check that the subject is meant to have the verbs."},
 	{"GRANT_REMOVED", Access, Narrows, "Somebody may do less.", "A subject may no longer make requests that it could make. It is computed as for GRANT_ADDED. Look at the replay of recorded writes to see who used the right."},

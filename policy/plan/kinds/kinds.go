@@ -53,7 +53,7 @@ func Compare(ctx context.Context, s plan.Sides) ([]plan.Finding, error) {
 		}
 		all = append(all, p.compare(ctx)...)
 	}
-	return all, ctx.Err()
+	return append(all, views(s)...), ctx.Err()
 }
 
 // named returns the names of a kind: "Widget (widgets, wd)".

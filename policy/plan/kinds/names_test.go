@@ -64,3 +64,29 @@ func TestRenames(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// viewOf is a view of a kind.
+func viewOf(name, fields string) string {
+	return `bundle: teams: data: views: "` + name + `": {kind: "parts.example.com", version: "v1", ` + fields + "}\n"
+}
+
+func TestFindingsOfViews(t *testing.T) {
+	a := `columns: a: {expression: "object.spec.a", type: "integer"}`
+	base := kind("parts", "a: int, b?: int", "")
+	from := compiled(t, base+viewOf("old-parts", a)+viewOf("same-parts", a)+viewOf("big-parts", a)+viewOf("all-parts", a+`, columns: b: {expression: "object.spec.b", type: "integer"}`), nil)
+	to := compiled(t, base+"\n\n"+viewOf("new-parts", a)+viewOf("same-parts", a)+viewOf("big-parts", a+`, filter: "object.spec.a > 5"`)+viewOf("all-parts", a), nil)
+	var got []string
+	for _, f := range compare(t, from, to) {
+		got = append(got, f.Kind+" "+inLine(&f))
+	}
+	slices.Sort(got)
+	want := []string{
+		"all-parts.views.stele.dev breaks VIEW_CHANGED data/views/all-parts: parts.example.com: a integer, b integer → parts.example.com: a integer",
+		"big-parts.views.stele.dev changes VIEW_CHANGED data/views/big-parts: parts.example.com: a integer → parts.example.com: a integer where object.spec.a > 5",
+		"new-parts.views.stele.dev changes VIEW_ADDED data/views/new-parts:  → parts.example.com: a integer",
+		"old-parts.views.stele.dev breaks VIEW_REMOVED data/views/old-parts:  →",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
