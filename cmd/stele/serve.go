@@ -26,6 +26,7 @@ import (
 	"stele.dev/stele/cmd/stele/internal/connections"
 	"stele.dev/stele/cmd/stele/internal/delivery"
 	"stele.dev/stele/cmd/stele/internal/show"
+	"stele.dev/stele/cmd/stele/internal/sinks"
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/core/controllers"
 	"stele.dev/stele/core/plane"
@@ -59,6 +60,7 @@ type serveOptions struct {
 	compile        compiling.Options
 	connections    connections.Flags
 	delivery       delivery.Flags
+	sinks          sinks.Flags
 	storage        storageOptions
 }
 
@@ -110,6 +112,7 @@ SIGTERM and SIGINT end it in order, after --shutdown-delay; a second signal ends
 	o.storage.addFlags(groups.Group("Flags for the log and its storage"))
 	o.authentication.addFlags(groups.Group("Flags for authentication"))
 	o.authorization.addFlags(groups.Group("Flags for authorization"))
+	o.sinks.Add(groups.Group("Flags for the audit log"))
 	auditing.AddLogFlags(groups.Group("Flags for the log of decisions"), &o.Decisions)
 	o.connections.Add(groups.Group("Flags for limits of connections"))
 	o.delivery.AddGitFlags(groups.Group("Flags for a policy in a git repository"))
@@ -158,7 +161,7 @@ func (o *serveOptions) serve(cmd *cobra.Command) error {
 	if err := dir.CheckKeys(config.Authentication.ServiceAccounts.SigningKeyFile == "", o.replaceLostKeys); err != nil {
 		return err
 	}
-	config.Dir, config.OpenLog, config.AuditFile = dir.Path(), dir.OpenLog, dir.Path("audit", "audit.log")
+	config.Dir, config.OpenLog = dir.Path(), dir.OpenLog
 	config.Metrics.MustRegister(dir.Metrics()...)
 	config.Stopping = stop // so that a signal while the plane stops after a failure ends the process
 	p, err := plane.New(ctx, config)
@@ -215,6 +218,9 @@ func (o *serveOptions) config(cmd *cobra.Command, logger *slog.Logger) (c plane.
 		return c, fmt.Errorf("--verify-projections %s: want a duration that is not negative", c.VerifyEvery)
 	}
 	if err := errors.Join(o.authentication.check(), o.authorization.check(), o.storage.check()); err != nil {
+		return c, err
+	}
+	if err := o.sinks.Apply(&c, filepath.Join(o.dataDir, "audit", "audit.log"), cmd.OutOrStdout()); err != nil {
 		return c, err
 	}
 	if !o.delivery.Given() {

@@ -7,13 +7,13 @@ import (
 	"stele.dev/stele/eventlog/logpb"
 )
 
-// Anchor returns the event that records a head of a replica's log of decisions in the log of record. A reader that does
-// not know its type skips it.
-func Anchor(replica string, head eventlog.Head) (*eventlog.Entry, error) {
+// Anchor returns the event that records a head of a replica's log of decisions in the log of record, and how far the sinks
+// of the audit log are that this replica feeds for all. A reader that does not know its type skips it.
+func Anchor(replica string, head eventlog.Head, sinks []*logpb.SinkCursor) (*eventlog.Entry, error) {
 	return eventlog.Encode(&eventlog.Event{Meta: &logpb.Metadata{
 		Type: logpb.Type_TYPE_DECISIONS_ANCHORED, Skippable: true,
 		Detail: &logpb.Metadata_DecisionsAnchored{DecisionsAnchored: &logpb.DecisionsAnchored{
-			Replica: replica, LogId: head.Log[:], Revision: head.Revision, Hash: head.Hash[:],
+			Replica: replica, LogId: head.Log[:], Revision: head.Revision, Hash: head.Hash[:], Sinks: sinks,
 		}},
 	}})
 }

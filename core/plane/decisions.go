@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"stele.dev/stele/core/audit"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/decisions"
 	"stele.dev/stele/eventlog"
@@ -40,9 +41,9 @@ func (p *Plane) openDecisions(ctx context.Context) (err error) {
 	return p.register(p.Decisions.Metrics())
 }
 
-// anchorDecisions records the head of the log of decisions in the log of record.
+// anchorDecisions records the head of the log of decisions in the log of record, and how far shared sinks are.
 func (p *Plane) anchorDecisions(ctx context.Context, head eventlog.Head) error {
-	entry, err := decisions.Anchor(p.Replicas.ID(), head)
+	entry, err := decisions.Anchor(p.Replicas.ID(), head, audit.Cursors(p.sharedSinks()))
 	if err != nil {
 		return err
 	}

@@ -103,6 +103,7 @@ type Plane struct {
 	authorizers *authz.Authorizers // nil if the config has a Load of its own
 	plugins     *host.Host         // nil without authorizers
 	audit       *audit.Writer      // nil without a file
+	sinks       []sink             // that get audit lines, too
 	server      *http.Server       // nil without a listener
 	front       *front             // its handler
 	certificate *pki.ServerCertificate
@@ -354,6 +355,9 @@ func (p *Plane) checks() []core.Check {
 	}
 	if p.audit != nil {
 		checks = append(checks, core.Check{Name: "audit", Check: p.audit.Health})
+	}
+	if len(p.sinks) > 0 {
+		checks = append(checks, core.Check{Name: "audit-sinks", Warns: true, Check: p.sinkHealth}) // they get later what they miss
 	}
 	checks = append(checks, core.Check{Name: "decisions", Warns: true, Check: p.Decisions.Health}) // requests are served
 	if !p.Replicas.Alone() {

@@ -41,12 +41,13 @@ func (p *Plane) openRetention(ctx context.Context) (err error) {
 }
 
 // covered returns the revision up to which the past may be erased: that of the older one of two good checkpoints, so that
-// a start can always go on from one. What the audit log does not have yet is not erased.
+// a start can always go on from one. What the audit log and its sinks do not have yet is not erased.
 func (p *Plane) covered() uint64 {
 	upto := p.checkpoints.Covered()
 	if p.audit != nil {
 		upto = min(upto, p.audit.Revision())
 	}
+	upto = min(upto, p.sinkFloor())
 	if p.bucket != nil { // new replicas start from there, and others have no audit log yet of what they have not applied
 		upto = min(upto, p.bucket.CheckpointsCovered(), p.applied())
 	}

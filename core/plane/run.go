@@ -71,9 +71,7 @@ func (p *Plane) Run(ctx context.Context) error {
 		g.actor("authorizers", p.authorizers.Run)
 		g.actor("plugins", p.plugins.Run)
 	}
-	if p.audit != nil {
-		g.actor("audit", p.audit.Run)
-	}
+	p.addAudit(g)
 	g.actor("history", p.History.Run)
 	p.addPreparation(ctx, g)
 	if err := g.Run(); ctx.Err() == nil || !errors.Is(err, ctx.Err()) {

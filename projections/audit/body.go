@@ -3,7 +3,6 @@ package audit
 import (
 	"bytes"
 	"encoding/json"
-	"net/http"
 	"strconv"
 
 	"github.com/tidwall/gjson"
@@ -43,9 +42,12 @@ func (r *record) status(b []byte, asObject bool) []byte {
 	return append(b, '}')
 }
 
+// badRequest is the least HTTP status of a failure.
+const badRequest = 400
+
 // failed reports whether the answer is a Status of a failure.
 func (r *record) failed() bool {
-	return r.decision != nil && r.e.Meta.GetRequest().GetStatus() >= http.StatusBadRequest
+	return r.decision != nil && r.e.Meta.GetRequest().GetStatus() >= badRequest
 }
 
 // answersStatus reports whether the answer of a write is a Status: that of a delete that removed the object at once.

@@ -1,0 +1,120 @@
+package webhook_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"stele.dev/stele/core/audit"
+	"stele.dev/stele/core/audit/webhook"
+)
+
+func records(ids ...string) (list []audit.Record) {
+	for _, id := range ids {
+		list = append(list, audit.Record{Line: fmt.Appendf(nil, `{"kind":"Event","apiVersion":"audit.k8s.io/v1","auditID":%q}`+"\n", id)})
+	}
+	return list
+}
+
+// kubeconfig writes a file as kube-apiserver takes it.
+func kubeconfig(t *testing.T, server *httptest.Server, path string) string {
+	t.Helper()
+	config := clientcmdapi.NewConfig()
+	config.Clusters["a"] = &clientcmdapi.Cluster{Server: server.URL + path, InsecureSkipTLSVerify: true}
+	config.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: "secret"}
+	config.Contexts["c"] = &clientcmdapi.Context{Cluster: "a", AuthInfo: "u"}
+	config.CurrentContext = "c"
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(*config, file); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func TestEventsArePosted(t *testing.T) {
+	var got auditv1.EventList
+	var header http.Header
+	var uri string
+	server := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		header, uri = r.Header, r.RequestURI
+		if err := json.NewDecoder(r.Body).Decode(&got); err != nil || r.Method != http.MethodPost {
+			t.Error(r.Method, err)
+		}
+	}))
+	defer server.Close()
+	sink, err := webhook.Open(kubeconfig(t, server, "/audit"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := sink.Send(t.Context(), records("a", "b")); err != nil {
+		t.Fatal(err)
+	}
+	if got.Kind != "EventList" || got.APIVersion != "audit.k8s.io/v1" || len(got.Items) != 2 || got.Items[1].AuditID != "b" {
+		t.Errorf("got %v", got)
+	}
+	if uri != "/audit" || header.Get("Authorization") != "Bearer secret" || header.Get("Content-Type") != "application/json" {
+		t.Errorf("%s %v", uri, header)
+	}
+}
+
+// Whatever a webhook answers, Send ends with an error that names it.
+func TestBadAnswersAreErrors(t *testing.T) {
+	endless := func(w http.ResponseWriter) {
+		for range 1000 {
+			if _, err := w.Write(make([]byte, 1<<20)); err != nil {
+				return
+			}
+		}
+	}
+	released := make(chan struct{})
+	release := sync.OnceFunc(func() { close(released) })
+	for name, test := range map[string]struct {
+		answer func(w http.ResponseWriter, r *http.Request)
+		want   string
+	}{
+		"503":           {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "busy", 503) }, "503 Service Unavailable: \"busy"},
+		"404, endless":  {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(404); endless(w) }, "404 Not Found"},
+		"413":           {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(413) }, audit.ErrTooLarge.Error()},
+		"a closed line": {func(w http.ResponseWriter, _ *http.Request) { panic(http.ErrAbortHandler) }, "EOF"},
+		"silence":       {func(http.ResponseWriter, *http.Request) { <-released }, context.DeadlineExceeded.Error()},
+	} {
+		server := httptest.NewServer(http.HandlerFunc(test.answer))
+		sink, err := webhook.New(&rest.Config{Host: server.URL})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		err = sink.Send(ctx, records("a"))
+		cancel()
+		if name == "silence" {
+			release()
+		}
+		server.CloseClientConnections()
+		server.Close()
+		if err == nil || !strings.Contains(err.Error(), test.want) || errors.Is(err, audit.ErrTooLarge) != (name == "413") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestABadKubeconfigIsRefused(t *testing.T) {
+	if _, err := webhook.Open(filepath.Join(t.TempDir(), "missing")); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+	if _, err := webhook.New(&rest.Config{Host: "ftp://x"}); err == nil || !strings.Contains(err.Error(), "is not a URL") {
+		t.Error(err)
+	}
+}
