@@ -76,6 +76,14 @@ func TestMistakesInViews(t *testing.T) {
 				views: big: {kind: "disks.a.example.com", version: "v1", columns: size: {expression: "object.spec.size", type: "integer"}}
 				rbac: clusterRoles: r: rules: x: {verbs: ["get"], apiGroups: ["views.stele.dev"], resources: ["big", §"bigger"]}
 			}`, []string{`bundle.teams.a.rbac.clusterRoles.r.rules.x.resources.1: "bigger" is not served in the API group "views.stele.dev"; there are "big"`}},
+		"own views in a role of others": {`teams: a: {
+				views: big: {kind: "disks.a.example.com", version: "v1", columns: size: {expression: "object.spec.size", type: "integer"}}
+				rbac: clusterRoles: r: {labels: "rbac.authorization.k8s.io/aggregate-to-view": "true", rules: x: {verbs: ["get"], apiGroups: ["views.stele.dev"], resources: ["big"]}}
+			}`, nil},
+		"all views in a role of others": {`teams: a: {
+				views: big: {kind: "disks.a.example.com", version: "v1", columns: size: {expression: "object.spec.size", type: "integer"}}
+				rbac: clusterRoles: r: {labels: "rbac.authorization.k8s.io/aggregate-to-view": "true", rules: §x: {verbs: ["get"], apiGroups: ["views.stele.dev"], resources: ["*"]}}
+			}`, []string{`a/clusterRoles/r/x: the rule joins the role "view", which others bind: its apiGroups must be among a.example.com; take the label off the role, or have the platform add the rule`}},
 		"a rule of a view with a mistake": {`teams: a: {
 				views: big: {kind: "disks.a.example.com", §version: "v7", columns: size: {expression: "object.spec.size", type: "integer"}}
 				rbac: clusterRoles: r: rules: x: {verbs: ["get"], apiGroups: ["views.stele.dev"], resources: ["big"]}

@@ -29,7 +29,7 @@ import (
 var (
 	overloadFull    = flag.Bool("overload.full", false, "run the full load of TestMemoryDoesNotRunOut, not a small one")
 	overloadProgram = flag.String("overload.program", "", "the program stele that TestMemoryDoesNotRunOut starts; this one by default")
-	overloadExempt  = flag.Bool("overload.exempt", false, "send the load as an administrator, whose requests never wait for seats, and not as four other users")
+	overloadExempt  = flag.Bool("overload.exempt", false, "send the load as an administrator, whose requests never wait for seats, and not as five other users")
 	overloadFolder  = flag.String("overload.folder", "", "where TestMemoryDoesNotRunOut writes the metrics of the server; nowhere by default")
 )
 
@@ -487,7 +487,7 @@ func TestMemoryDoesNotRunOut(t *testing.T) {
 		program = "stele"
 	}
 	tokens := filepath.Join(dir, "tokens.csv")
-	if err := os.WriteFile(tokens, flood.Tokens(4), 0o600); err != nil {
+	if err := os.WriteFile(tokens, flood.Tokens(5), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	policy, err := filepath.Abs(filepath.Join("..", "..", "examples", "quickstart"))
@@ -526,7 +526,7 @@ func TestMemoryDoesNotRunOut(t *testing.T) {
 	polite, admin := *h, *h
 	polite.tls, polite.token = ordinary, "polite"
 	beside.Go(func() { waits, failed = polite.polite(calm) })
-	users := [4]*hostile{h, h, h, h} // who send lists, lists of the past, bodies and watches
+	users := [5]*hostile{h, h, h, h, h} // who send lists, lists of the past, bodies, watches, and watches that read nothing
 	if !*overloadExempt {
 		for i := range users {
 			user := *h
@@ -542,7 +542,7 @@ func TestMemoryDoesNotRunOut(t *testing.T) {
 	all.Go(func() { users[1].fullLists(load.pastLists, "?resourceVersionMatch=Exact&resourceVersion="+half, &past) })
 	all.Go(func() { users[2].largeBodies(&bodies) })
 	all.Go(func() { users[3].watches(users[3].revision(), &watches) })
-	all.Go(func() { users[3].silentWatches(&silent) })
+	all.Go(func() { users[4].silentWatches(&silent) })
 	all.Wait()
 	t.Logf("the load took %v; anonymous memory %d MiB at most", time.Since(began).Round(time.Millisecond), c.most.Load()>>20)
 	admin.metrics("load")

@@ -129,6 +129,9 @@ func (v *service) find(ctx context.Context, c *call.Call) (*Explanation, error) 
 	if err := v.History.Reach(ctx, c.Tip.Revision()); err != nil {
 		return nil, err
 	}
+	if err := v.decisions.Flush(ctx); err != nil {
+		return nil, err
+	}
 	decided, err := v.decisions.Find(ctx, c.Info.Name)
 	if err != nil {
 		return nil, err

@@ -3,6 +3,7 @@ package plans
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/decisionsapi"
@@ -84,7 +86,6 @@ func (d *decided) Before(ctx context.Context, o *logpb.Object, revision uint64) 
 
 // Reasons why a request that wrote nothing cannot be decided again.
 const (
-	isOther      = "it was refused by something else than a rule of the policy"
 	isBodyless   = "its body was not kept, or only in part"
 	isHashed     = "its body has secrets, which are recorded as hashes"
 	isPatch      = "it is a patch, and what it would have come to is not recorded"
@@ -131,8 +132,7 @@ func decideRequest(ctx context.Context, from, to *judge, e *eventlog.Event, f *f
 		return nil
 	}
 	if outcome == logpb.Outcome_OUTCOME_REFUSED && !ofPolicy[d.GetStage()] {
-		f.undecided[isOther]++
-		return nil
+		return nil // for lack of seats, for instance: no rule of a policy refused it
 	}
 	if at := placeOf(e.Meta.GetObject()).GroupResource; o.secret(at) && !o.mayName(at) {
 		f.undecided[isSecret]++
@@ -181,6 +181,9 @@ func (j *judge) again(ctx context.Context, e *eventlog.Event, d Decided) (verdic
 	}
 	if !w.access.IsResource || reads(w.access.Verb) {
 		return j.read(ctx, w), nil
+	}
+	if w.access.Verb != "create" {
+		w.Previous = max(1, w.Revision) // the object was there: else the create that it would come to is authorized, too
 	}
 	if v := j.authorize(ctx, w); v.stage != "" || v.unknown != "" {
 		return v, nil
@@ -256,7 +259,7 @@ func (w *write) restore(ctx context.Context, e *eventlog.Event, d Decided) (unkn
 	case "deletecollection":
 		return isCollection, nil
 	default:
-		return isOther, nil
+		return isUnreadable, nil
 	}
 	if verb != "create" {
 		before, known, err := d.Before(ctx, w.Object, w.Revision)
@@ -278,13 +281,50 @@ func (w *write) restore(ctx context.Context, e *eventlog.Event, d Decided) (unkn
 	case bytes.Contains(body, []byte(`"hmac-sha256:`)):
 		return isHashed, nil
 	}
-	w.Request, w.Payload = body, body
-	if strings.HasPrefix(w.request.GetMediaType(), negotiate.YAML) {
-		if w.Payload, err = yaml.YAMLToJSON(body); err != nil {
-			return isUnreadable, nil
-		}
+	w.Request = body
+	if w.Payload = w.placed(body); w.Payload == nil {
+		return isUnreadable, nil
 	}
 	return "", nil
+}
+
+// placed returns a body as JSON, with the metadata that the server would have set; nil if it cannot be read.
+func (w *write) placed(body []byte) []byte {
+	if strings.HasPrefix(w.request.GetMediaType(), negotiate.YAML) {
+		var err error
+		if body, err = yaml.YAMLToJSON(body); err != nil {
+			return nil
+		}
+	}
+	var content map[string]any
+	if kjson.UnmarshalCaseSensitivePreserveInts(body, &content) != nil {
+		return nil
+	}
+	meta, ok := content["metadata"].(map[string]any)
+	if !ok {
+		return nil
+	}
+	if meta["namespace"] == nil && w.access.Namespace != "" {
+		meta["namespace"] = w.access.Namespace
+	}
+	if generate, _ := meta["generateName"].(string); meta["name"] == nil && generate != "" {
+		meta["name"] = generate + "xxxxx"
+	}
+	var before struct {
+		Metadata map[string]any `json:"metadata"`
+	}
+	if w.Before != nil && kjson.UnmarshalCaseSensitivePreserveInts(w.Before, &before) == nil {
+		for _, name := range []string{"uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds", "generateName", "selfLink"} {
+			if value, has := before.Metadata[name]; has { // the server sets them
+				meta[name] = value
+			}
+		}
+	}
+	placed, err := json.Marshal(content)
+	if err != nil {
+		return nil
+	}
+	return placed
 }
 
 // countRequest adds a request that would be decided otherwise.

@@ -19,12 +19,15 @@ func (c *compiler) teamGroups(t cue.Value) (groups []string) {
 	return groups
 }
 
-// joining rejects rules that add other API groups than the team's to a role of somebody else. The
-// team does not decide who has that role.
+// joining rejects rules that add other API groups than the team's, and views that are not the team's, to a role of somebody
+// else. The team does not decide who has that role.
 func (c *compiler) joining(v cue.Value, roles []policy.Role) {
-	groups := map[string][]string{}
+	groups, views := map[string][]string{}, map[string]map[string]bool{}
 	for team, t := range c.Fields(v, "teams") {
-		groups[team] = c.teamGroups(t)
+		groups[team], views[team] = c.teamGroups(t), map[string]bool{}
+		for name := range c.Fields(t, "views") {
+			views[team][name] = true
+		}
 	}
 	labels := map[string]map[string]string{} // of roles, by id
 	for i := range roles {
@@ -43,7 +46,7 @@ func (c *compiler) joining(v cue.Value, roles []policy.Role) {
 		for j := range roles[i].Rules {
 			rule := &roles[i].Rules[j]
 			team, own := policy.OwningTeam(rule.ID), policy.OwningTeam(roles[i].ID)
-			if team == own || team == policy.BuiltinTeam || slices.Contains(groups[team], "*") || within(rule, groups[team]) {
+			if team == own || team == policy.BuiltinTeam || slices.Contains(groups[team], "*") || within(rule, groups[team]) || ofViews(rule, views[team]) {
 				continue
 			}
 			written := rule.ID[:strings.LastIndexByte(rule.ID, '/')]
@@ -69,6 +72,11 @@ func (c *compiler) joining(v cue.Value, roles []policy.Role) {
 // within reports whether a rule is only for resources in the API groups.
 func within(rule *policy.Rule, groups []string) bool {
 	return len(rule.NonResourceURLs) == 0 && !slices.ContainsFunc(rule.APIGroups, func(g string) bool { return !slices.Contains(groups, g) })
+}
+
+// ofViews reports whether a rule is only for some views.
+func ofViews(rule *policy.Rule, views map[string]bool) bool {
+	return slices.Equal(rule.APIGroups, []string{policy.ViewsGroup}) && !slices.ContainsFunc(rule.Resources, func(r string) bool { return !views[r] })
 }
 
 // denyPaths rejects denies of paths, which all clients need.

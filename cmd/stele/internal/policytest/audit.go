@@ -1,7 +1,9 @@
 package policytest
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -59,8 +61,10 @@ func testOf(ctx context.Context, config *rest.Config, auditID string) ([]byte, e
 		if err := written(ctx, config, objects, e, test); err != nil {
 			return nil, err
 		}
-	} else if e.Spec.Verb == "create" || e.Spec.Verb == "update" || e.Spec.Verb == "patch" {
-		test["skip"] = "the server does not keep the objects of refused requests: write object or patch"
+	} else if e.Spec.Verb == "create" || e.Spec.Verb == "update" || e.Spec.Verb == "patch" || e.Spec.Verb == "delete" {
+		if err := unwritten(ctx, config, objects, e, test); err != nil {
+			return nil, err
+		}
 	}
 	return suites.Write("request "+auditID, test)
 }
@@ -139,6 +143,46 @@ func written(ctx context.Context, config *rest.Config, objects dynamic.Interface
 	}
 	q["object"], err = objectAt(ctx, objects, change, change.Revision)
 	return err
+}
+
+// unwritten adds the object before a request that wrote nothing, and its body, as far as the decision log has them. A test
+// that lacks the body is skipped, and says why.
+func unwritten(ctx context.Context, config *rest.Config, objects dynamic.Interface, e *explain.Explanation, test map[string]any) error {
+	api, err := client.NewDecisions(config)
+	if err != nil {
+		return err
+	}
+	d, err := api.Get(ctx, e.Name)
+	if err != nil {
+		return err
+	}
+	q := test["request"].(map[string]any)
+	if e.Spec.Verb != "create" && d.Object != nil && d.Object.Kind != "" && d.Revision > 0 {
+		before, err := objectAt(ctx, objects, &changes.Change{Object: d.Object}, d.Revision)
+		if err == nil {
+			test["given"] = []any{before}
+		}
+	}
+	if e.Spec.Verb == "delete" {
+		return nil
+	}
+	var body map[string]any
+	switch {
+	case len(d.RequestBody) == 0 || d.BodyCut:
+		test["skip"] = "the server did not keep the body of the request, or only a part: write object or patch"
+	case bytes.Contains(d.RequestBody, []byte(`"hmac-sha256:`)):
+		test["skip"] = "the body of the request has secrets, which are recorded as hashes: write object or patch"
+	case json.Unmarshal(d.RequestBody, &body) != nil:
+		test["skip"] = "the body of the request is not JSON: write object or patch"
+	case e.Spec.Verb == "patch" && d.Request.MediaType != "application/merge-patch+json":
+		test["skip"] = "the request is a patch of the type " + d.Request.MediaType + ": write patch as a merge patch"
+	case e.Spec.Verb == "patch":
+		q["patch"] = body
+	default:
+		q["object"] = body
+		delete(q, "name")
+	}
+	return nil
 }
 
 // objectAt returns an object as it was, without what the server sets.
