@@ -66,7 +66,7 @@ func newSorted() *btree.BTreeG[*Object] {
 
 // Put adds an object at a revision, in place of the one with its key. Revisions never descend.
 func (tx *Tx) Put(o *Object, revision uint64) {
-	before := tx.tree(o.kind.GroupResource).Set(o)
+	before := tx.ownDerived(o.kind.GroupResource).Set(o)
 	tx.derived(&Change{Revision: revision, Object: o, Before: before})
 }
 
@@ -76,7 +76,7 @@ func (tx *Tx) Remove(r schema.GroupResource, namespace, name string, revision ui
 	if before == nil {
 		return
 	}
-	tx.tree(r).Delete(before)
+	tx.ownDerived(r).Delete(before)
 	tx.derived(&Change{Revision: revision, Object: before.moved(revision), Before: before, Deleted: true})
 }
 
@@ -86,6 +86,12 @@ func (o *Object) moved(revision uint64) *Object {
 	c.Revision = revision
 	c.splice(o.Payload(), o.at)
 	return &c
+}
+
+// ownDerived is tree for a store of derived objects. It has no indexes, because objects may be replaced without changes.
+func (tx *Tx) ownDerived(r schema.GroupResource) *tree {
+	tx.store.derived.Store(true)
+	return tx.tree(r)
 }
 
 // derived adds a change. One revision of the other store may change several objects.
@@ -99,7 +105,7 @@ func (tx *Tx) derived(c *Change) {
 
 // Replace replaces all objects of a kind, without changes. The objects have different keys. [Store.Cut] must follow.
 func (tx *Tx) Replace(k *Kind, all []*Object) {
-	tx.tree(k.GroupResource) // makes the trees the scratch copy's own
+	tx.ownDerived(k.GroupResource) // makes the trees the scratch copy's own
 	tx.next.trees[k.GroupResource] = derivedTree(k, all)
 }
 
@@ -125,7 +131,7 @@ func DerivedState(k *Kind, revision uint64, all []*Object) *State {
 
 // Drop removes a resource with all its objects, without changes. [Store.Cut] must follow.
 func (tx *Tx) Drop(r schema.GroupResource) {
-	tx.tree(r)
+	tx.ownDerived(r)
 	delete(tx.next.trees, r)
 	delete(tx.own, r)
 }

@@ -424,3 +424,34 @@ func TestIndexesAreSafeForConcurrentUse(t *testing.T) {
 	close(done)
 	clients.Wait()
 }
+
+// Derived objects may be replaced without changes, so that their store has no indexes.
+func TestDerivedObjectsHaveNoIndexes(t *testing.T) {
+	s, k := objects.New(0), objects.NewKind(objects.Kind{GroupResource: widgets})
+	replace := func(app string) {
+		var all []*objects.Object
+		for i := range 1000 {
+			o, err := k.Derive([]byte(thing{namespace: "n", name: fmt.Sprint("o", i), app: app + fmt.Sprint(i%100)}.payload()), 1, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, o)
+		}
+		tx := s.Begin()
+		tx.SetKinds([]objects.Kind{{GroupResource: widgets}}, nil)
+		tx.Replace(k, all)
+		s.Publish(tx, 1)
+		s.Cut(widgets)
+	}
+	for _, app := range []string{"a", "b"} {
+		replace(app)
+		for range 2 {
+			if got := list(s.State(), objects.Select("", labels.SelectorFromSet(labels.Set{"app": app + "7"}), nil), "", ""); len(got) != 10 {
+				t.Errorf("%s: %d objects", app, len(got))
+			}
+		}
+		if got := list(s.State(), objects.Select("", labels.SelectorFromSet(labels.Set{"app": "a7"}), nil), "", ""); app == "b" && len(got) != 0 {
+			t.Errorf("%d objects that were replaced", len(got))
+		}
+	}
+}

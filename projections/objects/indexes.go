@@ -101,7 +101,7 @@ func (s *State) indexed(r schema.GroupResource, sel *Selection, after postings.K
 
 // indexable returns how many objects a list would look at without an index; 0 if an index cannot be used.
 func (s *State) indexable(r schema.GroupResource, sel *Selection) int {
-	if len(sel.required) == 0 || s.store == nil {
+	if len(sel.required) == 0 || s.store == nil || s.store.derived.Load() {
 		return 0
 	}
 	all := s.Total(r, sel.Namespace).Objects

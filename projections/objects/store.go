@@ -37,7 +37,8 @@ const DefaultHistoryBytes = 24 << 20
 // Store holds the current state and the recent changes. One goroutine calls Begin, the methods of Tx, and
 // Publish; all other methods are safe for concurrent use.
 type Store struct {
-	state atomic.Pointer[State]
+	state   atomic.Pointer[State]
+	derived atomic.Bool // the store has derived objects
 	// cloning is held while a tree is cloned, because that writes to the original.
 	cloning sync.Mutex
 
