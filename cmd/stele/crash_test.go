@@ -197,7 +197,11 @@ func auditedRevisions(t *testing.T, dir string) map[string]int {
 		if err := json.Unmarshal(lines.Bytes(), &event); err != nil {
 			t.Fatalf("audit line %q: %v", lines.Text(), err)
 		}
-		revisions[event.Annotations["stele.dev/revision"]]++
+		key := event.Annotations["stele.dev/revision"]
+		if decision := event.Annotations["stele.dev/decision-revision"]; decision != "" {
+			key = "decision " + decision
+		}
+		revisions[key]++
 	}
 	return revisions
 }

@@ -86,6 +86,7 @@ type Writer struct {
 	unchecked mark
 	at        position
 	torn      bool      // the file may have bytes after the position that are no lines
+	lostEnd   bool      // the log of decisions has lost records whose lines the file has
 	dirty     bool      // lines have been written since the last sync
 	rotating  *rotation // what was begun and has to be finished; nil for none
 	rotated   chan struct{}

@@ -215,7 +215,8 @@ func sameButBodies(a, b []byte) bool {
 	return true
 }
 
-// keeps reports whether a line stays that no log has: one about a gap, or one of what its log does not keep any more.
+// keeps reports whether a line stays that no log has: one about a gap, or one of what its log does not keep any more, or has
+// lost.
 func (c *comparison) keeps(line []byte) bool {
 	if !json.Valid(line) {
 		return false
@@ -224,6 +225,9 @@ func (c *comparison) keeps(line []byte) bool {
 		return true
 	}
 	annotations := gjson.GetBytes(line, "annotations").Map()
+	if c.w.lostEnd && annotations[DecisionAnnotation].Exists() {
+		return true
+	}
 	for _, s := range c.streams {
 		name := RevisionAnnotation
 		if s.which == decisionLog {

@@ -99,6 +99,7 @@ func (w *Writer) checkHeads(ctx context.Context) error {
 			continue
 		}
 		w.unchecked = mark{} // compare reads all
+		w.lostEnd = which == decisionLog
 		return errNoCursor(fmt.Sprintf("the log of %s has lost revisions up to %d", logName(which), w.at.heads[which].Revision))
 	}
 	return nil
