@@ -18,7 +18,6 @@ import (
 	"math/big"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -94,7 +93,7 @@ type gate struct {
 	address          string
 	roots            *x509.CertPool
 	failures         *authn.FailureLog
-	record           string
+	record           *authn.FailureRecord // the newest
 	messages         bytes.Buffer
 }
 
@@ -103,7 +102,7 @@ func newGate(t *testing.T) *gate {
 	dir := t.TempDir()
 	g := &gate{
 		clients: newAuthority(t, "clients"), proxies: newAuthority(t, "proxies"),
-		clientsFile: filepath.Join(dir, "clients.crt"), proxiesFile: filepath.Join(dir, "proxies.crt"), record: filepath.Join(dir, "failures.log"),
+		clientsFile: filepath.Join(dir, "clients.crt"), proxiesFile: filepath.Join(dir, "proxies.crt"),
 	}
 	if err := errors.Join(pki.WritePrivate(g.clientsFile, g.clients.pem()), pki.WritePrivate(g.proxiesFile, g.proxies.pem())); err != nil {
 		t.Fatal(err)
@@ -115,7 +114,7 @@ func newGate(t *testing.T) *gate {
 		ClientCAFile: g.proxiesFile, AllowedNames: []string{"front-proxy"}, UsernameHeaders: []string{"X-Remote-User"}, UIDHeaders: []string{"X-Remote-Uid"},
 		GroupHeaders: []string{"X-Remote-Group"}, ExtraHeaderPrefixes: []string{"X-Remote-Extra-"}, Clients: authorities,
 	}))
-	g.failures = must[*authn.FailureLog](t)(authn.NewFailureLog(authn.FailureOptions{File: g.record, Logger: slog.New(slog.NewTextHandler(&g.messages, nil))}))
+	g.failures = authn.NewFailureLog(authn.FailureOptions{Record: func(r *authn.FailureRecord) { g.record = r }, Logger: slog.New(slog.NewTextHandler(&g.messages, nil))})
 	o := authn.Options{Authorities: authorities, FrontProxy: frontProxy, Failures: g.failures, Attempts: g.failures, ReloadEvery: 2 * time.Millisecond}
 	g.replica = newPlane(t)
 	g.authenticator = must[*authn.Authenticator](t)(authn.New(o))
@@ -175,16 +174,10 @@ func (g *gate) told(t testing.TB) authn.FailureRecord {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_ = g.failures.Run(ctx) // it tells what there is, and ends
-	var r authn.FailureRecord
-	data, err := os.ReadFile(g.record)
-	if err != nil {
-		t.Fatal(err)
+	if g.record == nil {
+		t.Fatal("no failure is recorded")
 	}
-	lines := bytes.Split(bytes.TrimSpace(data), []byte("\n"))
-	if err := json.Unmarshal(lines[len(lines)-1], &r); err != nil {
-		t.Fatal(err)
-	}
-	return r
+	return *g.record
 }
 
 const unauthorized = `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Unauthorized","reason":"Unauthorized","code":401}`

@@ -329,3 +329,35 @@ func TestAFloodOfAnonymousRequestsIsCounted(t *testing.T) {
 		t.Errorf("the log takes %d bytes", size)
 	}
 }
+
+// Wrong credentials are counted, by the network and what is wrong, and not recorded one by one.
+func TestFailedAuthenticationsAreCounted(t *testing.T) {
+	var store memlog.Store
+	dir := t.TempDir()
+	p := startIn(t, store.Open(nil), planetest.Options{Dir: dir})
+	p.bootstrap(t, bundle)
+	for range 3 {
+		p.must(t, 401, "GET", widgetsPath, "", "Authorization", "Bearer wrong")
+	}
+	q := httptest.NewRequest("GET", widgetsPath, nil) // without credentials
+	p.ServeHTTP(httptest.NewRecorder(), q)
+	p.close()
+	again := startIn(t, store.Open(nil), planetest.Options{Dir: dir})
+	batches, err := again.plane.Decisions.Log().Back(t.Context(), math.MaxInt64, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	counted := map[string]uint64{}
+	for _, b := range batches {
+		for _, e := range b.Events {
+			if c := e.Meta.GetDecisionsCounted(); c != nil {
+				counted[c.GetLike().GetOutcome().String()+" "+c.GetLike().GetReason()] += c.GetCount()
+			} else if e.Meta.GetDecision() != nil {
+				t.Errorf("recorded: %v", e.Meta)
+			}
+		}
+	}
+	if counted["OUTCOME_UNAUTHENTICATED token: unknown"] != 3 || counted["OUTCOME_UNAUTHENTICATED Unauthorized"] != 1 || len(counted) != 2 {
+		t.Errorf("counted: %v", counted)
+	}
+}

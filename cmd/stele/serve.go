@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/klog/v2"
+	"stele.dev/stele/cmd/stele/internal/auditing"
 	"stele.dev/stele/cmd/stele/internal/build"
 	"stele.dev/stele/cmd/stele/internal/compiling"
 	"stele.dev/stele/cmd/stele/internal/connections"
@@ -112,6 +113,7 @@ SIGTERM and SIGINT end it in order, after --shutdown-delay; a second signal ends
 	o.authentication.addFlags(groups.Group("Flags for authentication"))
 	o.authorization.addFlags(groups.Group("Flags for authorization"))
 	o.sinks.Add(groups.Group("Flags for the audit log"))
+	auditing.AddLogFlags(groups.Group("Flags for the log of decisions"), &o.Decisions)
 	o.connections.Add(groups.Group("Flags for limits of connections"))
 	o.delivery.AddGitFlags(groups.Group("Flags for a policy in a git repository"))
 	o.delivery.AddOCIFlags(groups.Group("Flags for a policy in a registry"))
@@ -160,7 +162,6 @@ func (o *serveOptions) serve(cmd *cobra.Command) error {
 		return err
 	}
 	config.Dir, config.OpenLog = dir.Path(), dir.OpenLog
-	config.Authentication.FailuresFile = dir.Path("audit", "authentication-failures.log")
 	config.Metrics.MustRegister(dir.Metrics()...)
 	config.Stopping = stop // so that a signal while the plane stops after a failure ends the process
 	p, err := plane.New(ctx, config)

@@ -285,7 +285,7 @@ func (l *latest) Failed(r *http.Request, err error) { l.to.Failed(r, err) }
 // A JWT that nobody claims points at an issuer that is missing, or mistyped.
 func TestWhatTokensThatNobodyClaimsAreCountedAs(t *testing.T) {
 	known, other := issuer(t), issuer(t)
-	log := latest{newFailures(t, 0)}
+	log := latest{newFailures(t)}
 	a := trusting(t, authn.Options{Failures: &log}, known)
 	jwt := other.Token("bob", nil)
 	for what, c := range map[string]struct{ token, class string }{
@@ -296,7 +296,7 @@ func TestWhatTokensThatNobodyClaimsAreCountedAs(t *testing.T) {
 		"large, and no JWT":           {strings.Repeat("a", 60_000), "token unknown"},
 		"too large":                   {strings.Repeat("a", 64<<10+1), "token too-large"},
 	} {
-		log.to = newFailures(t, 0)
+		log.to = newFailures(t)
 		if got := who(a, bearer(c.token)); got != "" {
 			t.Errorf("%s: got in as %q", what, got)
 		}

@@ -3,16 +3,10 @@ package authn
 import (
 	"cmp"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"log/slog"
 	"net/http"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -25,11 +19,8 @@ import (
 
 // FailureOptions are the options of [NewFailureLog].
 type FailureOptions struct {
-	// File is the file to append records to, "" for none. When it is full, it is renamed to File + ".1", which
-	// replaces an older one.
-	File string
-	// Full is the maximal size of the file; 0 means 16 MiB.
-	Full   int64
+	// Record gets the record of each window with a failure; nil to record nothing.
+	Record func(*FailureRecord)
 	Logger *slog.Logger // may be nil
 }
 
@@ -37,12 +28,10 @@ type FailureOptions struct {
 const failureWindow = time.Minute
 
 // FailureLog counts failed authentications and reports them in sum: for each window with a failure, one log message
-// and one line of JSON, a [FailureRecord], in a file. It contains no part of a credential, and nothing that a client
-// can choose, except its address.
+// and one [FailureRecord]. It contains no part of a credential, and nothing that a client can choose, except its address.
 //
-// The records have their own file. The audit log contains one line for each event, and is rebuilt from events. A
-// failed authentication changes nothing, so it is not an event; otherwise, anyone without a credential could fill the
-// log. The format audit.k8s.io does not fit either, because its entries are about single requests.
+// A failed authentication changes nothing, so it is not an event of the log of record; otherwise, anyone without a
+// credential could fill the log.
 //
 // A failure costs a lookup in a small table. The memory is fixed, regardless of the number of failures and addresses.
 // FailureLog implements [Failures], [Attempts] and prometheus.Collector, and is safe for concurrent use; Run is for
@@ -72,13 +61,10 @@ func (a attempted) add(took time.Duration) {
 	a.took.Observe(took.Seconds())
 }
 
-// NewFailureLog opens the file. Its error tells why the file cannot be written.
-func NewFailureLog(o FailureOptions) (*FailureLog, error) {
+// NewFailureLog returns a FailureLog without failures.
+func NewFailureLog(o FailureOptions) *FailureLog {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	if o.Full == 0 {
-		o.Full = 16 << 20
 	}
 	l := &FailureLog{
 		options: o,
@@ -100,15 +86,7 @@ func NewFailureLog(o FailureOptions) (*FailureLog, error) {
 	for _, kind := range slices.Concat(namedUsers, []string{emailUsers, otherUsers}) {
 		l.kinds[kind] = l.users.WithLabelValues(kind)
 	}
-	if o.File != "" {
-		if err := os.MkdirAll(filepath.Dir(o.File), 0o700); err != nil {
-			return nil, err
-		}
-		if err := appendTo(o.File, nil); err != nil {
-			return nil, err
-		}
-	}
-	return l, nil
+	return l
 }
 
 // Failed implements [Failures].
@@ -374,55 +352,7 @@ func (l *FailureLog) tell() {
 		sources = append(sources, fmt.Sprintf("%d from %s", c.Count, c.Source))
 	}
 	l.options.Logger.Warn("requests had no valid credentials", "count", r.Count, "since", r.First, "classes", strings.Join(classes, "; "), "sources", strings.Join(sources, ", "))
-	if l.options.File == "" {
-		return
+	if l.options.Record != nil {
+		l.options.Record(r)
 	}
-	line, err := json.Marshal(r)
-	if err == nil {
-		err = l.write(append(line, '\n'))
-	}
-	if err != nil {
-		l.options.Logger.Error("failed authentications could not be recorded", "file", l.options.File, "error", err)
-	}
-}
-
-// write appends a line. If the file is full, it starts a new one.
-func (l *FailureLog) write(line []byte) error {
-	info, err := os.Stat(l.options.File)
-	if err == nil && info.Size()+int64(len(line)) > l.options.Full {
-		err = os.Rename(l.options.File, l.options.File+".1")
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return appendTo(l.options.File, line)
-}
-
-// appendTo appends lines to a file that only its owner can read, and syncs it. It first removes an incomplete last
-// line, which a crash may have left.
-func appendTo(name string, lines []byte) (err error) {
-	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	end, err := f.Seek(0, io.SeekEnd)
-	if err != nil {
-		return err
-	}
-	for last := make([]byte, 1); end > 0; end-- {
-		if _, err := f.ReadAt(last, end-1); err != nil {
-			return err
-		}
-		if last[0] == '\n' {
-			break
-		}
-	}
-	if err := f.Truncate(end); err != nil {
-		return err
-	}
-	if _, err := f.WriteAt(lines, end); err != nil {
-		return errors.Join(err, f.Truncate(end))
-	}
-	return f.Sync()
 }

@@ -1,16 +1,12 @@
 package authn_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/x509"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -25,20 +21,18 @@ import (
 	"stele.dev/stele/core/authn"
 )
 
-// failures is a log of failures in a folder of its own, and what it has said.
+// failures is a log of failures, and what it has said.
 type failures struct {
 	*authn.FailureLog
-	file     string
+	records  []authn.FailureRecord
 	messages *messages
 }
 
-func newFailures(t testing.TB, full int64) *failures {
-	t.Helper()
-	f := &failures{file: filepath.Join(t.TempDir(), "failures.jsonl"), messages: newMessages()}
-	var err error
-	if f.FailureLog, err = authn.NewFailureLog(authn.FailureOptions{File: f.file, Full: full, Logger: f.messages.logger()}); err != nil {
-		t.Fatal(err)
-	}
+func newFailures(testing.TB) *failures {
+	f := &failures{messages: newMessages()}
+	f.FailureLog = authn.NewFailureLog(authn.FailureOptions{
+		Record: func(r *authn.FailureRecord) { f.records = append(f.records, *r) }, Logger: f.messages.logger(),
+	})
 	return f
 }
 
@@ -55,22 +49,6 @@ func (f *failures) during(t testing.TB, happens func()) {
 	}
 }
 
-func (f *failures) records(t testing.TB, file string) (records []authn.FailureRecord) {
-	t.Helper()
-	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range bytes.Lines(data) {
-		var r authn.FailureRecord
-		if err := json.Unmarshal(line, &r); err != nil {
-			t.Fatalf("line %q: %v", line, err)
-		}
-		records = append(records, r)
-	}
-	return records
-}
-
 func from(address string) *http.Request {
 	q := httptest.NewRequest("GET", "/", nil)
 	q.RemoteAddr = address
@@ -83,7 +61,7 @@ func rejected(method authn.Method, reason authn.Reason) error {
 
 func TestFailuresAreRecordedOncePerWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFailures(t, 0)
+		f := newFailures(t)
 		start := time.Now().UTC()
 		f.during(t, func() {
 			time.Sleep(10 * time.Second)
@@ -115,7 +93,7 @@ func TestFailuresAreRecordedOncePerWindow(t *testing.T) {
 			Classes: []authn.FailureCount{{Method: "token", Reason: "unknown", Count: 1, First: last, Last: last}},
 			Sources: []authn.FailureCount{{Source: "?", Method: "token", Reason: "unknown", Count: 1, First: last, Last: last}},
 		}}
-		if diff := cmp.Diff(want, f.records(t, f.file)); diff != "" {
+		if diff := cmp.Diff(want, f.records); diff != "" {
 			t.Errorf("records (-want +got):\n%s", diff)
 		}
 	})
@@ -124,7 +102,7 @@ func TestFailuresAreRecordedOncePerWindow(t *testing.T) {
 // The message names a network once, whatever was wrong with what came from there.
 func TestTheMessageNamesEachNetworkOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFailures(t, 0)
+		f := newFailures(t)
 		f.during(t, func() {
 			f.Failed(from("198.51.100.1:1"), rejected(authn.ByJWT, authn.Expired))
 			f.Failed(from("198.51.100.1:1"), rejected(authn.ByJWT, authn.Expired))
@@ -141,7 +119,7 @@ func TestTheMessageNamesEachNetworkOnce(t *testing.T) {
 // Whoever fails from a million addresses takes no more memory than whoever fails from one, and does not hide the one.
 func TestAFloodOfFailuresIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFailures(t, 0)
+		f := newFailures(t)
 		const many = 1_000_000
 		q, err := from(""), rejected(authn.ByToken, authn.Unknown)
 		flood := func(n int) {
@@ -165,11 +143,7 @@ func TestAFloodOfFailuresIsBounded(t *testing.T) {
 				t.Errorf("%d bytes more are held after %d failures", after.HeapAlloc-before.HeapAlloc, many)
 			}
 		})
-		info, statErr := os.Stat(f.file)
-		if statErr != nil || info.Size() > 64<<10 {
-			t.Errorf("the record has %d bytes (%v)", info.Size(), statErr)
-		}
-		r := f.records(t, f.file)[0]
+		r := f.records[0]
 		if r.Count != many+1000 {
 			t.Errorf("%d are counted", r.Count)
 		}
@@ -187,7 +161,7 @@ func TestAFloodOfFailuresIsBounded(t *testing.T) {
 }
 
 func BenchmarkAFailureOfAFlood(b *testing.B) {
-	f := newFailures(b, 0)
+	f := newFailures(b)
 	q, err := from(""), rejected(authn.ByToken, authn.Unknown)
 	addresses := make([]string, 4096)
 	for i := range addresses {
@@ -200,65 +174,8 @@ func BenchmarkAFailureOfAFlood(b *testing.B) {
 	}
 }
 
-func TestARecordOfFailuresIsBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const full = 4 << 10
-		f := newFailures(t, full)
-		f.during(t, func() {
-			for range 100 {
-				f.Failed(from("192.0.2.7:1"), rejected(authn.ByJWT, authn.Expired))
-				time.Sleep(time.Minute)
-			}
-		})
-		n := 0
-		for _, file := range []string{f.file, f.file + ".1"} {
-			info, err := os.Stat(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if info.Size() > full || info.Mode().Perm() != 0o600 {
-				t.Errorf("%s has %d bytes, mode %v", file, info.Size(), info.Mode())
-			}
-			n += len(f.records(t, file))
-		}
-		if n < 8 || n > 100 {
-			t.Errorf("%d records are kept", n)
-		}
-	})
-}
-
-func TestARecordThatWasCutOffGivesWayToTheNext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFailures(t, 0)
-		if err := os.WriteFile(f.file, []byte("{\"kind\":\"AuthenticationFailures\",\"count\":7}\n{\"kind\":\"Auth"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		f.during(t, func() { f.Failed(from("192.0.2.7:1"), rejected(authn.ByJWT, authn.Expired)) })
-		records := f.records(t, f.file)
-		if len(records) != 2 || records[0].Count != 7 || records[1].Count != 1 {
-			t.Errorf("got %+v", records)
-		}
-	})
-}
-
-func TestAFileThatCannotBeWrittenIsSaid(t *testing.T) {
-	if _, err := authn.NewFailureLog(authn.FailureOptions{File: t.TempDir()}); err == nil {
-		t.Error("a folder was opened as a file")
-	}
-	synctest.Test(t, func(t *testing.T) {
-		f := newFailures(t, 0)
-		if err := errors.Join(os.Remove(f.file), os.Mkdir(f.file, 0o700)); err != nil {
-			t.Fatal(err)
-		}
-		f.during(t, func() { f.Failed(from("192.0.2.7:1"), rejected(authn.ByJWT, authn.Expired)) })
-		if f.messages.count("could not be recorded") != 1 {
-			t.Error("nothing is said")
-		}
-	})
-}
-
 func TestFailuresAreMeasured(t *testing.T) {
-	f := newFailures(t, 0)
+	f := newFailures(t)
 	for range 3 {
 		f.Failed(from("192.0.2.7:1"), rejected(authn.ByServiceAccount, authn.Revoked))
 	}
@@ -320,7 +237,7 @@ func TestWhatIsWrongIsClassified(t *testing.T) {
 		"webhook unavailable":          utilerrors.NewAggregate([]error{&authn.Rejection{Method: authn.ByWebhook, Err: context.DeadlineExceeded}, errors.New("invalid bearer token")}),
 	}
 	for want, err := range cases {
-		f := newFailures(t, 0)
+		f := newFailures(t)
 		f.Failed(from("192.0.2.7:1"), err)
 		f.counted(t, want, want)
 	}
@@ -337,7 +254,7 @@ func (f *failures) counted(t *testing.T, what, class string) {
 }
 
 func BenchmarkAnAttempt(b *testing.B) {
-	f := newFailures(b, 0)
+	f := newFailures(b)
 	u := &user.DefaultInfo{Name: "system:serviceaccount:default:robot"}
 	b.ReportAllocs()
 	for b.Loop() {

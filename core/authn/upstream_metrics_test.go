@@ -29,10 +29,7 @@ func TestMetricsOfAuthenticationAreUpstreams(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log, err := authn.NewFailureLog(authn.FailureOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	log := authn.NewFailureLog(authn.FailureOptions{})
 	log.Attempted(&user.DefaultInfo{Name: "admin"}, nil, time.Millisecond)
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(log)

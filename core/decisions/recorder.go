@@ -87,6 +87,7 @@ type Recorder struct {
 	stopped  bool          // nothing is taken any more
 	gaps     []gap         // what is lost and not recorded yet, at most maxGaps
 	problem  error         // of the newest attempt to write; nil if it succeeded
+	lost     uint64        // decisions that could not be written since an attempt succeeded
 	wake     chan struct{} // has an item if something waits
 	urgent   chan struct{} // has an item if somebody waits for a record to be on disk
 	anchored eventlog.Head // the newest head in the log of record
@@ -300,6 +301,8 @@ func (r *Recorder) Run(ctx context.Context) error {
 	defer tick.Stop()
 	gathered := time.NewTimer(gather)
 	gathered.Stop()
+	checked := r.check(ctx)
+	defer func() { <-checked }()
 	gathering := false
 	for {
 		select {
@@ -322,6 +325,34 @@ func (r *Recorder) Run(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// check checks the older files in the background. Files that are damaged are set aside, and the gap is recorded. The
+// channel is closed when that has ended.
+func (r *Recorder) check(ctx context.Context) <-chan struct{} {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			err := r.log.Check(ctx)
+			damage := (*filelog.DamagedError)(nil)
+			if !errors.As(err, &damage) {
+				if err != nil && ctx.Err() == nil {
+					r.o.Logger.Warn("the older decisions could not be checked", "error", err)
+				}
+				return
+			}
+			aside := r.o.Dir + ".damaged-" + time.Now().UTC().Format("20060102T150405Z")
+			to, err := r.log.SetAside(ctx, damage, aside)
+			if err != nil {
+				r.o.Logger.Error("decisions are damaged, and could not be set aside", "damage", damage, "error", err)
+				return
+			}
+			r.o.Logger.Error("decisions are damaged; the file and older ones are set aside", "damage", damage, "aside", aside)
+			r.lose(gap{time.Unix(0, 0), to, 0, fmt.Sprintf("the log was damaged (%v); older decisions are set aside in %s", damage, filepath.Base(aside))})
+		}
+	}()
+	return done
 }
 
 // finish writes what waits, and closes the log.
@@ -440,6 +471,9 @@ func (r *Recorder) failed(e *eventlog.Event, err error) {
 		return
 	case logpb.Type_TYPE_DECISION:
 		r.metrics.lost.Inc()
+		r.mu.Lock()
+		r.lost++
+		r.mu.Unlock()
 		r.lose(gap{now, now, 1, "they could not be written: " + err.Error()})
 	}
 }
@@ -484,7 +518,9 @@ func (g gap) event() *eventlog.Event {
 func (r *Recorder) note(err error) {
 	r.mu.Lock()
 	was := r.problem
-	r.problem = err
+	if r.problem = err; err == nil {
+		r.lost = 0
+	}
 	r.mu.Unlock()
 	switch {
 	case err != nil && was == nil:
@@ -501,11 +537,7 @@ func (r *Recorder) Health() error {
 	if r.problem == nil {
 		return nil
 	}
-	lost := uint64(0)
-	for _, g := range r.gaps {
-		lost += g.count
-	}
-	return fmt.Errorf("decisions cannot be recorded, %d are lost and will be recorded as a gap: %w", lost, r.problem)
+	return fmt.Errorf("decisions cannot be recorded, %d are lost and will be recorded as a gap: %w", r.lost, r.problem)
 }
 
 // retain removes what is not kept any more.

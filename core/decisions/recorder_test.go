@@ -2,15 +2,23 @@ package decisions_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"stele.dev/stele/core/authn"
 	"stele.dev/stele/core/decisions"
 	"stele.dev/stele/eventlog"
+	"stele.dev/stele/eventlog/filelog"
 	"stele.dev/stele/eventlog/logpb"
 )
 
@@ -147,5 +155,284 @@ func TestAServerThatDidNotStopCleanlyLeavesAGap(t *testing.T) {
 		time.Sleep(time.Second)
 		has(t, third.Recorder, "created", "a", "lost 0", "closed")
 		third.stop()
+	})
+}
+
+// Each decision beyond the budget is counted with those that are alike, and nothing else is.
+func TestTheBudgetCountsWhatIsTooMuch(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, decisions.Options{Dir: dir, Budget: decisions.Budget{
+			All: decisions.Rate{PerSecond: 1e6, Burst: 1e6}, User: decisions.Rate{PerSecond: 100, Burst: 2000},
+			Anonymous: decisions.Rate{PerSecond: 10, Burst: 1000}, Source: decisions.Rate{PerSecond: 10, Burst: 700},
+		}})
+		for range 100 {
+			r.Record(refusal("d", "dana", "1.2.3.4"))
+			r.Record(refusal("s", "system:anonymous", "1.2.3.4"))
+		}
+		r.Record(refusal("e", "eddie", "1.2.3.4"))
+		r.Record(refusal("t", "system:anonymous", "1.2.3.5"))
+		time.Sleep(30 * time.Second)
+		r.Record(refusal("later", "dana", "1.2.3.4"))
+		time.Sleep(31 * time.Second)
+		one := map[string]int{}
+		counted := map[string]uint64{}
+		for _, e := range events(t, r.Recorder) {
+			switch m := e.Meta; m.GetType() {
+			case logpb.Type_TYPE_DECISION:
+				one[m.GetActor().GetUser()]++
+			case logpb.Type_TYPE_DECISIONS_COUNTED:
+				c := m.GetDecisionsCounted()
+				counted[m.GetActor().GetUser()] += c.GetCount()
+				if c.GetLike().GetStage() != "authorization" || c.GetLike().GetReason() != "Forbidden" || m.GetRequest().GetStatus() != 403 || m.GetObject().GetResource() != "widgets" || c.GetLastUnixNano() < c.GetFirstUnixNano() {
+					t.Errorf("counted: %v", m)
+				}
+			}
+		}
+		for name, want := range map[string]int{"dana": 101, "system:anonymous": 101, "eddie": 1} {
+			if one[name]+int(counted[name]) != want || one[name] == 0 || want > 1 && counted[name] < 90 {
+				t.Errorf("%s: %d recorded and %d counted, of %d", name, one[name], counted[name], want)
+			}
+		}
+		r.stop()
+	})
+}
+
+// Any number of clients with names of their own takes little memory and disk, and all their decisions are counted.
+func TestAFloodIsBounded(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, decisions.Options{Dir: dir, Budget: decisions.Budget{
+			All: decisions.Rate{PerSecond: 1000, Burst: 10000}, User: decisions.DefaultBudget.User, Anonymous: decisions.DefaultBudget.Anonymous, Source: decisions.DefaultBudget.Source,
+		}})
+		const n, minutes = 5000, 4
+		for range minutes {
+			for i := range n {
+				r.Record(refusal("x", fmt.Sprintf("user-%d", i), "1.2.3.4"))
+			}
+			time.Sleep(time.Minute)
+		}
+		time.Sleep(time.Minute)
+		all, other := 0, 0
+		for _, e := range events(t, r.Recorder) {
+			all += int(e.Meta.GetDecisionsCounted().GetCount())
+			if e.Meta.GetDecision() != nil {
+				all++
+			}
+			if e.Meta.GetDecisionsCounted() != nil && e.Meta.GetActor() == nil {
+				other += int(e.Meta.GetDecisionsCounted().GetCount())
+			}
+		}
+		if all != minutes*n || other < n {
+			t.Errorf("%d of %d are counted, %d of them as others", all, minutes*n, other)
+		}
+		if used := r.Log().Usage().Allocated; used > 1<<20 {
+			t.Errorf("the log takes %d bytes", used)
+		}
+		r.stop()
+	})
+}
+
+// full is a file on a disk that may be full.
+type full struct {
+	*os.File
+	disk *atomic.Bool
+}
+
+func (f full) WriteAt(b []byte, at int64) (int, error) {
+	if f.disk.Load() {
+		return 0, syscall.ENOSPC
+	}
+	return f.File.WriteAt(b, at)
+}
+
+// While the disk is full, decisions are counted as lost. Who waits for a record is told.
+func TestAFullDiskLeavesAGapOfKnownSize(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		var disk atomic.Bool
+		r := start(t, decisions.Options{Dir: dir, Files: filelog.Options{OpenFile: func(name string) (filelog.File, error) {
+			f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o600)
+			return full{f, &disk}, err
+		}}})
+		r.Record(refusal("a", "dana", "1.2.3.4"))
+		time.Sleep(time.Second)
+		disk.Store(true)
+		for range 7 {
+			r.Record(refusal("lost", "dana", "1.2.3.4"))
+			time.Sleep(time.Second)
+		}
+		if err := r.RecordSync(t.Context(), refusal("sync", "dana", "1.2.3.4")); !errors.Is(err, decisions.ErrNotRecorded) || !errors.Is(err, eventlog.ErrFull) {
+			t.Errorf("a record that must be on disk: %v", err)
+		}
+		if err := r.Health(); err == nil || !strings.Contains(err.Error(), "8 are lost") {
+			t.Errorf("health: %v", err)
+		}
+		disk.Store(false)
+		if err := r.RecordSync(t.Context(), refusal("b", "dana", "1.2.3.4")); err != nil || r.Health() != nil {
+			t.Error(err, r.Health())
+		}
+		has(t, r.Recorder, "created", "a", "lost 8", "b")
+		r.stop()
+	})
+}
+
+// Failed authentications are counted by network and reason, and none is lost or counted twice.
+func TestFailedAuthenticationsAreCounted(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, decisions.Options{Dir: dir})
+		now := time.Now()
+		of := func(source, method, reason string, n uint64) authn.FailureCount {
+			return authn.FailureCount{Source: source, Method: method, Reason: reason, Count: n, First: now, Last: now}
+		}
+		r.CountFailures(&authn.FailureRecord{
+			Count:   17,
+			Classes: []authn.FailureCount{of("", "jwt", "expired", 10), of("", "static", "unknown", 7)},
+			Sources: []authn.FailureCount{of("192.0.2.0/24", "jwt", "expired", 4), of("198.51.100.0/24", "jwt", "expired", 3), of("192.0.2.0/24", "static", "unknown", 7)},
+		})
+		time.Sleep(2 * time.Minute)
+		got := map[string]uint64{}
+		for _, e := range events(t, r.Recorder) {
+			if c := e.Meta.GetDecisionsCounted(); c != nil {
+				got[strings.Join(e.Meta.GetRequest().GetSourceIps(), ",")+" "+c.GetLike().GetReason()] += c.GetCount()
+			}
+		}
+		want := map[string]uint64{"192.0.2.0/24 jwt: expired": 4, "198.51.100.0/24 jwt: expired": 3, "192.0.2.0/24 static: unknown": 7, " jwt: expired": 3}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("counted (-want +got):\n%s", diff)
+		}
+		r.stop()
+	})
+}
+
+// Decisions that find the queue full are counted.
+func TestAFullQueueIsCounted(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, decisions.Options{Dir: dir, Queue: 1000})
+		for range 10 {
+			r.Record(refusal("x", "dana", "1.2.3.4"))
+		}
+		time.Sleep(2 * time.Minute)
+		one, counted := 0, uint64(0)
+		for _, e := range events(t, r.Recorder) {
+			counted += e.Meta.GetDecisionsCounted().GetCount()
+			if e.Meta.GetDecision() != nil {
+				one++
+			}
+		}
+		if one == 0 || one > 5 || one+int(counted) != 10 {
+			t.Errorf("%d are recorded and %d counted, of 10", one, counted)
+		}
+		r.stop()
+	})
+}
+
+// A damaged log does not stop the server: it is set aside, and a new one begins with a gap. Damage of an older file sets
+// aside what is before it only.
+func TestADamagedLogIsSetAside(t *testing.T) {
+	for _, older := range []bool{false, true} {
+		dir := filepath.Join(t.TempDir(), "decisions")
+		synctest.Test(t, func(t *testing.T) {
+			files := filelog.Options{FileBytes: 800}
+			r := start(t, decisions.Options{Dir: dir, Files: files})
+			for i := range 6 {
+				r.Record(refusal(fmt.Sprint(i), "dana", "1.2.3.4"))
+				time.Sleep(time.Second)
+			}
+			r.stop()
+			list, err := filepath.Glob(filepath.Join(dir, "*.log"))
+			if err != nil || len(list) < 4 {
+				t.Fatal(list, err)
+			}
+			file := list[0]
+			if older {
+				file = list[2]
+			}
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text[20] ^= 1
+			if !older {
+				text = append(text, text...) // damage in the middle
+			}
+			if err := os.WriteFile(file, text, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			r = start(t, decisions.Options{Dir: dir, Files: files})
+			r.Record(refusal("new", "dana", "1.2.3.4"))
+			time.Sleep(time.Second)
+			aside, err := filepath.Glob(dir + ".damaged-*/" + filepath.Base(file))
+			if err != nil || len(aside) != 1 {
+				t.Errorf("set aside: %v, %v", aside, err)
+			}
+			got := strings.Join(texts(events(t, r.Recorder)), " ")
+			if !strings.Contains(got, "lost 0") || !strings.HasSuffix(got, "new") && !strings.Contains(got, "new lost 0") {
+				t.Errorf("the log has %s", got)
+			}
+			if older && !strings.Contains(got, "5 closed") || !older && strings.Contains(got, "5") {
+				t.Errorf("the log has %s", got)
+			}
+			r.stop()
+		})
+	}
+}
+
+// The head is recorded once a minute, if something was added.
+func TestHeadsAreAnchored(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		var heads []eventlog.Head
+		r := start(t, decisions.Options{Dir: dir, Anchor: func(_ context.Context, h eventlog.Head) error { heads = append(heads, h); return nil }})
+		r.Record(refusal("a", "dana", "1.2.3.4"))
+		time.Sleep(10 * time.Minute)
+		r.Record(refusal("b", "dana", "1.2.3.4"))
+		time.Sleep(10 * time.Minute)
+		if len(heads) != 2 || heads[1].Revision <= heads[0].Revision {
+			t.Errorf("%d anchors: %v", len(heads), heads)
+		}
+		r.stop()
+		if v, err := filelog.Verify(t.Context(), dir, func(context.Context, time.Time) ([]eventlog.Head, error) { return heads, nil }); err != nil || v.Anchors != 2 {
+			t.Errorf("%+v, %v", v, err)
+		}
+	})
+}
+
+// Decisions are found in any part of the log, by an index that is made again if it is damaged.
+func TestTheIndexFindsOldDecisions(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		const n = 70_000 // more than a file of the index has
+		unlimited := decisions.Rate{PerSecond: 1e12, Burst: 1e12}
+		o := decisions.Options{Dir: dir, Queue: 1 << 40, Budget: decisions.Budget{All: unlimited, User: unlimited, Anonymous: unlimited, Source: unlimited}}
+		r := start(t, o)
+		for i := range n {
+			r.Record(refusal(fmt.Sprint("id-", i), "dana", "1.2.3.4"))
+		}
+		time.Sleep(time.Second)
+		find := func(when string, r *running) {
+			t.Helper()
+			for _, i := range []int{0, 1, n / 2, n - 1} {
+				if found, err := r.Find(t.Context(), fmt.Sprint("id-", i)); err != nil || len(found) != 1 {
+					t.Errorf("%s: id-%d: %d found, %v", when, i, len(found), err)
+				}
+			}
+			if found, err := r.Find(t.Context(), "id-x"); err != nil || len(found) != 0 {
+				t.Errorf("%s: %d found, %v", when, len(found), err)
+			}
+		}
+		find("at first", r)
+		r.stop()
+		r = start(t, o)
+		find("after a restart", r)
+		r.stop()
+		if err := os.RemoveAll(filepath.Join(dir, "index")); err != nil {
+			t.Fatal(err)
+		}
+		r = start(t, o)
+		find("without an index", r)
+		r.stop()
 	})
 }

@@ -55,9 +55,7 @@ func (p *Plane) authenticate(context.Context) (err error) {
 	if p.frontProxy != nil {
 		o.FrontProxy = p.frontProxy
 	}
-	if p.failures, err = authn.NewFailureLog(authn.FailureOptions{File: c.FailuresFile, Logger: p.config.Logger}); err != nil {
-		return err
-	}
+	p.failures = authn.NewFailureLog(authn.FailureOptions{Record: func(r *authn.FailureRecord) { p.Decisions.CountFailures(r) }, Logger: p.config.Logger})
 	o.Failures, o.Attempts, o.Throttle = p.failures, p.failures, authn.NewThrottle(c.FailuresPerMinute)
 	if p.Authenticator, err = authn.New(o); err != nil {
 		return err

@@ -169,8 +169,6 @@ type Authentication struct {
 	ServiceAccounts ServiceAccounts
 	// BootstrapTokens accepts bootstrap tokens.
 	BootstrapTokens bool
-	// FailuresFile gets a line for each minute in which authentications failed.
-	FailuresFile string
 	// FailuresPerMinute is how many wrong credentials a source may try in a minute, see [authn.Throttle]; 0 for
 	// [authn.DefaultFailuresPerMinute], less for no limit.
 	FailuresPerMinute int

@@ -85,6 +85,7 @@ type Backend struct {
 	mark    uint64 // batches with 1 < First <= mark are removed, see Trim
 	freed   int64  // bytes of removed batches in files that are not removed
 	refused uint64
+	opening bool          // see view
 	grown   chan struct{} // closed when the log grows
 	line    line
 }
@@ -110,7 +111,7 @@ const extension = ".log"
 
 // Open opens the log in a folder, and creates the folder. It cuts off a last record that is not complete. The error is a
 // [*DamagedError] if the newest file has damage that no crash explains; older files are checked when they are read, see
-// also [Check].
+// also [Log.Check].
 func Open(dir string, o Options) (*Backend, error) {
 	if o.FileBytes == 0 {
 		o.FileBytes = 8 << 20

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -29,7 +32,10 @@ func OpenLog(ctx context.Context, dir string, files Options, o eventlog.Options)
 		return nil, errors.Join(fmt.Errorf("filelog: there is no log in %s", dir), backend.Close())
 	}
 	l := &Log{Backend: backend, older: new(forgotten)}
-	if l.Log, err = eventlog.Open(ctx, backend, o); err == nil {
+	backend.setOpening(true)
+	l.Log, err = eventlog.Open(ctx, backend, o)
+	backend.setOpening(false)
+	if err == nil {
 		err = l.findOldest()
 	}
 	if err != nil {
@@ -37,6 +43,12 @@ func OpenLog(ctx context.Context, dir string, files Options, o eventlog.Options)
 	}
 	l.SetArchive(l.older)
 	return l, nil
+}
+
+func (b *Backend) setOpening(opening bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.opening = opening
 }
 
 // Close frees the log's resources.
@@ -134,6 +146,44 @@ func (l *Log) firstOf(v *view, i int) (eventlog.Head, time.Time, error) {
 		return eventlog.Head{}, time.Time{}, err
 	}
 	return l.before(v.files[i], records[0])
+}
+
+// Check reads the older files, which [OpenLog] does not. The error is a [*DamagedError] for the newest one that is damaged.
+func (l *Log) Check(ctx context.Context) error {
+	v := l.Backend.view()
+	for i := len(v.files) - 2; i >= 0; i-- {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if _, err := scanWhole(v.files[i].name, v.files[i].size); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// SetAside moves a damaged file, and those before it, to another folder. Their batches are forgotten. to is the time of the
+// first batch that is left.
+func (l *Log) SetAside(ctx context.Context, damaged *DamagedError, folder string) (to time.Time, err error) {
+	v := l.Backend.view()
+	i := slices.IndexFunc(v.files, func(f *file) bool { return f.name == damaged.File })
+	if i < 1 || i == len(v.files)-1 {
+		return to, fmt.Errorf("filelog: %s cannot be set aside while the log is in use", damaged.File)
+	}
+	at, to, err := l.firstOf(&v, i+1)
+	if err != nil {
+		return to, err
+	}
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return to, err
+	}
+	for _, f := range v.files[1 : i+1] {
+		if err := os.Link(f.name, filepath.Join(folder, filepath.Base(f.name))); err != nil && !errors.Is(err, fs.ErrExist) {
+			return to, err
+		}
+	}
+	l.older.at.Store(&at)
+	return to, l.Backend.Trim(ctx, at.Revision)
 }
 
 // beginFile makes the next batch begin a new file.

@@ -74,7 +74,7 @@ func (b *Backend) read(from uint64) (eventlog.Answer, error) {
 			}
 			found, err := v.values(f, records[:n])
 			a.Batches = append(a.Batches, found...)
-			return stopIf(err, n < len(records))
+			return stopIf(err, n < len(records) || v.opening)
 		})
 		if !errors.Is(err, fs.ErrNotExist) {
 			return a, err
@@ -90,12 +90,14 @@ type view struct {
 	head   []byte
 	newest uint64
 	mark   uint64
+	// opening is set while the log is opened, which needs the first batch only: the next file may be large, or damaged.
+	opening bool
 }
 
 func (b *Backend) view() view {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	v := view{b: b, files: slices.Clone(b.files), head: b.head, newest: b.newest, mark: b.mark}
+	v := view{b: b, files: slices.Clone(b.files), head: b.head, newest: b.newest, mark: b.mark, opening: b.opening}
 	if n := len(v.files); n > 0 {
 		v.last = v.files[n-1].records
 	}
@@ -159,15 +161,9 @@ func (b *Backend) index(f *file) ([]record, error) {
 	if records != nil {
 		return records, nil
 	}
-	s, err := scan(f.name)
+	s, err := scanWhole(f.name, size)
 	if err != nil {
 		return nil, err
-	}
-	if s.damage != nil {
-		return nil, s.damage
-	}
-	if s.end != size {
-		return nil, &DamagedError{f.name, s.end, "no record begins here"}
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -181,6 +177,20 @@ func (b *Backend) index(f *file) ([]record, error) {
 		}
 	}
 	return s.records, nil
+}
+
+// scanWhole reads a file of which all records must be good.
+func scanWhole(name string, size int64) (scanned, error) {
+	s, err := scan(name)
+	switch {
+	case err != nil:
+		return s, err
+	case s.damage != nil:
+		return s, s.damage
+	case s.end != size:
+		return s, &DamagedError{name, s.end, "no record begins here"}
+	}
+	return s, nil
 }
 
 // values reads the batches of records, which are of one file.

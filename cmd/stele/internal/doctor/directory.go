@@ -103,7 +103,7 @@ func (d *directory) identity(context.Context) {
 // sizes lists how much each part takes.
 func (d *directory) sizes(context.Context) {
 	var parts []string
-	for _, name := range []string{"etcd", "segments", "checkpoints", "history", "audit"} {
+	for _, name := range []string{"etcd", "segments", "checkpoints", "history", "audit", "decisions"} {
 		if exists(d.path(name)) {
 			parts = append(parts, name+" "+size(uint64(sizeOf(d.path(name)))))
 		}

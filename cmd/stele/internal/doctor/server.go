@@ -51,6 +51,7 @@ var remedies = map[string]string{
 	"bootstrap":   "stele status",
 	"authorizers": "stele status",
 	"audit":       "df -h",
+	"decisions":   "df -h",
 }
 
 // readiness reports the checks of /readyz. Only those that fail have lines of their own.

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
+	"stele.dev/stele/core/plane"
 	"stele.dev/stele/core/plane/datadir"
 	"stele.dev/stele/core/retention"
 	"stele.dev/stele/eventlog/archive"
@@ -32,7 +33,9 @@ type verifyOptions struct {
 	dataDir string
 	heads   []string
 	quick   bool
-	check   DatabaseCheck
+	// decisions is the folder of a log of decisions, which is verified alone.
+	decisions string
+	check     DatabaseCheck
 }
 
 func verifyCommand(check DatabaseCheck) *cobra.Command {
@@ -45,6 +48,9 @@ stopped server. It checks the hashes of all events, that each batch continues th
 revision is missing but those that the log declares lost or forgotten, the checksums of segments and
 checkpoints, that checkpoints hold what the log makes of the objects, and that the log ends where its
 store says. The first difference is named with its file and revision, and the exit code is 1.
+
+With --data-dir it also verifies the log of decisions of that server, and compares it with the heads of
+it that the log has. --decisions verifies the folder of a log of decisions alone.
 
 To read a server's log you need permission to get the nonResourceURLs /log/*, with the contents of all
 objects. Segments are downloaded one after the other.
@@ -62,6 +68,7 @@ For backups there is ` + "`stele backup verify`" + `, for what serves there is `
 	f := cmd.Flags()
 	f.StringVar(&o.dataDir, "data-dir", "", "data directory of a stopped server (default: ask the server of the kubeconfig)")
 	f.StringArrayVar(&o.heads, "head", nil, "file of a tree head that the log must agree with; may be repeated")
+	f.StringVar(&o.decisions, "decisions", "", "folder of a log of decisions, to verify only that; a server may use it")
 	f.BoolVar(&o.quick, "quick", false, "do not fold the log to compare checkpoints with it, which takes the memory of all objects")
 	_ = cmd.MarkFlagDirname("data-dir")
 	_ = cmd.MarkFlagFilename("head")
@@ -76,6 +83,9 @@ func (o *verifyOptions) run(cmd *cobra.Command) error {
 	defer stop()
 	if err := o.Check(); err != nil {
 		return err
+	}
+	if o.decisions != "" {
+		return o.runDecisions(ctx, cmd)
 	}
 	var heads []proof.TreeHead
 	for _, file := range o.heads {
@@ -166,9 +176,16 @@ func (o *verifyOptions) directory(ctx context.Context, heads []proof.TreeHead, p
 			}
 			c.erased = floors.ByKind()
 		}
-		err = c.verify(ctx, path, v)
+		if err := c.verify(ctx, path, v); err != nil {
+			return nil, err
+		}
 	}
-	return v, err
+	if path := dir.Path(plane.DecisionsFolder); exists(path) {
+		if v.Decisions, err = verifyDecisions(ctx, path, log); err != nil {
+			return nil, err
+		}
+	}
+	return v, nil
 }
 
 func exists(path string) bool {
@@ -190,6 +207,8 @@ type verified struct {
 	Compared    int    `json:"comparedCheckpoints"`
 	NotCompared string `json:"notCompared,omitempty"`
 	Heads       int    `json:"heads"` // tree heads that agree
+	// Decisions is the log of decisions; nil if there is none.
+	Decisions *verifiedDecisions `json:"decisions,omitempty"`
 }
 
 // newVerified returns the document of a result, which agrees with a number of heads.
@@ -231,6 +250,9 @@ func (v *verified) text() string {
 	}
 	if v.Heads > 0 {
 		line("Tree heads", "%d agree", v.Heads)
+	}
+	if d := v.Decisions; d != nil {
+		line("Decisions", "%s", d.text())
 	}
 	return b.String()
 }

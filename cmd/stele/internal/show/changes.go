@@ -111,6 +111,7 @@ func what(c *changes.Change) string {
 		words := map[string]string{
 			"LogCreated": "created the log", "PolicyChunk": "stored a part of a policy", "PolicyProposed": "proposed policy",
 			"PolicyActivated": "activated policy", "EpochStarted": "started an epoch", "LevelRaised": "raised the format level", "ClockSet": "set log time back to the clock",
+			"DecisionsAnchored": "recorded the head of a log of decisions",
 		}
 		text := words[c.Type]
 		if text == "" {
