@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
-	"stele.dev/stele/core/plane"
+	controlplane "stele.dev/stele/core/plane"
 	"stele.dev/stele/core/plane/datadir"
 	"stele.dev/stele/core/retention"
 	"stele.dev/stele/eventlog/archive"
@@ -180,7 +180,7 @@ func (o *verifyOptions) directory(ctx context.Context, heads []proof.TreeHead, p
 			return nil, err
 		}
 	}
-	if path := dir.Path(plane.DecisionsFolder); exists(path) {
+	if path := dir.Path(controlplane.DecisionsFolder); exists(path) {
 		if v.Decisions, err = verifyDecisions(ctx, path, log); err != nil {
 			return nil, err
 		}
