@@ -21,16 +21,16 @@ import "stele.dev/policy"
 bundle: policy.#Bundle & {cluster: "test"}
 `
 
-// plane is a control plane, and a folder for checkpoints of it.
-type plane struct {
+// site is a control plane, and a folder for checkpoints of it.
+type site struct {
 	*testing.T
 	server *planetest.Plane
 	folder *checkpoint.Folder
 	path   string
 }
 
-func newPlane(t *testing.T) *plane {
-	p := &plane{T: t, server: planetest.Start(t, planetest.Options{Bundle: bundle}), path: t.TempDir()}
+func newSite(t *testing.T) *site {
+	p := &site{T: t, server: planetest.Start(t, planetest.Options{Bundle: bundle}), path: t.TempDir()}
 	var err error
 	if p.folder, err = checkpoint.Open(p.path, nil); err != nil {
 		t.Fatal(err)
@@ -39,7 +39,7 @@ func newPlane(t *testing.T) *plane {
 }
 
 // create creates a ConfigMap and returns the state after it.
-func (p *plane) create(name string) *commit.Tip {
+func (p *site) create(name string) *commit.Tip {
 	p.Helper()
 	client, err := kubernetes.NewForConfig(p.server.Client("admin", "system:masters"))
 	if err != nil {
@@ -53,21 +53,21 @@ func (p *plane) create(name string) *commit.Tip {
 }
 
 // write writes a checkpoint of a state, as that of a revision.
-func (p *plane) write(revision uint64, of *commit.Tip) {
+func (p *site) write(revision uint64, of *commit.Tip) {
 	p.Helper()
 	if _, err := p.folder.Write(p.Context(), revision, 0, of.Save); err != nil {
 		p.Fatal(err)
 	}
 }
 
-func (p *plane) verify(quick bool) (*verified, error) {
+func (p *site) verify(quick bool) (*verified, error) {
 	v := &verified{}
 	c := &checkpoints{log: p.server.Log, tip: p.server.Committer.Tip().Revision(), quick: quick}
 	return v, c.verify(p.Context(), p.path, v)
 }
 
 func TestCheckpointsHoldWhatTheLogMakes(t *testing.T) {
-	p := newPlane(t)
+	p := newSite(t)
 	for _, name := range []string{"one", "two"} {
 		tip := p.create(name)
 		p.write(tip.Revision(), tip)
@@ -85,18 +85,18 @@ func TestCheckpointsHoldWhatTheLogMakes(t *testing.T) {
 func TestACheckpointThatIsWrongIsNamed(t *testing.T) {
 	for _, tc := range []struct {
 		name string
-		make func(*plane)
+		make func(*site)
 		what string
 	}{
-		{"of another state", func(p *plane) {
+		{"of another state", func(p *site) {
 			before := p.create("one")
 			p.write(p.create("two").Revision(), before)
 		}, "it does not hold what the log makes of the objects"},
-		{"ahead of the log", func(p *plane) {
+		{"ahead of the log", func(p *site) {
 			tip := p.create("one")
 			p.write(tip.Revision()+1, tip)
 		}, "it is ahead of the log"},
-		{"damaged", func(p *plane) {
+		{"damaged", func(p *site) {
 			tip := p.create("one")
 			p.write(tip.Revision(), tip)
 			file := p.folder.Path(tip.Revision())
@@ -111,7 +111,7 @@ func TestACheckpointThatIsWrongIsNamed(t *testing.T) {
 		}, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			p := newPlane(t)
+			p := newSite(t)
 			tc.make(p)
 			_, err := p.verify(false)
 			var d *verify.Difference
