@@ -46,18 +46,24 @@ func (g *Groups) Use(v *View) { g.view = v }
 
 // Set sets what an object adds. row is nil if the view does not have the object.
 func (g *Groups) Set(k Key, row *Row) {
-	if was, ok := g.members[k]; ok {
+	was, ok := g.members[k]
+	var buffer [128]byte
+	key := buffer[:0]
+	if row != nil {
+		for i := range row.Values {
+			key = append(row.Values[i].appendJSON(key), ',')
+		}
+		if ok && string(key) == was.key && slices.Equal(row.Aggregated, was.adds) {
+			return // most writes change nothing that is counted
+		}
+	}
+	if ok {
 		was.add(was.adds, -1)
 		g.changed[was.group] = true
 		delete(g.members, k)
 	}
 	if row == nil {
 		return
-	}
-	var buffer [128]byte
-	key := buffer[:0]
-	for i := range row.Values {
-		key = append(row.Values[i].appendJSON(key), ',')
 	}
 	in := g.groups[string(key)]
 	if in == nil {

@@ -70,10 +70,10 @@ func (w *wanted) object(json []byte, id *identity) map[string]any {
 		if key.Str == "metadata" {
 			id.read(value)
 		}
-		if part := w.fields[key.Str]; part != nil {
-			content[key.Str] = part.decode(value)
-		} else if w.all {
+		if w.all {
 			content[key.Str] = decode(value)
+		} else if part := w.fields[key.Str]; part != nil {
+			content[key.Str] = part.decode(value)
 		}
 		return true
 	})

@@ -80,6 +80,16 @@ func (tx *Tx) Remove(r schema.GroupResource, namespace, name string, revision ui
 	tx.derived(&Change{Revision: revision, Object: before.moved(revision), Before: before, Deleted: true})
 }
 
+// Get returns an object of the scratch copy, or nil.
+func (tx *Tx) Get(r schema.GroupResource, namespace, name string) *Object {
+	return tx.next.Get(r, namespace, name)
+}
+
+// SamePayload reports whether payload is the JSON of the object without resourceVersion.
+func (o *Object) SamePayload(payload []byte) bool {
+	return len(payload) == len(o.JSON)-o.n && string(payload[:o.at]) == string(o.JSON[:o.at]) && string(payload[o.at:]) == string(o.JSON[o.at+o.n:])
+}
+
 // moved is At without parsing the object again. The result keeps the memory of both.
 func (o *Object) moved(revision uint64) *Object {
 	c := *o
@@ -106,6 +116,7 @@ func (tx *Tx) derived(c *Change) {
 // Replace replaces all objects of a kind, without changes. The objects have different keys. [Store.Cut] must follow.
 func (tx *Tx) Replace(k *Kind, all []*Object) {
 	tx.ownDerived(k.GroupResource) // makes the trees the scratch copy's own
+	tx.next.replaced++
 	tx.next.trees[k.GroupResource] = derivedTree(k, all)
 }
 
@@ -132,17 +143,19 @@ func DerivedState(k *Kind, revision uint64, all []*Object) *State {
 // Drop removes a resource with all its objects, without changes. [Store.Cut] must follow.
 func (tx *Tx) Drop(r schema.GroupResource) {
 	tx.ownDerived(r)
+	tx.next.replaced++
 	delete(tx.next.trees, r)
 	delete(tx.own, r)
 }
 
 // Cut makes the store forget the changes of a resource, and returns the revision from which on it has changes. Watches from
-// earlier revisions end with [ErrExpired]. All are told that they may have something to take. States that are pinned stay.
+// earlier revisions end with [ErrExpired]. All are told that they may have something to take. States that are pinned stay, but not
+// for this resource.
 func (s *Store) Cut(r schema.GroupResource) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f := s.feed(r)
-	f.floor = s.revision
+	f.floor, f.replaced = s.revision, s.state.Load().replaced
 	expire := func(w *Watcher) {
 		w.mu.Lock()
 		w.queue, w.queued, w.lagging = nil, 0, true

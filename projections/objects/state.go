@@ -20,6 +20,8 @@ type State struct {
 	kinds    map[schema.GroupResource]*Kind
 	// partial is set if the state has one resource only.
 	partial bool
+	// replaced counts how often the objects of a resource were replaced without changes, see Tx.Replace.
+	replaced uint64
 	// store has the indexes; nil for states that it has not published, and did not make of one that it has.
 	store *Store
 }

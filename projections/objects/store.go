@@ -174,6 +174,9 @@ func (s *Store) Pin(state *State) {
 	}
 	i, found := s.searchPinned(state.Revision)
 	if found {
+		if s.pinned[i].replaced < state.replaced {
+			s.pinned[i].State = state
+		}
 		return
 	}
 	s.pinned = slices.Insert(s.pinned, i, pin{state, s.spent})
@@ -200,11 +203,11 @@ func (s *Store) AtHand(r schema.GroupResource, revision uint64, most int) (*Stat
 		s.mu.Unlock()
 		return current, nil
 	}
-	if i, found := s.searchPinned(revision); found {
+	f := s.feed(r)
+	if i, found := s.searchPinned(revision); found && s.pinned[i].replaced >= f.replaced {
 		defer s.mu.Unlock()
 		return s.pinned[i].State, nil
 	}
-	f := s.feed(r)
 	if revision < f.floor {
 		s.mu.Unlock()
 		return nil, ErrExpired

@@ -21,6 +21,8 @@ type feed struct {
 	changes deque[*Change] // ascending by revision
 	// floor is the revision of the newest change that was dropped.
 	floor uint64
+	// replaced is that of the first state whose objects follow from the changes. Pinned states from before have others.
+	replaced uint64
 	// Each watcher stands in exactly one index, the one that fewest changes visit.
 	all         map[*Watcher]struct{}
 	byNamespace map[string]map[*Watcher]struct{}

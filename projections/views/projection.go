@@ -83,7 +83,7 @@ type kept struct {
 	groups *views.Groups // nil if rows are not groups
 	// since is the revision from which on rows has its rows; 0 if they are not there yet.
 	since uint64
-	ready chan struct{} // closed when they are
+	ready chan struct{} // closed when they are, or when the view is dropped
 	life  *life
 }
 
@@ -229,6 +229,7 @@ func sameSource(a, b *policy.Version) bool {
 func (p *Projection) drop(k *kept) {
 	k.life.over.Store(true)
 	if k.since == 0 {
+		close(k.ready) // who waits looks for the view of the new policy
 		return
 	}
 	tx := p.rows.Begin()
@@ -328,6 +329,7 @@ func (s *source) apply(c *objects.Change, to target) {
 type target interface {
 	Put(o *objects.Object, revision uint64)
 	Remove(r schema.GroupResource, namespace, name string, revision uint64)
+	Get(r schema.GroupResource, namespace, name string) *objects.Object
 }
 
 // set makes the rows follow from an object, which is decoded as o; o is nil if it was deleted.
@@ -369,6 +371,9 @@ func (p *Projection) applyGroups(to target, revision uint64) {
 func (k *kept) putGroups(to target, revision uint64) {
 	for _, c := range k.groups.Changes() {
 		if c.Payload != nil {
+			if was := to.Get(k.Resource, "", c.Name); was != nil && was.SamePayload(c.Payload) {
+				continue // what has changed of its objects changes nothing of the group
+			}
 			made, err := k.kind.Derive(c.Payload, revision, c.SortKey)
 			if err == nil {
 				to.Put(made, revision)
@@ -485,6 +490,11 @@ func (p private) Put(o *objects.Object, _ uint64) {
 // Remove implements target.
 func (p private) Remove(r schema.GroupResource, namespace, name string, _ uint64) {
 	delete(p[r], views.Key{Namespace: namespace, Name: name})
+}
+
+// Get implements target.
+func (p private) Get(r schema.GroupResource, namespace, name string) *objects.Object {
+	return p[r][views.Key{Namespace: namespace, Name: name}]
 }
 
 // Compute makes the rows of a view of all objects of a state, which show converts to the version that the view reads. If

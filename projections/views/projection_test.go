@@ -107,6 +107,8 @@ type world struct {
 	grouped bool
 	is      map[string]database
 	was     map[uint64]map[string]database // by revision
+	// show converts objects; nil if they are shown as they are.
+	show func([]byte) []byte
 	*projection.Projection
 }
 
@@ -120,7 +122,14 @@ func newWorld(t testing.TB) *world {
 func (w *world) restart() {
 	changed := make(chan struct{})
 	w.Projection = projection.New(projection.Options{Objects: w.store, Newest: w.snapshot, PolicyChanged: func() <-chan struct{} { return changed },
-		Show: func(*policy.Version) func([]byte) []byte { return func(json []byte) []byte { return json } }})
+		Show: func(*policy.Version) func([]byte) []byte {
+			return func(json []byte) []byte {
+				if w.show != nil {
+					return w.show(json)
+				}
+				return json
+			}
+		}})
 }
 
 func (w *world) snapshot() projection.Snapshot {
