@@ -21,8 +21,6 @@ import (
 const (
 	prefixSize = 12
 	fixedSize  = prefixSize + 10
-	// longest is more than any record has.
-	longest = 1 << 30
 )
 
 var (

@@ -85,9 +85,9 @@ func TestBadAnswersAreErrors(t *testing.T) {
 		answer func(w http.ResponseWriter, r *http.Request)
 		want   string
 	}{
-		"503":           {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "busy", 503) }, "503 Service Unavailable: \"busy"},
-		"404, endless":  {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(404); endless(w) }, "404 Not Found"},
-		"413":           {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(413) }, audit.ErrTooLarge.Error()},
+		"503":           {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "busy", http.StatusServiceUnavailable) }, "503 Service Unavailable: \"busy"},
+		"404, endless":  {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound); endless(w) }, "404 Not Found"},
+		"413":           {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusRequestEntityTooLarge) }, audit.ErrTooLarge.Error()},
 		"a closed line": {func(w http.ResponseWriter, _ *http.Request) { panic(http.ErrAbortHandler) }, "EOF"},
 		"silence":       {func(http.ResponseWriter, *http.Request) { <-released }, context.DeadlineExceeded.Error()},
 	} {
