@@ -282,7 +282,7 @@ func New(o Options) *Pipeline {
 	})
 	p.table = p.newTable(o)
 	p.surface.Table = p.table
-	p.costs = cost.New(cost.Options{Objects: o.Committer.Objects(), Table: p.table, Route: p.surface.Route, Seats: o.Seats})
+	p.costs = cost.New(cost.Options{Objects: o.Committer.Objects(), Views: p.views, Table: p.table, Route: p.surface.Route, Seats: o.Seats})
 	return p
 }
 

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/flow/fairqueue"
 	"stele.dev/stele/core/surface"
@@ -39,12 +40,21 @@ const (
 type Options struct {
 	// Objects has the current objects and the watchers.
 	Objects *objects.Store
+	// Views has the rows of views; nil if there are none.
+	Views Views
 	// Table has the virtual resources, each with its cost.
 	Table *virtual.Table
 	// Route returns the route of a path that is no resource; nil if there is none.
 	Route func(path string) *surface.Route
 	// Seats is how many seats all priority levels share; 0 for 100 for each processor.
 	Seats int
+}
+
+// Views is what an estimator asks about the rows of views, as projections/views has it.
+type Views interface {
+	Total(resource schema.GroupResource, namespace string) (total objects.Total, ok bool)
+	Undone(resource schema.GroupResource, revision uint64) (n int, ok bool)
+	ChangesAfter(resource schema.GroupResource, revision uint64) (n int, inMemory bool)
 }
 
 // Estimator estimates costs. It is safe for concurrent use.

@@ -18,6 +18,7 @@ import (
 	"stele.dev/stele/core/plane/planetest"
 	"stele.dev/stele/core/read"
 	"stele.dev/stele/core/surface"
+	"stele.dev/stele/core/views"
 	"stele.dev/stele/core/virtual"
 	"stele.dev/stele/projections/objects"
 )
@@ -36,6 +37,10 @@ bundle: policy.#Bundle & {
 			storageVersion: "v1"
 			versions: v1: {#schema: {spec?: {text?: string, color?: string}}, selectableFields: [".spec.color"]}
 		}
+		views: {
+			"red-widgets": {kind: "widgets.example.com", version: "v1", filter: "object.spec.color == 'red'", columns: color: {expression: "object.spec.color", type: "string"}}
+			"widget-colors": {kind: "widgets.example.com", version: "v1", groupBy: ["color"], columns: color: {expression: "object.spec.color", type: "string"}}
+		}
 	}
 }
 `
@@ -46,6 +51,7 @@ var widgets = schema.GroupResource{Group: "example.com", Resource: "widgets"}
 type server struct {
 	*planetest.Plane
 	costs *cost.Estimator
+	views *views.Service
 }
 
 // all is the number of widgets: half of them in the namespace a, the others in b. One, named large, is in a, too.
@@ -61,8 +67,9 @@ func start(t testing.TB) *server {
 		s.create(t, []string{"a", "b"}[i%2], fmt.Sprintf("w%05d", i), 300)
 	}
 	s.create(t, "a", "large", 1<<20)
+	s.views = views.New(views.Options{Committer: s.Committer})
 	s.costs = cost.New(cost.Options{
-		Objects: s.Committer.Objects(), Table: virtual.NewTable(changes.New(nil)), Seats: 0,
+		Objects: s.Committer.Objects(), Views: s.views, Table: virtual.NewTable(changes.New(nil)), Seats: 0,
 		Route: func(path string) *surface.Route {
 			if path == "/log/verify" {
 				return &surface.Route{Cost: func(*call.Call) time.Duration { return time.Minute }}
@@ -139,6 +146,43 @@ func TestListsByAnIndexTakeFewSeats(t *testing.T) {
 		_ = s.of(t, request("GET", any+query, ""))
 		if seats := s.of(t, request("GET", any+query, "")).Seats; seats < 5 {
 			t.Errorf("%s takes %d seats", query, seats)
+		}
+	}
+}
+
+// Lists and watches of views take seats by their rows; reads of the past, by the objects of which the rows are computed.
+func TestReadsOfViewsTakeSeatsByTheirRows(t *testing.T) {
+	s := start(t)
+	tip := s.Committer.Tip()
+	now := tip.Revision()
+	const red, colors = "/apis/views.stele.dev/v1/red-widgets", "/apis/views.stele.dev/v1/widget-colors"
+	if seats := s.of(t, request("GET", red, "")).Seats; seats < 6 {
+		t.Errorf("a list of a view that is being computed takes %d seats", seats)
+	}
+	for _, rows := range tip.Policy.Views() {
+		if _, err := s.views.State(t.Context(), tip, rows.Versions[0]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		name, path  string
+		least, most int
+	}{
+		{"list", red, 6, 14},
+		{"list of a namespace", "/apis/views.stele.dev/v1/namespaces/b/red-widgets", 3, 7},
+		{"page", red + "?limit=100", 1, 1},
+		{"list by a label", red + "?labelSelector=a%3Db", 4, 10},
+		{"list of groups", colors, 1, 1},
+		{"get", "/apis/views.stele.dev/v1/namespaces/a/red-widgets/w00000", 1, 1},
+		{"watch with initial events", red + "?watch=1", 10, 24},
+		{"watch from now", fmt.Sprintf("%s?watch=1&resourceVersion=%d", red, now), 1, 1},
+		{"list below /at", fmt.Sprintf("/at/%d%s", now-100, red), 80, 100},
+		{"groups below /at", fmt.Sprintf("/at/%d%s", now-100, colors), 80, 100},
+		{"group of an older revision", fmt.Sprintf("%s/red?resourceVersion=%d&resourceVersionMatch=Exact", colors, now-100), 80, 100},
+		{"watch below /at", fmt.Sprintf("/at/%d%s?watch=1&resourceVersion=%d", now-50, red, now-100), 80, 100},
+	} {
+		if seats := s.of(t, request("GET", c.path, "")).Seats; seats < c.least || seats > c.most {
+			t.Errorf("%s: %d seats, want %d to %d", c.name, seats, c.least, c.most)
 		}
 	}
 }

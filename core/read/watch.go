@@ -79,6 +79,11 @@ func (rd *Reader) watch(ctx context.Context, c *call.Call, kind Rendered) error 
 		s.Begin() // as for an expired revision
 		return s.Fail(err, from)
 	}
+	if ofView(c) && c.Past.Tip == nil {
+		if err := rd.Views.Wait(ctx, c.Tip, c.Kind); err != nil {
+			return err
+		}
+	}
 	// The source is opened first, so that it has the changes made while the objects are sent.
 	w, err := rd.source(ctx, c, kind, sel, from, resumed)
 	s.Begin()

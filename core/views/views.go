@@ -69,10 +69,24 @@ func (s *Service) State(ctx context.Context, tip *commit.Tip, rows *policy.Versi
 		return nil, err
 	}
 	state, err := s.Projection.State(ctx, snapshot(tip), v)
-	if errors.Is(err, projection.ErrNotReady) {
-		return nil, status.Unavailable("the view " + v.Form.Name + " is being computed since its definition or its kind has changed; try again soon")
+	return state, notReady(v, err)
+}
+
+// Wait waits for rows that are being computed, for a limited time.
+func (s *Service) Wait(ctx context.Context, tip *commit.Tip, rows *policy.Version) error {
+	v, err := views.Of(rows)
+	if err != nil {
+		return err
 	}
-	return state, err
+	return notReady(v, s.Projection.Wait(ctx, snapshot(tip), v))
+}
+
+// notReady returns the error as clients get it.
+func notReady(v *views.View, err error) error {
+	if errors.Is(err, projection.ErrNotReady) {
+		return status.Unavailable("the view " + v.Form.Name + " is being computed, because the server has started or the definition of the view or its kind has changed; try again soon")
+	}
+	return err
 }
 
 // At returns the rows at a revision up to that of the tip. They may be of a namespace only, if that is not "".

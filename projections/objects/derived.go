@@ -280,6 +280,9 @@ func (t *tree) sortedAfter(namespace, afterNamespace, afterName string) (n int) 
 	return n
 }
 
+// Has reports whether the state has the resource, which may have no objects.
+func (s *State) Has(r schema.GroupResource) bool { return s.trees[r] != nil }
+
 // Watched reports whether there are watchers.
 func (s *Store) Watched() bool {
 	s.mu.Lock()

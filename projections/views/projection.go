@@ -528,30 +528,50 @@ func Compute(ctx context.Context, v *views.View, of *objects.State, show func([]
 // State returns the rows of a view at a snapshot, whose policy has the view. It waits for a view that is being computed; the
 // error is then ErrNotReady, or the context's.
 func (p *Projection) State(ctx context.Context, s Snapshot, v *views.View) (*objects.State, error) {
-	limit, cancel := context.WithTimeoutCause(ctx, patience, ErrNotReady)
-	defer cancel()
+	since, err := p.wait(ctx, s, v)
+	if err != nil {
+		return nil, err
+	}
+	if since > 0 && s.Revision >= since {
+		if state, err := p.rows.AtHand(v.Resource, s.Revision, undone); err == nil {
+			return state, nil
+		}
+	}
+	return Compute(ctx, v, s.Objects, p.Show(v.Kind.Reads), "")
+}
+
+// Wait waits until the rows of a view are there, or another policy than the snapshot's is in force. Its error is that of
+// [Projection.State].
+func (p *Projection) Wait(ctx context.Context, s Snapshot, v *views.View) error {
+	_, err := p.wait(ctx, s, v)
+	return err
+}
+
+// wait is Wait. It returns the revision from which on there are rows; 0 if another policy came into force.
+func (p *Projection) wait(ctx context.Context, s Snapshot, v *views.View) (since uint64, err error) {
+	var limit context.Context
 	for {
 		p.mu.Lock()
 		p.advance(s)
 		k := p.kept[v.Form.Name]
 		if p.latest.Policy != s.Policy || k == nil {
 			p.mu.Unlock()
-			return Compute(ctx, v, s.Objects, p.Show(v.Kind.Reads), "") // another policy came into force meanwhile
+			return 0, nil
 		}
 		since, ready := k.since, k.ready
 		p.mu.Unlock()
-		if since > 0 && s.Revision >= since {
-			if state, err := p.rows.AtHand(v.Resource, s.Revision, undone); err == nil {
-				return state, nil
-			}
-		}
 		if since > 0 {
-			return Compute(ctx, v, s.Objects, p.Show(v.Kind.Reads), "")
+			return since, nil
+		}
+		if limit == nil {
+			var cancel context.CancelFunc
+			limit, cancel = context.WithTimeoutCause(ctx, patience, ErrNotReady)
+			defer cancel()
 		}
 		select {
 		case <-ready:
 		case <-limit.Done():
-			return nil, context.Cause(limit)
+			return 0, context.Cause(limit)
 		}
 	}
 }
@@ -592,6 +612,24 @@ func (p *Projection) Watch(s Snapshot, v *views.View, sel objects.Selection, aft
 		return nil, err
 	}
 	return &Watcher{w, k.life}, nil
+}
+
+// Total returns the number and the size of the rows of a view in a namespace, or in all if that is "". ok is false if they are not
+// there. It does not wait.
+func (p *Projection) Total(resource schema.GroupResource, namespace string) (total objects.Total, ok bool) {
+	state := p.rows.State()
+	return state.Total(resource, namespace), state.Has(resource)
+}
+
+// Undone returns how many changes of rows [Projection.Recent] would undo. ok is false if it has no rows of the revision.
+func (p *Projection) Undone(resource schema.GroupResource, revision uint64) (n int, ok bool) {
+	n, ok = p.rows.Undone(resource, revision)
+	return n, ok && n <= undone && p.rows.State().Has(resource)
+}
+
+// ChangesAfter returns about how many changes of rows there are after a revision, and whether all of them are in memory.
+func (p *Projection) ChangesAfter(resource schema.GroupResource, revision uint64) (n int, inMemory bool) {
+	return p.rows.ChangesAfter(resource, revision)
 }
 
 // Watcher is a watcher of rows. It ends with [objects.ErrExpired] when the view changes.
