@@ -67,11 +67,14 @@ func (g *Groups) Set(k Key, row *Row) {
 	}
 	in := g.groups[string(key)]
 	if in == nil {
-		in = &group{key: string(key), name: groupName(row.Values, key), values: row.Values, totals: make([]total, len(g.view.aggregates))}
+		in = &group{key: string(key), name: groupName(row.Values, key), values: slices.Clone(row.Values), totals: make([]total, len(g.view.aggregates))}
+		for i := range in.values {
+			in.values[i].text = strings.Clone(in.values[i].text) // the group outlives the object
+		}
 		g.groups[in.key] = in
 	}
 	in.add(row.Aggregated, 1)
-	g.members[k] = member{in, row.Aggregated}
+	g.members[Key{strings.Clone(k.Namespace), strings.Clone(k.Name)}] = member{in, row.Aggregated}
 	g.changed[in] = true
 }
 

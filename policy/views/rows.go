@@ -52,8 +52,17 @@ func (v *View) fields(values []Value) []string {
 		return nil
 	}
 	fields := make([]string, len(v.selectable), len(v.selectable)+1) // the store adds the sort key
+	var buffer [256]byte
+	text := buffer[:0] // one text for all, which keeps nothing of the object in memory
+	lengths := make([]int, len(fields))
 	for i, at := range v.selectable {
-		fields[i] = values[at].plain()
+		before := len(text)
+		text = values[at].appendPlain(text)
+		lengths[i] = len(text) - before
+	}
+	rest := string(text)
+	for i := range fields {
+		fields[i], rest = rest[:lengths[i]], rest[lengths[i]:]
 	}
 	return fields
 }

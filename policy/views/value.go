@@ -54,15 +54,15 @@ func (v Value) appendJSON(to []byte) []byte {
 	return append(to, "null"...)
 }
 
-// plain returns the value as selectors compare it: like gjson, a null is "".
-func (v Value) plain() string {
+// appendPlain appends the value as selectors compare it: like gjson, a null is "".
+func (v Value) appendPlain(to []byte) []byte {
 	switch v.kind {
 	case null:
-		return ""
+		return to
 	case text, date:
-		return v.text
+		return append(to, v.text...)
 	}
-	return string(v.appendJSON(nil))
+	return v.appendJSON(to)
 }
 
 // appendFloat appends a number as encoding/json does.

@@ -14,11 +14,11 @@ import (
 // [Tx.Remove] in place of [Tx.Apply]. Apart from that it is read like any other.
 
 // Derive makes an object of a kind, given its JSON without resourceVersion. sortKey is where it stands in lists, if the kind
-// is [Kind.Sorted].
+// is [Kind.Sorted]; no sort key of a kind may be the beginning of another one.
 func (k *Kind) Derive(payload []byte, revision uint64, sortKey string) (*Object, error) {
 	o, err := newObject(k, payload, revision)
 	if err == nil && k.Sorted {
-		o.fields = append(slices.Clip(o.fields), sortKey)
+		o.fields = append(slices.Clip(o.fields), sortKey+o.Namespace+"\x00"+o.Name)
 	}
 	return o, err
 }
@@ -29,23 +29,51 @@ type Derived struct {
 	JSON  []byte
 	At, N int
 	// Fields are the values of the kind's selectable fields.
-	Fields  []string
+	Fields []string
+	// SortKey is that of [Kind.Derive].
 	SortKey string
 }
 
-// DeriveFrom makes an object that follows from another one, with its revision.
+// DeriveFrom makes an object that follows from another one, with its revision. It keeps nothing of the other one in memory.
 func (k *Kind) DeriveFrom(of *Object, d Derived) *Object {
-	o := &Object{Namespace: of.Namespace, Name: of.Name, UID: of.UID, Revision: of.Revision, JSON: d.JSON, at: d.At, n: d.N, labels: of.labels, fields: d.Fields, kind: k}
+	o := &Object{Revision: of.Revision, JSON: d.JSON, at: d.At, n: d.N, fields: d.Fields, kind: k}
+	text := make([]byte, 0, len(d.SortKey)+len(of.Namespace)+1+len(of.Name)+len(of.UID)+textLen(of.labels))
+	text = append(append(append(append(text, d.SortKey...), of.Namespace...), 0), of.Name...)
+	text = append(text, of.UID...)
+	for _, s := range of.labels {
+		text = append(text, s...)
+	}
+	rest := view(text)
+	next := func(n int) (s string) { s, rest = rest[:n], rest[n:]; return s }
+	key := rest[:len(d.SortKey)+len(of.Namespace)+1+len(of.Name)]
+	next(len(d.SortKey))
+	o.Namespace = next(len(of.Namespace))
+	next(1)
+	o.Name, o.UID = next(len(of.Name)), next(len(of.UID))
+	if len(of.labels) > 0 {
+		o.labels = make([]string, len(of.labels))
+		for i, s := range of.labels {
+			o.labels[i] = next(len(s))
+		}
+	}
 	if k.Sorted {
-		o.fields = append(o.fields, d.SortKey)
+		o.fields = append(o.fields, key)
 	}
 	return o
+}
+
+func textLen(texts []string) (n int) {
+	for _, s := range texts {
+		n += len(s)
+	}
+	return n
 }
 
 // NewKind prepares a kind for [Kind.Derive] and [Tx.Replace].
 func NewKind(k Kind) *Kind { return newKind(k) }
 
-// sortKey returns where the object of a sorted kind stands. The kind has a field less than the object.
+// sortKey returns where the object of a sorted kind stands: its sort key, namespace and name. The kind has a field less than the
+// object.
 func (o *Object) sortKey() string {
 	if n := len(o.kind.paths); len(o.fields) > n {
 		return o.fields[n]
@@ -53,15 +81,19 @@ func (o *Object) sortKey() string {
 	return ""
 }
 
-func sortedLess(a, b *Object) bool {
-	if x, y := a.sortKey(), b.sortKey(); x != y {
-		return x < y
-	}
-	return less(a, b)
+// sortedObject is an object in the order of its key. The key is here, too, because comparing it would have to load the object.
+type sortedObject struct {
+	key string
+	*Object
 }
 
-func newSorted() *btree.BTreeG[*Object] {
-	return btree.NewBTreeGOptions(sortedLess, btree.Options{Degree: degree, NoLocks: true})
+func sortedAs(o *Object) sortedObject { return sortedObject{o.sortKey(), o} }
+
+// sortedDegree is the degree of trees of sorted objects: their items are larger than those of others.
+const sortedDegree = 16
+
+func newSorted() *btree.BTreeG[sortedObject] {
+	return btree.NewBTreeGOptions(func(a, b sortedObject) bool { return a.key < b.key }, btree.Options{Degree: sortedDegree, NoLocks: true})
 }
 
 // Put adds an object at a revision, in place of the one with its key. Revisions never descend.
@@ -238,14 +270,14 @@ func (n *notified) tell() {
 // object is gone, it continues by namespace and name.
 func (t *tree) listSorted(sel *Selection, afterNamespace, afterName string, yield func(*Object) bool) (done bool) {
 	if afterNamespace == "" && afterName == "" {
-		t.sorted.Scan(func(o *Object) bool { return !sel.Matches(o) || yield(o) })
+		t.sorted.Scan(func(s sortedObject) bool { return !sel.Matches(s.Object) || yield(s.Object) })
 		return true
 	}
 	last := t.last(afterNamespace, afterName)
 	if last == nil {
 		return false
 	}
-	t.sorted.Ascend(last, func(o *Object) bool { return o == last || !sel.Matches(o) || yield(o) })
+	t.sorted.Ascend(sortedAs(last), func(s sortedObject) bool { return s.Object == last || !sel.Matches(s.Object) || yield(s.Object) })
 	return true
 }
 
@@ -267,12 +299,12 @@ func (t *tree) sortedAfter(namespace, afterNamespace, afterName string) (n int) 
 	}
 	if namespace == "" {
 		return t.Len() - sort.Search(t.Len(), func(i int) bool {
-			o, _ := t.sorted.GetAt(i)
-			return sortedLess(last, o)
+			s, _ := t.sorted.GetAt(i)
+			return last.sortKey() < s.key
 		})
 	}
-	t.sorted.Ascend(last, func(o *Object) bool {
-		if o != last && o.Namespace == namespace {
+	t.sorted.Ascend(sortedAs(last), func(s sortedObject) bool {
+		if s.Object != last && s.Namespace == namespace {
 			n++
 		}
 		return true

@@ -36,8 +36,8 @@ func (t Total) add(o *Object, n int) Total {
 type tree struct {
 	objects *btree.BTreeG[*Object]
 	total   Total
-	in      *btree.Map[string, Total] // by namespace; without namespaces that have no objects, and without cluster-scoped objects
-	sorted  *btree.BTreeG[*Object]    // the same objects in the order of lists; nil if the kind is not sorted
+	in      *btree.Map[string, Total]   // by namespace; without namespaces that have no objects, and without cluster-scoped objects
+	sorted  *btree.BTreeG[sortedObject] // the same objects in the order of lists; nil if the kind is not sorted
 }
 
 func newTree() *tree {
@@ -58,9 +58,9 @@ func (t *tree) Set(o *Object) *Object {
 	before, _ := t.objects.Set(o)
 	if t.sorted != nil {
 		if before != nil && before.sortKey() != o.sortKey() {
-			t.sorted.Delete(before)
+			t.sorted.Delete(sortedAs(before))
 		}
-		t.sorted.Set(o)
+		t.sorted.Set(sortedAs(o))
 	}
 	t.count(o.Namespace, before, o)
 	return before
@@ -70,7 +70,7 @@ func (t *tree) Set(o *Object) *Object {
 func (t *tree) Delete(o *Object) {
 	before, _ := t.objects.Delete(o)
 	if t.sorted != nil && before != nil {
-		t.sorted.Delete(before)
+		t.sorted.Delete(sortedAs(before))
 	}
 	t.count(o.Namespace, before, nil)
 }

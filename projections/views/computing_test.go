@@ -2,6 +2,8 @@ package views_test
 
 import (
 	"fmt"
+	"runtime"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -127,4 +129,33 @@ func TestAViewOfWholeObjects(t *testing.T) {
 			t.Errorf("the rows (-want +got):\n%s", d)
 		}
 	})
+}
+
+// Rows, and their recent changes, keep nothing of past objects in memory.
+func TestRowsKeepNoObjects(t *testing.T) {
+	w := newWorld(t)
+	w.was, w.store = nil, objects.New(3<<20)
+	w.restart()
+	w.activate(load(t, fmt.Sprintf(bigFrom, 0)+engines), 0, true, false)
+	used := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	is := database{namespace: "a", name: "d", engine: "mysql", gigabytes: 10}
+	before := used()
+	for i := range 40 {
+		is.gigabytes, is.note = i, strings.Repeat("x", 1<<20)
+		w.put(is)
+		w.rows(w.view("big-databases"))
+	}
+	is.engine = ""
+	w.put(is)
+	w.rows(w.view("database-engines"))
+	more := used() - before
+	if int64(more) > 12<<20 {
+		t.Errorf("after 40 writes of an object of 1 MiB, which is deleted, %d KiB are in use", more>>10)
+	}
+	runtime.KeepAlive(w)
 }

@@ -33,7 +33,7 @@ bundle: policy.#Bundle & {
 		contact: "#data", groups: ["data.example.com"], namespaces: ["*"]
 		kinds: "databases.data.example.com": {
 			group: "data.example.com", names: {kind: "Database", plural: "databases"}, storageVersion: "v1"
-			versions: v1: #schema: {spec!: {engine!: string, gigabytes!: int, price?: number, owner?: string}, status?: {ready?: bool}}
+			versions: v1: #schema: {spec!: {engine!: string, gigabytes!: int, price?: number, owner?: string, note?: string}, status?: {ready?: bool}}
 		}
 		views: VIEWS
 	}
@@ -80,7 +80,7 @@ type database struct {
 	namespace, name, engine string
 	gigabytes               int
 	price                   float64
-	owner                   string
+	owner, note             string
 	revision                uint64
 }
 
@@ -91,6 +91,9 @@ func (d *database) payload() []byte {
 	}
 	if d.owner != "" {
 		spec["owner"] = d.owner
+	}
+	if d.note != "" {
+		spec["note"] = d.note
 	}
 	text, _ := json.Marshal(spec)
 	return fmt.Appendf(nil, `{"apiVersion":"data.example.com/v1","kind":"Database","metadata":{"name":%q,"namespace":%q,"uid":"u-%s","creationTimestamp":"2026-01-01T00:00:00Z","labels":{"engine":%q}},"spec":%s}`,
