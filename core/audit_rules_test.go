@@ -128,7 +128,7 @@ func TestANewPolicyDecidesWhatIsRecorded(t *testing.T) {
 // The server's own writes have a rule as well.
 func TestTheServersOwnWritesAreClassified(t *testing.T) {
 	p := newAudited(t, `
-		own: {order: 1, level: "None", subjects: [{user: "system:stele"}], apiGroups: [""], resources: ["namespaces"], verbs: ["create"], names: ["default"]}
+		own: {order: 1, level: "None", subjects: [{user: "system:stele"}], apiGroups: [""], resources: ["namespaces"], verbs: ["create"]}
 		rest: {order: 2, level: "Metadata"}`)
 	found := map[string]string{}
 	for _, e := range p.events(t, 0) {
@@ -136,7 +136,7 @@ func TestTheServersOwnWritesAreClassified(t *testing.T) {
 			found[o.GetName()] = e.Meta.GetDecisions().GetAudit().GetRule()
 		}
 	}
-	if found["default"] != "audit/rules/own" || found["kube-system"] != "audit/rules/rest" {
+	if found["default"] != "audit/rules/own" || found["kube-system"] != "audit/rules/own" {
 		t.Errorf("the namespaces were recorded by %v", found)
 	}
 }

@@ -132,10 +132,13 @@ func outcomeOf(r *Request) logpb.Outcome {
 	return logpb.Outcome_OUTCOME_DONE
 }
 
-// failureOf returns the outcome of a request that ended with an error. That of a read which finds nothing is a read.
+// failureOf returns the outcome of a request that ended with an error. That of a read which finds nothing is a read, unless
+// a history window refuses it.
 func failureOf(r *Request, err error, s *metav1.Status) logpb.Outcome {
 	isRead := !r.Write && r.Info != nil && readVerbs[r.Info.Verb]
 	switch {
+	case errors.As(err, new(*read.BeyondError)):
+		return logpb.Outcome_OUTCOME_REFUSED
 	case r.Requester == nil && r.Stage == "authentication":
 		return logpb.Outcome_OUTCOME_UNAUTHENTICATED
 	case isRead && r.Stage == "answer" && (s.Code == http.StatusNotFound || s.Code == http.StatusGone || errors.Is(err, context.Canceled) || errors.Is(err, read.ErrGone)):
@@ -204,7 +207,7 @@ func (r *Request) secretFields() hashing.Fields {
 		kind = r.Tip.Policy.Version(r.GVR()) // it was refused before it was found
 	}
 	var marked [][]string
-	if kind != nil {
+	if kind != nil && kind.Program != nil { // virtual kinds have no program
 		marked = kind.Program.SensitivePaths()
 	}
 	return hashing.FieldsOf(r.Info.APIGroup, r.Info.Resource, marked)
