@@ -110,9 +110,19 @@ type world struct {
 	grouped bool
 	is      map[string]database
 	was     map[uint64]map[string]database // by revision
+	// log is what was applied, from revision 1 on.
+	log []logged
+	// free is set while the policy in force shows databases without prices.
+	free bool
 	// show converts objects; nil if they are shown as they are.
 	show func([]byte) []byte
 	*projection.Projection
+}
+
+// logged is an event, and the kinds of the policy that it put in force.
+type logged struct {
+	*eventlog.Event
+	kinds []objects.Kind
 }
 
 func newWorld(t testing.TB) *world {
@@ -135,6 +145,37 @@ func (w *world) restart() {
 		}})
 }
 
+// replay makes the store anew of the log.
+func (w *world) replay() {
+	w.t.Helper()
+	log := w.log
+	w.store, w.log = objects.New(0), nil
+	for _, e := range log {
+		w.fold(e)
+	}
+	w.restart()
+}
+
+// restore makes the store anew of a checkpoint. The policy must not be free, because checkpoints do not have what renders objects.
+func (w *world) restore() {
+	w.t.Helper()
+	var i objects.Importer
+	err := w.store.State().Export(i.Kind, func(record []byte) error {
+		o, err := i.Object(record)
+		if err == nil {
+			err = i.Add(o)
+		}
+		return err
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	revision := w.store.State().Revision
+	w.store = objects.New(0)
+	w.store.Restore(i.State(revision))
+	w.restart()
+}
+
 func (w *world) snapshot() projection.Snapshot {
 	s := w.store.State()
 	return projection.Snapshot{Revision: s.Revision, Objects: s, Policy: w.policy}
@@ -142,17 +183,28 @@ func (w *world) snapshot() projection.Snapshot {
 
 func (w *world) apply(e *eventlog.Event, kinds []objects.Kind) {
 	w.t.Helper()
-	tx, revision := w.store.Begin(), w.store.State().Revision+1
-	if err := tx.Apply(e, revision); err != nil {
-		w.t.Fatal(err)
-	}
-	if kinds != nil {
-		tx.SetKinds(kinds, nil)
-	}
-	w.store.Publish(tx, revision)
+	revision := w.fold(logged{e, kinds})
 	if w.was != nil {
 		w.was[revision] = maps.Clone(w.is)
 	}
+}
+
+// fold applies an event to the store, at the next revision.
+func (w *world) fold(e logged) (revision uint64) {
+	w.t.Helper()
+	tx := w.store.Begin()
+	revision = w.store.State().Revision + 1
+	if err := tx.Apply(e.Event, revision); err != nil {
+		w.t.Fatal(err)
+	}
+	if e.kinds != nil {
+		tx.SetKinds(e.kinds, nil)
+	}
+	w.store.Publish(tx, revision)
+	if w.was != nil { // a benchmark needs no log
+		w.log = append(w.log, e)
+	}
+	return revision
 }
 
 // put writes a database, or deletes it if it has no engine.
@@ -199,7 +251,7 @@ func (w *world) activate(p *policy.Policy, least int, grouped, free bool) {
 		}
 	}
 	w.apply(&eventlog.Event{Meta: &logpb.Metadata{Type: logpb.Type_TYPE_POLICY_ACTIVATED}}, []objects.Kind{kind})
-	w.policy, w.least, w.grouped = p, least, grouped
+	w.policy, w.least, w.grouped, w.free = p, least, grouped, free
 }
 
 // view returns a view of the policy; nil if there is none.
@@ -370,7 +422,8 @@ func (w *world) check() {
 	}
 }
 
-// TestRowsFollowFromTheObjects writes at random, changes the policy, and makes the projection anew. At every revision the rows are
+// TestRowsFollowFromTheObjects writes at random, changes the policy, and makes the projection anew, also over a store that is replayed
+// from the log or restored from a checkpoint. At every revision the rows are
 // what a model says, and what computing them of all objects gives; and watches say the same as lists.
 func TestRowsFollowFromTheObjects(t *testing.T) {
 	type inForce struct {
@@ -397,6 +450,10 @@ func TestRowsFollowFromTheObjects(t *testing.T) {
 				w.activate(p.Policy, p.least, p.grouped, p.free)
 			case n < 4:
 				w.restart()
+			case n < 6:
+				w.replay()
+			case n < 8 && !w.free:
+				w.restore()
 			default:
 				d := database{namespace: []string{"a", "b"}[random.IntN(2)], name: fmt.Sprint("d", random.IntN(12)), engine: []string{"mysql", "postgres", "redis", ""}[random.IntN(4)], gigabytes: random.IntN(100)}
 				if random.IntN(2) == 0 {
