@@ -5,6 +5,7 @@ import (
 
 	"stele.dev/stele/core/turns"
 	"stele.dev/stele/core/virtual"
+	"stele.dev/stele/policy"
 )
 
 // TakeAllTurns takes the turns of large writes until done is called.
@@ -35,3 +36,12 @@ func (p *Pipeline) Replaying() int64 { return p.reader.Replays.Held() }
 
 // Rows are the rows of the table of virtual resources.
 func (p *Pipeline) Rows() []*virtual.Resource { return p.table.Rows() }
+
+// HoldViews makes views wait for a channel before they read an object. There must be no views yet.
+func (p *Pipeline) HoldViews(until <-chan struct{}) {
+	show := p.views.Show
+	p.views.Show = func(v *policy.Version) func([]byte) []byte {
+		of := show(v)
+		return func(json []byte) []byte { <-until; return of(json) }
+	}
+}
