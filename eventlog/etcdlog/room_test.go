@@ -215,7 +215,7 @@ func TestAFolderThatEtcdHasDeclaredFullComesUp(t *testing.T) {
 	<-etcd.Server.ReadyNotify()
 	client := v3client.New(etcd.Server)
 	c := &chain{b: etcdlog.New(client, "/stele", 0), size: 100_000}
-	for range 200 {
+	for range 2000 { // etcd looks at the size of the file, which grows ten times a second
 		if err = c.next(t, false); err != nil {
 			break
 		}

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -263,23 +264,24 @@ func TestAStepOfARotationFails(t *testing.T) {
 // full is a file on a disk with limited room.
 type full struct {
 	*os.File
-	room *int
+	room *atomic.Int64
 	// stuck makes Truncate fail while the disk is full.
 	stuck bool
 }
 
 func (f *full) Write(b []byte) (int, error) {
-	if len(b) <= *f.room {
-		*f.room -= len(b)
+	room := f.room.Load()
+	if int64(len(b)) <= room {
+		f.room.Add(-int64(len(b)))
 		return f.File.Write(b)
 	}
-	n, _ := f.File.Write(b[:*f.room])
-	*f.room = 0
+	n, _ := f.File.Write(b[:room])
+	f.room.Store(0)
 	return n, syscall.ENOSPC
 }
 
 func (f *full) Truncate(size int64) error {
-	if f.stuck && *f.room == 0 {
+	if f.stuck && f.room.Load() == 0 {
 		return syscall.EIO
 	}
 	return f.File.Truncate(size)
@@ -289,7 +291,7 @@ func TestAFullDisk(t *testing.T) {
 	for _, stuck := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			p := newPair(t)
-			room := 0
+			var room atomic.Int64
 			o := p.options(p.file).WithFile(func(f *os.File) audit.File { return &full{f, &room, stuck} })
 			o.Rotation = audit.Rotation{MaxBytes: 3000}
 			w, err := audit.Open(o)
@@ -303,10 +305,10 @@ func TestAFullDisk(t *testing.T) {
 				p.append(1)
 				p.decide(1)
 				time.Sleep(3 * time.Second)
-				room = 700 // as much as part of a line
+				room.Store(700) // as much as part of a line
 				time.Sleep(3 * time.Second)
 			}
-			room = 1 << 30
+			room.Store(1 << 30)
 			time.Sleep(time.Minute)
 			if w.Health() != nil || w.Revision() != p.tip.Revision || w.DecisionsRevision() != p.decisions.tip.Revision {
 				t.Errorf("%v, at %d and %d", w.Health(), w.Revision(), w.DecisionsRevision())
