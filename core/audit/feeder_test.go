@@ -209,6 +209,7 @@ func TestASinkFails(t *testing.T) {
 			if feeder.Health() == nil || !strings.Contains(feeder.Health().Error(), "fake has taken no audit lines since 2000-01-01") || feeder.Floor() >= f.tip.Revision {
 				t.Errorf("%s: health %v, floor %d", name, feeder.Health(), feeder.Floor())
 			}
+			synctest.Wait()
 			if s.calls > 30 {
 				t.Errorf("%s: %d attempts in ten minutes", name, s.calls)
 			}
@@ -371,12 +372,14 @@ func TestANewLeaderGoesOn(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		f.append(5)
 		time.Sleep(2 * time.Second)
+		synctest.Wait()
 		if !slices.Equal(first.ids, []string{"id-11", "id-12", "id-13", "id-14", "id-15"}) {
 			t.Errorf("the first leader has sent %v", first.ids)
 		}
 		f.anchor("fake", one.Cursor().Revision)
 		f.append(2)
 		time.Sleep(2 * time.Second)
+		synctest.Wait()
 		if two.Cursor().Revision >= one.Cursor().Revision || two.Cursor().Revision < 16 || len(second.ids) > 0 {
 			t.Errorf("the follower is at %d, the leader at %d; sent are %v", two.Cursor().Revision, one.Cursor().Revision, second.ids)
 		}
@@ -384,6 +387,7 @@ func TestANewLeaderGoesOn(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		f.append(1)
 		time.Sleep(3 * time.Second)
+		synctest.Wait()
 		if !slices.Equal(second.ids, []string{"id-16", "id-17", "id-18"}) || len(first.ids) != 7 {
 			t.Errorf("the second leader has sent %v, the first one %v", second.ids, first.ids)
 		}
@@ -394,6 +398,7 @@ func TestANewLeaderGoesOn(t *testing.T) {
 		_, stop := run(t, options(2, third)) // it has no cursor, and finds the anchor
 		time.Sleep(3 * time.Second)
 		stop()
+		synctest.Wait()
 		if !slices.Equal(third.ids, []string{"id-16", "id-17", "id-18"}) {
 			t.Errorf("a new replica has sent %v", third.ids)
 		}
