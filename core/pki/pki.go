@@ -122,6 +122,9 @@ func parseAuthority(pair Pair) (*Authority, error) {
 // begun reports whether a certificate is already valid. It is not if it was created while the clock was ahead.
 func begun(c *x509.Certificate) bool { return !time.Now().Before(c.NotBefore) }
 
+// Secret returns the bytes of the authority's private key, to derive other keys from.
+func (a *Authority) Secret() ([]byte, error) { return a.key.Bytes() }
+
 // restart renews the authority's certificate, valid from now, with the same key. So certificates that it has signed
 // stay valid.
 func (a *Authority) restart(dir string) error {

@@ -22,12 +22,16 @@ func (p *Plane) authenticate(context.Context) (err error) {
 		return err
 	}
 	defer unlock()
+	var secret []byte // of the authority: replicas with the same authority hash alike
 	if p.config.Listener != nil {
 		if p.authority, err = pki.LoadAuthority(p.pki()); err != nil {
 			return err
 		}
+		if secret, err = p.authority.Secret(); err != nil {
+			return err
+		}
 	}
-	if p.hashes, err = hashing.Load(p.pki()); err != nil {
+	if p.hashes, err = hashing.Load(p.pki(), secret); err != nil {
 		return err
 	}
 	if err := p.trustClients(c.ClientCAFile); err != nil {

@@ -115,7 +115,7 @@ func TestOneKeyIsMade(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range hashes {
 		all.Go(func() {
-			k, err := hashing.Load(dir)
+			k, err := hashing.Load(dir, nil)
 			if err != nil {
 				t.Error(err)
 				return
@@ -144,7 +144,7 @@ func TestADamagedKeyIsRefused(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, hashing.File), []byte("abcd"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := hashing.Load(dir); err == nil || !strings.Contains(err.Error(), "want 64 hexadecimal digits") {
+	if _, err := hashing.Load(dir, nil); err == nil || !strings.Contains(err.Error(), "want 64 hexadecimal digits") {
 		t.Error(err)
 	}
 }
@@ -159,4 +159,43 @@ func FuzzBody(f *testing.F) {
 			t.Errorf("%q becomes %q", body, got)
 		}
 	})
+}
+
+// A folder that cannot be written, here because the names of temporary files would be too long, needs no key. Replicas
+// with the same secret have the same hashes, whether they can write the key or not.
+func TestAKeyOfASecretNeedsNoFile(t *testing.T) {
+	dir := t.TempDir()
+	for len(dir) < 4070 {
+		dir = filepath.Join(dir, strings.Repeat("d", min(200, 4075-len(dir))))
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := hashing.Load(dir, nil); err == nil {
+		t.Error("a random key that cannot be stored is used")
+	}
+	unwritten, err := hashing.Load(dir, []byte("one"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, hashing.File)); err == nil {
+		t.Fatal("the folder can be written")
+	}
+	stored := t.TempDir()
+	written, err := hashing.Load(stored, []byte("one"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	later, err := hashing.Load(stored, []byte("two")) // the authority was replaced
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := hashing.Load(t.TempDir(), []byte("two"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := written.Hash([]byte("x"))
+	if unwritten.Hash([]byte("x")) != want || later.Hash([]byte("x")) != want || other.Hash([]byte("x")) == want {
+		t.Errorf("hashes: %s, without a file %s, later %s, of another secret %s", want, unwritten.Hash([]byte("x")), later.Hash([]byte("x")), other.Hash([]byte("x")))
+	}
 }

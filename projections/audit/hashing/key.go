@@ -7,6 +7,7 @@
 package hashing
 
 import (
+	"crypto/hkdf"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -33,21 +34,38 @@ type Key struct{ key []byte }
 // New returns the key with these bytes.
 func New(key []byte) *Key { return &Key{append([]byte(nil), key...)} }
 
-// Load reads the key in a folder, or creates it if the folder has none. Of several processes that create it at once,
-// one does, and the others read it. Only the owner may read the file.
-func Load(dir string) (*Key, error) {
+// Load reads the key in a folder, or creates it if the folder has none. secret makes the new key, so that all replicas with
+// the same secret make the same one; nil makes a random one. Of several processes that create it at once, one does, and the
+// others read it. Only the owner may read the file. If it cannot be written, for example because the folder is read-only, the
+// key of the secret is used without a file.
+func Load(dir string, secret []byte) (*Key, error) {
 	file := filepath.Join(dir, File)
 	k, err := read(file)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return k, err
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	key, err := newKey(secret)
+	if err != nil {
 		return nil, err
 	}
-	if err := create(dir, file); err != nil && !errors.Is(err, fs.ErrExist) {
+	err = create(dir, file, key)
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		return read(file)
+	case err != nil && secret == nil:
 		return nil, fmt.Errorf("create %s: %w", file, err)
 	}
-	return read(file)
+	return &Key{key}, nil
+}
+
+// newKey returns the key of a secret by HKDF (RFC 5869), or a random one without a secret.
+func newKey(secret []byte) ([]byte, error) {
+	if secret != nil {
+		return hkdf.Key(sha256.New, secret, nil, "stele.dev/audit.key", keySize)
+	}
+	key := make([]byte, keySize)
+	rand.Read(key) // never fails
+	return key, nil
 }
 
 func read(file string) (*Key, error) {
@@ -57,15 +75,16 @@ func read(file string) (*Key, error) {
 	}
 	key, err := hex.DecodeString(strings.TrimSpace(string(text)))
 	if err != nil || len(key) != keySize {
-		return nil, fmt.Errorf("%s: want %d hexadecimal digits; restore the file from a backup, or delete it, so that a new key is made and hashes change", file, 2*keySize)
+		return nil, fmt.Errorf("%s: want %d hexadecimal digits; restore the file from a backup, or delete it, so that a new key is made and hashes may change", file, 2*keySize)
 	}
 	return &Key{key}, nil
 }
 
-// create writes a random key. The error is [fs.ErrExist] if there is one already.
-func create(dir, file string) error {
-	key := make([]byte, keySize)
-	rand.Read(key) // never fails
+// create writes a key, and makes the folder. The error is [fs.ErrExist] if there is one already.
+func create(dir, file string, key []byte) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
 	f, err := os.CreateTemp(dir, "."+File+"-*")
 	if err != nil {
 		return err
