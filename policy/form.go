@@ -43,6 +43,8 @@ type Form struct {
 	Audit   Audit    `json:"audit,omitzero"`
 	// Validations are the rules of validating admission, sorted by id.
 	Validations []Validation `json:"validations,omitempty"`
+	// Reviewers are the admission webhooks and the admission plugins, sorted by id.
+	Reviewers []Reviewer `json:"reviewers,omitempty"`
 	// Views are the lists that are kept up to date, sorted by name.
 	Views []View `json:"views,omitempty"`
 	// Windows are the history windows that the bundle sets, sorted by resource.
