@@ -112,6 +112,27 @@ type ValidationCheck struct {
 	Source            schemas.Position `json:"source,omitzero"`
 }
 
+// Expressions returns all expressions of the rule.
+func (r *Validation) Expressions() (list []Expression) {
+	list = expressionsOf(r.Variables, r.Match.Conditions)
+	for _, c := range r.Validations {
+		list = append(list, c.Expression)
+		if c.MessageExpression != nil {
+			list = append(list, *c.MessageExpression)
+		}
+	}
+	return list
+}
+
+func expressionsOf(lists ...[]Variable) (list []Expression) {
+	for _, variables := range lists {
+		for i := range variables {
+			list = append(list, variables[i].Expression)
+		}
+	}
+	return list
+}
+
 // Deny refuses the requests of its rules to its subjects, even if a binding grants them.
 type Deny struct {
 	ID       string    `json:"id"` // team/denies/name

@@ -145,41 +145,37 @@ func (c *compiler) onlyWrites(rules []policy.Rule, path string, pos schemas.Posi
 	return true
 }
 
-// validation compiles a rule of validating admission.
-func (c *compiler) validation(team, name string, v cue.Value) policy.Validation {
-	r := policy.Validation{ID: team + "/validate/" + name, Source: evaluation.Position(v)}
-	if !c.Sound(v) {
-		return r
-	}
-	said := len(c.Diags)
-	c.match(v, &r)
-	c.operations(v, &r)
-	of := c.scopes.objectTypes(r.Match.APIGroups, r.Match.APIVersions, r.Match.Resources)
+// admissionParts are the parts that rules of validating and of mutating admission have in common.
+type admissionParts struct {
+	match     *policy.Match
+	params    *json.RawMessage
+	variables *[]policy.Variable
+}
+
+// admissionRule compiles the common parts of an admission rule: match, params, conditions and variables. base is the
+// scope of its expressions without params and variables. It returns the types of objects that the rule sees and the
+// scope of the other expressions; ok is false if those cannot be checked.
+func (c *compiler) admissionRule(v cue.Value, p admissionParts, base scopeOf) (of []objectType, scope scopeOf, ok bool) {
+	c.match(v, p.match)
+	c.operations(v, p.match)
+	of = c.scopes.objectTypes(p.match.APIGroups, p.match.APIVersions, p.match.Resources)
 	if len(of) == 0 {
-		c.matchesNothing(v.LookupPath(cue.ParsePath("match")), &r)
-		return r
+		c.matchesNothing(v.LookupPath(cue.ParsePath("match")), p.match)
+		return nil, nil, false
 	}
 	of = all(of)
 	own := map[string]*celtype.Type{}
 	if params := v.LookupPath(cue.ParsePath("params")); params.Exists() {
-		raw, err := params.MarshalJSON()
-		var value any
-		if err == nil {
-			err = kjson.UnmarshalCaseSensitivePreserveInts(raw, &value)
-		}
-		if err != nil {
-			c.Add(evaluation.Position(params), params.Path().String(), err.Error(), "")
-			return r
-		}
-		if r.Params, err = json.Marshal(value); err != nil {
-			panic(err) // it was decoded from JSON
+		value, ok := c.constantParams(params, p.params)
+		if !ok {
+			return nil, nil, false
 		}
 		own[expr.VarParams] = celtype.OfValue("stele.Params", value)
 	}
 	extended := map[string]*expr.Scope{}
-	scope := func(t objectType) (*expr.Scope, error) {
+	scope = func(t objectType) (*expr.Scope, error) {
 		if extended[t.name] == nil {
-			s, err := c.scopes.forAdmission(t)
+			s, err := base(t)
 			if err == nil && len(own) > 0 {
 				s, err = s.With(own)
 			}
@@ -192,11 +188,39 @@ func (c *compiler) validation(team, name string, v cue.Value) policy.Validation 
 	}
 	for id, x := range c.Fields(v, "match.conditions") {
 		if e := c.expressionAt(x, cel.BoolType, of, scope); e != nil {
-			r.Match.Conditions = append(r.Match.Conditions, policy.Variable{Name: id, Expression: *e})
+			p.match.Conditions = append(p.match.Conditions, policy.Variable{Name: id, Expression: *e})
 		}
 	}
-	if !c.variables(v, &r, of, scope, extended) {
-		return r // otherwise each expression that uses one would report an error as well
+	// Without the variables, each expression that uses one would report an error as well.
+	return of, scope, c.variables(v, p.variables, of, scope, extended)
+}
+
+// constantParams reads the constant params of an admission rule.
+func (c *compiler) constantParams(params cue.Value, into *json.RawMessage) (value any, ok bool) {
+	raw, err := params.MarshalJSON()
+	if err == nil {
+		err = kjson.UnmarshalCaseSensitivePreserveInts(raw, &value)
+	}
+	if err != nil {
+		c.Add(evaluation.Position(params), params.Path().String(), err.Error(), "")
+		return nil, false
+	}
+	if *into, err = json.Marshal(value); err != nil {
+		panic(err) // it was decoded from JSON
+	}
+	return value, true
+}
+
+// validation compiles a rule of validating admission.
+func (c *compiler) validation(team, name string, v cue.Value) policy.Validation {
+	r := policy.Validation{ID: team + "/validate/" + name, Source: evaluation.Position(v)}
+	if !c.Sound(v) {
+		return r
+	}
+	said := len(c.Diags)
+	of, scope, ok := c.admissionRule(v, admissionParts{&r.Match, &r.Params, &r.Variables}, c.scopes.forAdmission)
+	if !ok {
+		return r
 	}
 	for id, x := range c.Fields(v, "validations") {
 		check := policy.ValidationCheck{ID: r.ID + "/" + id, Source: evaluation.Position(x)}
@@ -222,32 +246,32 @@ func (c *compiler) validation(team, name string, v cue.Value) policy.Validation 
 	if len(c.Diags) == said {
 		c.neverHolds(v, &r)
 		c.optionalsOf(&r, v.Path().String(), of)
-		c.paramsOf(v, &r)
+		c.paramsOf(v, r.Expressions())
 	}
 	return r
 }
 
 // matchesNothing rejects a rule whose match names no kind.
-func (c *compiler) matchesNothing(m cue.Value, r *policy.Validation) {
+func (c *compiler) matchesNothing(m cue.Value, match *policy.Match) {
 	s := policy.ResourcesOf(c.scopes.kinds, nil)
-	for i, name := range r.Match.Resources {
-		if !s.HasAny(r.Match.APIGroups, name) {
+	for i, name := range match.Resources {
+		if !s.HasAny(match.APIGroups, name) {
 			c.Add(element(m, "resources", i), fmt.Sprintf("%s.resources.%d", m.Path(), i), fmt.Sprintf("no kind is matched: %q is not served in these apiGroups", name),
-				wording.DidYouMean(name, s.In(r.Match.APIGroups), "there are"))
+				wording.DidYouMean(name, s.In(match.APIGroups), "there are"))
 			return
 		}
 	}
 	c.Add(evaluation.Position(m), m.Path().String(), "no kind is matched", "its apiGroups, apiVersions and resources name none of the bundle's")
 }
 
-func (c *compiler) match(v cue.Value, r *policy.Validation) {
+func (c *compiler) match(v cue.Value, match *policy.Match) {
 	m := v.LookupPath(cue.ParsePath("match"))
-	c.DecodeField(m, "apiGroups", &r.Match.APIGroups)
-	c.DecodeField(m, "apiVersions", &r.Match.APIVersions)
-	c.DecodeField(m, "resources", &r.Match.Resources)
-	c.DecodeField(m, "operations", &r.Match.Operations)
-	r.Match.NamespaceSelector = c.selector(m, "namespaceSelector")
-	r.Match.ObjectSelector = c.selector(m, "objectSelector")
+	c.DecodeField(m, "apiGroups", &match.APIGroups)
+	c.DecodeField(m, "apiVersions", &match.APIVersions)
+	c.DecodeField(m, "resources", &match.Resources)
+	c.DecodeField(m, "operations", &match.Operations)
+	match.NamespaceSelector = c.selector(m, "namespaceSelector")
+	match.ObjectSelector = c.selector(m, "objectSelector")
 }
 
 func (c *compiler) selector(v cue.Value, name string) *metav1.LabelSelector {
@@ -285,7 +309,7 @@ func (c *compiler) expressionAt(x cue.Value, want *cel.Type, of []objectType, sc
 
 // variables compiles the variables of a rule, each after those it uses, and declares them in the
 // rule's scopes.
-func (c *compiler) variables(v cue.Value, r *policy.Validation, of []objectType, scope scopeOf, scopes map[string]*expr.Scope) bool {
+func (c *compiler) variables(v cue.Value, into *[]policy.Variable, of []objectType, scope scopeOf, scopes map[string]*expr.Scope) bool {
 	type variable struct {
 		name  string
 		value cue.Value
@@ -314,7 +338,7 @@ func (c *compiler) variables(v cue.Value, r *policy.Validation, of []objectType,
 			if e == nil {
 				return false
 			}
-			r.Variables = append(r.Variables, policy.Variable{Name: x.name, Expression: *e})
+			*into = append(*into, policy.Variable{Name: x.name, Expression: *e})
 			for j, t := range of {
 				if scopes[t.name], err = scopes[t.name].Declare(expr.VarVariables+x.name, checked[j]); err != nil {
 					c.Add(evaluation.Position(x.value), x.value.Path().String(), err.Error(), "")

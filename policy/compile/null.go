@@ -231,9 +231,9 @@ func (c *compiler) neverHoldsOf(v cue.Value, r *policy.Validation, t *trial, say
 }
 
 // operations rejects an admission rule that no request matches.
-func (c *compiler) operations(v cue.Value, r *policy.Validation) {
+func (c *compiler) operations(v cue.Value, match *policy.Match) {
 	at := v.LookupPath(cue.ParsePath("match.operations"))
-	if !c.Sound(at) || slices.ContainsFunc(r.Match.Operations, func(o string) bool { return o != "CONNECT" }) {
+	if !c.Sound(at) || slices.ContainsFunc(match.Operations, func(o string) bool { return o != "CONNECT" }) {
 		return
 	}
 	c.Add(evaluation.Position(at), at.Path().String(), "it matches no request", "there are CREATE, UPDATE and DELETE, and * for all of them")

@@ -25,23 +25,13 @@ type param struct {
 	read     bool
 }
 
-// paramsOf records which params of a rule are read.
-func (c *compiler) paramsOf(v cue.Value, r *policy.Validation) {
+// paramsOf records which params of a rule its expressions read.
+func (c *compiler) paramsOf(v cue.Value, expressions []policy.Expression) {
 	params := v.LookupPath(cue.ParsePath("params"))
 	if !params.Exists() {
 		return
 	}
 	read := c.paramsInCUE()
-	expressions := []policy.Expression{}
-	for _, x := range slices.Concat(r.Variables, r.Match.Conditions) {
-		expressions = append(expressions, x.Expression)
-	}
-	for _, x := range r.Validations {
-		expressions = append(expressions, x.Expression)
-		if x.MessageExpression != nil {
-			expressions = append(expressions, *x.MessageExpression)
-		}
-	}
 	for _, e := range expressions {
 		selections, _ := expr.Selections(e.Checked)
 		for _, s := range selections {
