@@ -68,7 +68,7 @@ func (r *Request) discreet(ctx context.Context, err error) error {
 		return err
 	}
 	switch r.Stage {
-	case "decode", "schema", "conditions":
+	case "decode", "mutation", "schema", "conditions":
 	default:
 		return err
 	}

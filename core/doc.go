@@ -8,6 +8,7 @@
 //	impersonation   as which user, at which revision: User, Tip
 //	authorization   may the user do it; on which resource: Access, Decision, Kind, Key, Past.Tip
 //	decode          writes: the object: Body, Draft
+//	mutation        writes: what mutating admission changes: Draft.Object
 //	schema          writes: is it valid for its kind
 //	conditions      writes: a decision that depends on the object: Decision
 //	validation      writes: the policy's admission rules: findings, SawNamespace

@@ -61,6 +61,7 @@ var path = [...]stage{
 	{"flow", always, (*Pipeline).flow},                     // a seat of its priority level, perhaps after a wait
 	{"authorization", always, (*Pipeline).authorization},   // may the user do it, under the policy in force
 	{"decode", writes, (*Pipeline).decode},                 // the object: decoded, patched, pruned, defaulted
+	{"mutation", writes, (*Pipeline).mutation},             // the object as mutating admission changes it
 	{"schema", writes, (*Pipeline).schema},                 // is it valid for its kind
 	{"conditions", writes, (*Pipeline).conditions},         // does it meet the conditions of the grant
 	{"validation", writes, (*Pipeline).validation},         // do the policy's admission rules allow it

@@ -97,7 +97,7 @@ var readVerbs = map[string]bool{"get": true, "list": true, "watch": true, "head"
 
 // made returns what was decided about a request that ended with err. ok is false if nothing is recorded of it here.
 func (p *Pipeline) made(r *Request, err error) (made *decisions.Made, ok bool) {
-	made = &decisions.Made{Admission: r.admission, Audit: r.AuditRecord()}
+	made = &decisions.Made{Admission: r.findings, Audit: r.AuditRecord()}
 	if err == nil {
 		made.Outcome = outcomeOf(r)
 	} else {

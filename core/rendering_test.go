@@ -28,6 +28,7 @@ import (
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/eventlog/memlog"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/probes"
 	"stele.dev/stele/projections/objects"
 	"stele.dev/stele/projections/policies"
 )
@@ -361,7 +362,7 @@ func TestWhatCannotBeRenderedStays(t *testing.T) {
 	held := objects.New(0)
 	c := commit.New(commit.Options{
 		Log: log, Objects: held, Logger: slog.New(slog.NewTextHandler(&said, nil)),
-		Load: func(p *policies.Proposal) (*policy.Policy, error) { return policy.New(p.Form) },
+		Load: func(p *policies.Proposal) (*policy.Policy, error) { return probes.Load(p.Form) },
 	})
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup

@@ -47,7 +47,7 @@ func (p *Pipeline) offer(r *Request, err error) {
 var writeVerbs = map[string]bool{"create": true, "update": true, "patch": true, "delete": true}
 
 // decidesPolicy has the stages in which the policy decides.
-var decidesPolicy = map[string]bool{"impersonation": true, "authorization": true, "decode": true, "schema": true, "conditions": true, "validation": true}
+var decidesPolicy = map[string]bool{"impersonation": true, "authorization": true, "decode": true, "mutation": true, "schema": true, "conditions": true, "validation": true}
 
 // verdictOf returns how the policy decided a request that ended with err. Errors that are not of the policy, such as
 // conflicts, mean that the policy allows it, as far as it was asked.
@@ -173,6 +173,7 @@ func (p *Pipeline) decideAs(ctx context.Context, r *Request, ofPast bool) (unkno
 			}
 			return r.Draft.Decode(ctx) // without a turn: others do not wait for it
 		}},
+		{"mutation", writes, (*Pipeline).mutation},
 		{"schema", writes, (*Pipeline).schema},
 		{"conditions", writes, (*Pipeline).conditions},
 		{"validation", writes, (*Pipeline).validation},

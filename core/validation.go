@@ -13,30 +13,29 @@ import (
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/admission"
 )
 
 // validation evaluates the admission rules of the policy. It reports all refusals at once. Warnings go into the
 // answer, and all findings into the event.
 func (p *Pipeline) validation(ctx context.Context, r *Request) error {
-	r.admission, r.SawNamespace = nil, nil
-	if r.write != nil || !r.Kind.Admits(r.Info.Subresource, r.operation()) {
+	r.findings, r.SawNamespace = nil, nil
+	if r.write != nil {
 		return nil
 	}
-	object, old, err := r.Objects()
+	rules := admission.MustOf(r.Tip.Policy)
+	if !rules.Validates(r.Kind, r.Info.Subresource, r.operation()) {
+		return nil
+	}
+	write, err := r.attributes()
 	if err != nil {
 		return err
 	}
-	admission := &policy.Admission{
-		Request: &r.Access, Operation: r.operation(), DryRun: r.Body.Options.DryRun, Object: object, Old: old, Namespace: r.namespaceObject,
-	}
-	if r.trace != nil {
-		admission.Considered = func(c policy.Considered) { r.trace.Consider(c) }
-	}
-	findings := r.Tip.Policy.Admit(ctx, r.Kind, admission)
-	if admission.AskedNamespace() {
+	findings := rules.Validate(ctx, r.Kind, write)
+	if write.AskedNamespace() {
 		r.SawNamespace = r.Tip.Objects.Get(commit.Namespaces, "", r.Key.Namespace)
 	}
-	var refused []*policy.Finding
+	var refused []*admission.Finding
 	for i := range findings {
 		f := &findings[i]
 		if f.Denies() {
@@ -45,12 +44,27 @@ func (p *Pipeline) validation(ctx context.Context, r *Request) error {
 		if slices.Contains(f.Actions, "Warn") {
 			r.Warn("validation failed for rule " + f.Rule + place(f.Source) + ": " + f.Message)
 		}
-		r.admission = append(r.admission, &logpb.Admission{Rule: f.Rule, Source: f.Source, Action: strings.Join(f.Actions, ","), Message: call.UTF8(f.Message)})
+		r.findings = append(r.findings, &logpb.Admission{Rule: f.Rule, Source: f.Source, Action: strings.Join(f.Actions, ","), Message: call.UTF8(f.Message)})
 	}
 	if len(refused) > 0 {
 		return r.notAdmitted(refused)
 	}
 	return nil
+}
+
+// attributes describes the write to admission rules, with the object as it is now.
+func (r *Request) attributes() (*admission.Attributes, error) {
+	object, old, err := r.Objects()
+	if err != nil {
+		return nil, err
+	}
+	a := &admission.Attributes{
+		Request: &r.Access, Operation: r.operation(), DryRun: r.Body.Options.DryRun, Object: object, Old: old, Namespace: r.namespaceObject,
+	}
+	if r.trace != nil {
+		a.Considered = r.trace.Consider
+	}
+	return a, nil
 }
 
 func (r *Request) operation() policy.Operation {
@@ -89,7 +103,7 @@ func place(source string) string {
 
 // notAdmitted returns the error for refused findings. It is that of a ValidatingAdmissionPolicy, with the id and the
 // line of each rule.
-func (r *Request) notAdmitted(refused []*policy.Finding) error {
+func (r *Request) notAdmitted(refused []*admission.Finding) error {
 	texts := make([]string, len(refused))
 	causes := make([]metav1.StatusCause, len(refused))
 	for i, f := range refused {

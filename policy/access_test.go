@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/probes"
 	"stele.dev/stele/schemas"
 )
 
@@ -13,7 +14,7 @@ func newPolicy(t testing.TB, f policy.Form) *policy.Policy {
 	t.Helper()
 	f.Version = policy.FormVersion
 	encoded, _ := f.Encode()
-	p, err := policy.New(encoded)
+	p, err := probes.Load(encoded)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/admission"
 )
 
 // rulesOfAdmission are n rules about things, of the shapes that people write.
@@ -45,7 +46,7 @@ func BenchmarkAdmit(b *testing.B) {
 			}
 			b.ReportAllocs()
 			for b.Loop() {
-				found := p.Admit(b.Context(), v, &policy.Admission{Request: &policy.Request{User: "u", Verb: "create"}, Operation: policy.Create, Object: object})
+				found := admission.MustOf(p).Validate(b.Context(), v, &admission.Attributes{Request: &policy.Request{User: "u", Verb: "create"}, Operation: policy.Create, Object: object})
 				if len(found) > 0 {
 					b.Fatal(found)
 				}

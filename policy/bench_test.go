@@ -11,6 +11,7 @@ import (
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/policy/compile"
+	"stele.dev/stele/policy/probes"
 )
 
 // manyRoles are the access rules of a large company: 10,000 roles over 200 kinds, each
@@ -201,7 +202,7 @@ func BenchmarkNew(b *testing.B) {
 	b.SetBytes(int64(len(encoded)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := policy.New(encoded); err != nil {
+		if _, err := probes.Load(encoded); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/probes"
 )
 
 // What a binding says of itself is what its grants come to.
@@ -14,7 +15,7 @@ func TestWhereABindingGrants(t *testing.T) {
 		form := &policy.Form{Version: policy.FormVersion, Bindings: []policy.Binding{binding},
 			Roles: []policy.Role{{Name: "r", Rules: []policy.Rule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"x"}}}}}}
 		encoded, _ := form.Encode()
-		p, err := policy.New(encoded)
+		p, err := probes.Load(encoded)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kschema "k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/admission"
 )
 
 // inCEL is a bundle of a team with a kind to say something about.
@@ -218,7 +219,7 @@ func TestWhatExpressionsSee(t *testing.T) {
 			}},
 		}
 	}
-	found := p.Admit(t.Context(), v, &policy.Admission{
+	found := admission.MustOf(p).Validate(t.Context(), v, &admission.Attributes{
 		Request: &policy.Request{User: "u", UID: "7", Groups: []string{"g"}, Extra: map[string][]string{"k": {"v"}}, Verb: "update", IsResource: true,
 			Group: "b.example.com", Version: "v1", Resource: "things", Namespace: "ns", Name: "thing"},
 		Operation: policy.Update, DryRun: true, Object: object(), Old: object(),
@@ -229,7 +230,7 @@ func TestWhatExpressionsSee(t *testing.T) {
 	for _, f := range found {
 		t.Errorf("%s: %s", f.Rule, f.Message)
 	}
-	if len(v.Rules) != 0 || !v.Admits("", policy.Update) || v.Admits("", policy.Delete) || v.Admits("status", policy.Update) {
+	if rules := admission.MustOf(p); len(v.Rules) != 0 || !rules.Validates(v, "", policy.Update) || rules.Validates(v, "", policy.Delete) || rules.Validates(v, "status", policy.Update) {
 		t.Error("the rule is about other requests than it says")
 	}
 }
@@ -255,7 +256,7 @@ func TestWhatExpressionsSeeOfAnyObject(t *testing.T) {
 	for range 50 {
 		object := &policy.Object{Meta: &metav1.ObjectMeta{Name: "x"}, Content: map[string]any{"spec": map[string]any{
 			"host-net": true, "map": map[string]any{"a": int64(1), "b": int64(2), "c": int64(3), "d": int64(4), "e": int64(5)}}}}
-		for _, f := range p.Admit(t.Context(), v, &policy.Admission{Request: &policy.Request{}, Operation: policy.Create, Object: object}) {
+		for _, f := range admission.MustOf(p).Validate(t.Context(), v, &admission.Attributes{Request: &policy.Request{}, Operation: policy.Create, Object: object}) {
 			t.Fatalf("%s: %s", f.Rule, f.Message)
 		}
 		if errs, _ := v.ValidateRules(t.Context(), object, nil); len(errs) > 0 {
@@ -272,7 +273,7 @@ func TestMatchConditionsThatCannotBeEvaluated(t *testing.T) {
 		admission: validate: two: {match: {apiGroups: ["b.example.com"], resources: ["things"], conditions: {a: "object.metadata.labels['x'] == 'y'", b: "true"}}, validations: x: expression: "true"}
 	`).Replace(inCEL))
 	v := p.Version(kschema.GroupVersionResource{Group: "b.example.com", Version: "v1", Resource: "things"})
-	found := p.Admit(t.Context(), v, &policy.Admission{Request: &policy.Request{}, Operation: policy.Create, Object: &policy.Object{Meta: &metav1.ObjectMeta{}}})
+	found := admission.MustOf(p).Validate(t.Context(), v, &admission.Attributes{Request: &policy.Request{}, Operation: policy.Create, Object: &policy.Object{Meta: &metav1.ObjectMeta{}}})
 	if len(found) != 1 || found[0].Rule != "b/validate/two" || !strings.Contains(found[0].Message, "condition a: ") {
 		t.Errorf("%+v", found)
 	}
@@ -314,7 +315,7 @@ func TestCallsThatWouldDoTooMuch(t *testing.T) {
 					t.Errorf("it took %v", took)
 				}
 			}()
-			found := p.Admit(t.Context(), p.Version(kschema.GroupVersionResource{Group: "b.example.com", Version: "v1", Resource: "things"}), &policy.Admission{
+			found := admission.MustOf(p).Validate(t.Context(), p.Version(kschema.GroupVersionResource{Group: "b.example.com", Version: "v1", Resource: "things"}), &admission.Attributes{
 				Request: &policy.Request{}, Operation: policy.Create, Object: &policy.Object{Meta: &metav1.ObjectMeta{}, Content: map[string]any{"spec": map[string]any{
 					"long": strings.Repeat("x", 64<<10), "many": many, "some": many[:100], "precise": "%.1000000000f", "few": "a", "huge": "1e1000000000", "pattern": "(?:x{0,30}){0,30}y",
 				}}},
@@ -339,7 +340,7 @@ func TestExpressionsEnd(t *testing.T) {
 	for i := range many {
 		many[i] = "x"
 	}
-	found := p.Admit(t.Context(), v, &policy.Admission{Request: &policy.Request{}, Operation: policy.Create,
+	found := admission.MustOf(p).Validate(t.Context(), v, &admission.Attributes{Request: &policy.Request{}, Operation: policy.Create,
 		Object: &policy.Object{Meta: &metav1.ObjectMeta{}, Content: map[string]any{"spec": map[string]any{"names": many}}}})
 	if len(found) != 1 || !found[0].Denies() || !strings.Contains(found[0].Message, "evaluation took too long") {
 		t.Errorf("found %+v", found)

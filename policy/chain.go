@@ -261,11 +261,11 @@ func (p *Policy) AsksOutside(r *Request) bool {
 // asked, while the policy by itself allows the request. Such a decision does not say what the user
 // may see.
 func (p *Policy) Undecided(r *Request, d *Decision) bool {
-	return !d.Allowed && slices.ContainsFunc(d.Said, func(s Said) bool { return s.Failed }) && p.authorizeInside(r).Allowed
+	return !d.Allowed && slices.ContainsFunc(d.Said, func(s Said) bool { return s.Failed }) && p.AuthorizeInside(r).Allowed
 }
 
-// authorizeInside decides a request without outside authorizers.
-func (p *Policy) authorizeInside(r *Request) *Decision {
+// AuthorizeInside decides a request without outside authorizers.
+func (p *Policy) AuthorizeInside(r *Request) *Decision {
 	inside := *p
 	inside.chain = slices.DeleteFunc(slices.Clone(p.chain), func(l link) bool { return l.asked != nil })
 	return inside.Authorize(context.Background(), r)

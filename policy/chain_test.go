@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/probes"
 )
 
 // outsider is an authorizer outside of the policy that always says the same, and remembers that it
@@ -52,7 +53,7 @@ func chained(t *testing.T, chain []string, outside map[string]policy.Opinion) (*
 	}
 }`)
 	encoded, _ := c.Form.Encode()
-	p, err := policy.New(encoded)
+	p, err := probes.Load(encoded)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -236,7 +237,7 @@ func TestAPluginIsAskedAboutWhatItsMatchNames(t *testing.T) {
 	teams: a: kinds: "widgets.a.example.com": {group: "a.example.com", names: {kind: "Widget", plural: "widgets"}, storageVersion: "v1", versions: v1: {#schema: spec?: size?: int, subresources: status: {}}}
 }`)
 			encoded, _ := c.Form.Encode()
-			p, err := policy.New(encoded)
+			p, err := probes.Load(encoded)
 			if err != nil {
 				t.Fatal(err)
 			}

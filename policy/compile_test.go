@@ -17,6 +17,7 @@ import (
 	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/policy/compile"
 	"stele.dev/stele/policy/format"
+	"stele.dev/stele/policy/probes"
 )
 
 var update = flag.Bool("update", false, "write the golden form anew")
@@ -71,17 +72,17 @@ func TestAFormLoadsAsItWasCompiled(t *testing.T) {
 	if other, _ := loaded.Encode(); !bytes.Equal(encoded, other) {
 		t.Error("a form that was loaded encodes differently")
 	}
-	p, err := policy.New(encoded)
+	p, err := probes.Load(encoded)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if p.Digest() != digest {
 		t.Errorf("digest %x, want %x", p.Digest(), digest)
 	}
-	if _, err := policy.New(bytes.Replace(encoded, []byte(`"version":1`), []byte(`"version":2`), 1)); err == nil || !strings.Contains(err.Error(), "newer") {
+	if _, err := probes.Load(bytes.Replace(encoded, []byte(`"version":1`), []byte(`"version":2`), 1)); err == nil || !strings.Contains(err.Error(), "newer") {
 		t.Errorf("a form of the future: %v", err)
 	}
-	if _, err := policy.New(bytes.Replace(encoded, []byte(`"cluster":`), []byte(`"mutations":[],"cluster":`), 1)); err == nil || !strings.Contains(err.Error(), "mutations") {
+	if _, err := probes.Load(bytes.Replace(encoded, []byte(`"cluster":`), []byte(`"mutations":[],"cluster":`), 1)); err == nil || !strings.Contains(err.Error(), "mutations") {
 		t.Errorf("a form with an unknown part: %v", err)
 	}
 }
@@ -120,7 +121,7 @@ func loaded(t testing.TB, bundle string) *policy.Policy {
 		t.Fatal(diags)
 	}
 	encoded, _ := compiled.Form.Encode()
-	p, err := policy.New(encoded)
+	p, err := probes.Load(encoded)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -290,7 +291,7 @@ func FuzzNew(f *testing.F) {
 	small, _ := form.Encode()
 	f.Add(small)
 	f.Fuzz(func(t *testing.T, form []byte) {
-		p, err := policy.New(form)
+		p, err := probes.Load(form)
 		if err != nil {
 			return
 		}

@@ -63,7 +63,7 @@ func (v *accessVars) ResolveName(name string) (any, bool) {
 	switch name {
 	case expr.VarRequest:
 		if v.value == nil {
-			v.value = expr.AccessType.Value(v.request.fields())
+			v.value = expr.AccessType.Value(v.request.Fields())
 		}
 		return v.value, true
 	case expr.VarObject:
@@ -74,8 +74,8 @@ func (v *accessVars) ResolveName(name string) (any, bool) {
 	return nil, false
 }
 
-// fields returns the CEL variable "request".
-func (r *Request) fields() map[string]any {
+// Fields returns the CEL variable "request" of conditions.
+func (r *Request) Fields() map[string]any {
 	return map[string]any{
 		"verb": r.Verb, "namespace": r.Namespace, "name": r.Name, "path": r.Path, "subResource": r.Subresource,
 		"resource": map[string]any{"group": r.Group, "version": r.Version, "resource": r.Resource},
@@ -121,7 +121,7 @@ func (p *Pending) Reason() string {
 // current object, nil for a create. For requests to the scale subresource both are Scales.
 func (p *Pending) Decide(ctx context.Context, v *Version, object, old *Object) *Decision {
 	v = v.Seen(p.request.Subresource)
-	vars := &accessVars{request: p.request, object: v.value(object), before: v.value(old)}
+	vars := &accessVars{request: p.request, object: v.Value(object), before: v.Value(old)}
 	why := ""
 	for _, x := range p.steps {
 		holds, err := x.condition.decide(ctx, vars)
@@ -155,8 +155,8 @@ func unmet(text string, err error) string {
 	return VerdictUnmet + ": " + text
 }
 
-// value returns an object as a CEL value; null if there is none.
-func (v *Version) value(o *Object) any {
+// Value returns an object as a CEL value; null if there is none.
+func (v *Version) Value(o *Object) any {
 	if o == nil {
 		return celtype.Dynamic.Value(nil)
 	}

@@ -9,6 +9,7 @@ import (
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/policy/compile"
+	"stele.dev/stele/policy/probes"
 )
 
 const withControlPlane = `package test
@@ -50,7 +51,7 @@ func controlPlane(t *testing.T, bundle string) *compile.Result {
 func TestRolesOfControlPlaneComponents(t *testing.T) {
 	compiled := controlPlane(t, withControlPlane)
 	form, _ := compiled.Form.Encode()
-	p, err := policy.New(form)
+	p, err := probes.Load(form)
 	if err != nil {
 		t.Fatal(err)
 	}

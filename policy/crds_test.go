@@ -13,6 +13,7 @@ import (
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/policy/compile"
+	"stele.dev/stele/policy/probes"
 )
 
 // thing is a definition, with these rules of its spec.
@@ -68,7 +69,7 @@ func compileThing(t *testing.T, spec string) *policy.Version {
 		t.Fatal(diags)
 	}
 	encoded, _ := compiled.Form.Encode()
-	p, err := policy.New(encoded)
+	p, err := probes.Load(encoded)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -297,7 +298,7 @@ func TestNamesOfObjectsAreHeldToTheDefinition(t *testing.T) {
 		t.Fatal(diags)
 	}
 	encoded, _ := compiled.Form.Encode()
-	p, err := policy.New(encoded)
+	p, err := probes.Load(encoded)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -416,7 +417,7 @@ func TestWhatADefinitionSaysOfNames(t *testing.T) {
 		t.Fatal(diags)
 	}
 	encoded, _ := compiled.Form.Encode()
-	p, err := policy.New(encoded)
+	p, err := probes.Load(encoded)
 	if err != nil {
 		t.Fatal(err)
 	}

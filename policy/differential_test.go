@@ -15,6 +15,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/component-helpers/auth/rbac/validation"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/probes"
 	"stele.dev/stele/schemas"
 )
 
@@ -86,7 +87,7 @@ func differ(t *testing.T, seed uint64) map[string]int {
 func load(f *policy.Form) (*policy.Policy, *oracle, error) {
 	f.Version = policy.FormVersion
 	encoded, _ := f.Encode()
-	p, err := policy.New(encoded)
+	p, err := probes.Load(encoded)
 	if err != nil {
 		return nil, nil, err
 	}

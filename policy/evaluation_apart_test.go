@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/compile"
+	"stele.dev/stele/policy/probes"
 	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/program"
 )
@@ -21,7 +21,7 @@ func (u *unreachable) Evaluate(string, []byte) schemas.Verdict {
 func TestNobodyIsAskedForAPolicyThatGoDecides(t *testing.T) {
 	encoded, _ := quickstart(t).Form.Encode()
 	u := &unreachable{}
-	if _, err := policy.New(encoded, program.EvaluateWith(u)); err != nil {
+	if _, err := probes.Load(encoded, program.EvaluateWith(u)); err != nil {
 		t.Fatal(err)
 	}
 	if u.asked != 0 {
@@ -38,7 +38,7 @@ func TestAPolicyLoadsThoughNothingCanBeEvaluated(t *testing.T) {
 	}
 	encoded, _ := compiled.Form.Encode()
 	u := &unreachable{}
-	if _, err := policy.New(encoded, program.EvaluateWith(u)); err != nil {
+	if _, err := probes.Load(encoded, program.EvaluateWith(u)); err != nil {
 		t.Error(err)
 	}
 	if u.asked == 0 {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"stele.dev/stele/policy/expr"
 	"stele.dev/stele/policy/reach"
 	"stele.dev/stele/schemas"
 )
@@ -62,6 +63,9 @@ type Expression struct {
 	Checked []byte           `json:"checked"`
 	Source  schemas.Position `json:"source,omitzero"`
 }
+
+// Load makes a program of the expression.
+func (e *Expression) Load() (*expr.Program, error) { return expr.Load(e.Checked, e.Text) }
 
 // Condition is an expression about a request, and perhaps about the object that it writes.
 type Condition struct {

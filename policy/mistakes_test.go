@@ -7,9 +7,9 @@ import (
 	"testing/fstest"
 
 	"github.com/google/go-cmp/cmp"
-	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/policy/compile"
+	"stele.dev/stele/policy/probes"
 )
 
 // here marks in a source where a diagnostic has to point.
@@ -391,7 +391,7 @@ func FuzzCompile(f *testing.F) {
 		}
 		if compiled != nil {
 			encoded, _ := compiled.Form.Encode()
-			if _, err := policy.New(encoded); err != nil {
+			if _, err := probes.Load(encoded); err != nil {
 				t.Errorf("what compiles does not load: %v", err)
 			}
 		}

@@ -3,7 +3,7 @@ package policy_test
 import (
 	"testing"
 
-	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/probes"
 )
 
 func TestWhatAPolicyOpens(t *testing.T) {
@@ -33,7 +33,7 @@ func TestWhatAPolicyOpens(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			before, _ := compiled(t, tc.was)
 			encoded, _ := before.Form.Encode()
-			old, err := policy.New(encoded)
+			old, err := probes.Load(encoded)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/probes"
 	"stele.dev/stele/schemas"
 )
 
@@ -129,7 +130,7 @@ func TestWhatAChainGains(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			before, _ := compiled(t, strings.ReplaceAll(tc.was, here, ""))
 			encoded, _ := before.Form.Encode()
-			was, err := policy.New(encoded)
+			was, err := probes.Load(encoded)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -34,6 +34,7 @@ type Policy struct {
 	// namespaces is the version that rules see as namespaceObject.
 	namespaces *Version
 	retentions *reach.Retentions
+	*kept
 }
 
 // Kind is a kind with the programs of its versions.
@@ -75,46 +76,43 @@ type Version struct {
 	Kind    *Kind
 	Program *program.Program
 
-	object    func() *celtype.Type // the CEL type of objects; made at the first use by a rule
-	rules     []*schemaRule
-	admission map[admissionKey][]matchedRule
+	object func() *celtype.Type // the CEL type of objects; made at the first use by a rule
+	rules  []*schemaRule
 
 	rewording rewording
 
 	mergeOnce sync.Once
 	merge     typed.ParseableType
-	kept      sync.Map // results of functions passed to Keep
+	kept
 }
 
-// New loads a policy from an encoded form. It fails if this program disagrees with the form's
+// New makes a policy of an encoded form. It does not try the form's probes: what enforces a policy loads it by package
 // probes. The options apply to the programs of all kinds.
 func New(encoded []byte, options ...program.Option) (*Policy, error) {
 	form, err := DecodeForm(encoded)
 	if err != nil {
 		return nil, err
 	}
-	p, err := newPolicy(form, options...)
+	p, err := Of(form, options...)
 	if err != nil {
 		return nil, err
 	}
 	p.digest = sha256.Sum256(encoded)
 	p.name = hex.EncodeToString(p.digest[:])
-	if err := p.check(form.Probes); err != nil {
-		return nil, err
-	}
 	return p, nil
 }
 
-func newPolicy(form *Form, options ...program.Option) (*Policy, error) {
+// Of makes a policy of a form. It has no digest.
+func Of(form *Form, options ...program.Option) (*Policy, error) {
 	var err error
-	p := &Policy{form: form, byGVR: map[schema.GroupVersionResource]*Version{}, byResource: map[schema.GroupResource]*Kind{}}
+	p := &Policy{form: form, kept: new(kept), byGVR: map[schema.GroupVersionResource]*Version{}, byResource: map[schema.GroupResource]*Kind{}}
 	for i := range form.Kinds {
 		k := &Kind{Kind: &form.Kinds[i]}
 		if _, ok := k.Version(k.StorageVersion); !ok {
 			return nil, fmt.Errorf("policy: %s has no version %q to store", k.Resource(), k.StorageVersion)
 		}
 		for j := range k.Kind.Versions {
-			v := &Version{Version: &k.Kind.Versions[j], Kind: k, admission: map[admissionKey][]matchedRule{}}
+			v := &Version{Version: &k.Kind.Versions[j], Kind: k}
 			if v.Program, err = program.New(v.Schema, options...); err != nil {
 				return nil, fmt.Errorf("policy: %s %s: %w", k.Resource(), v.Name, err)
 			}
@@ -151,9 +149,6 @@ func newPolicy(form *Form, options ...program.Option) (*Policy, error) {
 		return nil, err
 	}
 	p.chain = newChain(form, func(string) Authorizer { return nil })
-	if err = p.indexAdmission(form.Validations); err != nil {
-		return nil, err
-	}
 	return p, nil
 }
 
@@ -191,6 +186,9 @@ func (p *Policy) Form() *Form { return p.form }
 
 // Digest returns the form's digest, which identifies the policy.
 func (p *Policy) Digest() [sha256.Size]byte { return p.digest }
+
+// Namespaces returns the version in which rules see namespaces; nil if the policy has none.
+func (p *Policy) Namespaces() *Version { return p.namespaces }
 
 // DigestString returns the digest in hexadecimal.
 func (p *Policy) DigestString() string { return p.name }
@@ -240,12 +238,15 @@ func (v *Version) MergeType() typed.ParseableType {
 	return v.merge
 }
 
+// kept has the results of functions passed to Keep.
+type kept struct{ results sync.Map }
+
 // Keep calls derive at the first call with a key, and returns its result from then on. The result
-// lives as long as the version. Each caller uses its own type of key.
-func (v *Version) Keep(key any, derive func() any) any {
-	once, ok := v.kept.Load(key)
+// lives as long as the policy or the version. Each caller uses its own type of key.
+func (k *kept) Keep(key any, derive func() any) any {
+	once, ok := k.results.Load(key)
 	if !ok {
-		once, _ = v.kept.LoadOrStore(key, sync.OnceValue(derive))
+		once, _ = k.results.LoadOrStore(key, sync.OnceValue(derive))
 	}
 	return once.(func() any)()
 }

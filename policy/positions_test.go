@@ -10,7 +10,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/admission"
 	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/probes"
 )
 
 // layered is a repository of a base, a team and a cluster. Each of them has a role, a
@@ -154,7 +156,7 @@ func TestRulesPointAtTheirOwnLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	encoded, _ := compileSource(t, source).Form.Encode()
-	p, err := policy.New(encoded)
+	p, err := probes.Load(encoded)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +174,7 @@ func TestRulesPointAtTheirOwnLine(t *testing.T) {
 			}
 			refused(t, kind, "of"+where, lines["bound in "+where])
 			object := &policy.Object{Meta: &metav1.ObjectMeta{Name: where}, Content: map[string]any{"spec": map[string]any{}}}
-			found := p.Admit(t.Context(), kind, &policy.Admission{Request: &policy.Request{}, Operation: policy.Create, Object: object})
+			found := admission.MustOf(p).Validate(t.Context(), kind, &admission.Attributes{Request: &policy.Request{}, Operation: policy.Create, Object: object})
 			if len(found) != 1 || found[0].Source != lines["validation in "+where] {
 				t.Errorf("a validation of %s: %+v", lines["validation in "+where], found)
 			}

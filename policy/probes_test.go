@@ -10,6 +10,7 @@ import (
 
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/compile"
+	"stele.dev/stele/policy/probes"
 )
 
 // everything is a bundle with all that a form can hold.
@@ -50,7 +51,7 @@ func TestFormsOfOtherVersions(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := policy.New(encoded); err != nil {
+		if _, err := probes.Load(encoded); err != nil {
 			t.Errorf("%s: %v", file, err)
 		}
 		form, err := policy.DecodeForm(encoded)
@@ -109,7 +110,7 @@ func TestAFormThatMeansSomethingElseHere(t *testing.T) {
 			}
 			change(form)
 			changed, _ := form.Encode()
-			if _, err := policy.New(changed); err == nil || !strings.Contains(err.Error(), "probe") && !strings.Contains(err.Error(), "makes another policy") {
+			if _, err := probes.Load(changed); err == nil || !strings.Contains(err.Error(), "probe") && !strings.Contains(err.Error(), "makes another policy") {
 				t.Errorf("loaded: %v", err)
 			}
 		})
@@ -127,7 +128,7 @@ func TestProbesOfWhatIsNotStable(t *testing.T) {
 	}
 	encoded, _ := compiled.Form.Encode()
 	for range 200 {
-		if _, err := policy.New(encoded); err != nil {
+		if _, err := probes.Load(encoded); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -247,10 +247,11 @@ func (v *Version) ValidateRules(ctx context.Context, object, old *Object) (errs 
 	}
 	ctx, cancel := expr.Limited(ctx)
 	defer cancel()
-	return v.validateRules(ctx, object, old)
+	return v.ValidateRulesFully(ctx, object, old)
 }
 
-func (v *Version) validateRules(ctx context.Context, object, old *Object) (errs field.ErrorList, warnings []string) {
+// ValidateRulesFully is ValidateRules without a limit of time.
+func (v *Version) ValidateRulesFully(ctx context.Context, object, old *Object) (errs field.ErrorList, warnings []string) {
 	e := &ruleEvaluation{ctx: ctx, v: v, object: object, old: old, budget: expr.NewBudget()}
 	e.consider, _ = ctx.Value(consideringKey{}).(func(Considered))
 	for _, r := range v.rules {

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/compile"
+	"stele.dev/stele/policy/probes"
 	"stele.dev/stele/schemas"
 )
 
@@ -87,7 +88,7 @@ func TestAFormWithEverythingLoadsAsItWasCompiled(t *testing.T) {
 	if again, _ := loaded.Encode(); !bytes.Equal(encoded, again) {
 		t.Error("a form that was loaded encodes differently")
 	}
-	if p, err := policy.New(encoded); err != nil || p.Digest() != digest {
+	if p, err := probes.Load(encoded); err != nil || p.Digest() != digest {
 		t.Errorf("a policy of it: %v", err)
 	}
 	if c, _ := compiled(t, "{}"); true {

@@ -3,37 +3,8 @@ package policy
 import (
 	"context"
 
-	"stele.dev/stele/policy/expr"
 	"stele.dev/stele/schemas/celtype"
 )
-
-// Rules evaluated one by one, for comparisons of policies.
-
-// AdmitBy evaluates one admission rule, as [Policy.Admit] does. asked is false if the rule does not
-// apply to writes of the version, or does not exist.
-func (p *Policy) AdmitBy(ctx context.Context, v *Version, a *Admission, id string) (findings []Finding, asked bool) {
-	ctx, cancel := expr.Limited(ctx)
-	defer cancel()
-	for _, rule := range v.admission[admissionKey{a.Request.Subresource, a.Operation}] {
-		if rule.ID != id {
-			continue
-		}
-		vars := &admissionVars{p: p, v: v, a: a, ctx: ctx, r: rule.admissionRule, budget: expr.NewBudget()}
-		vars.see(rule.as)
-		return rule.evaluate(vars, nil), true
-	}
-	return nil, false
-}
-
-// AdmittedBy returns the ids of the admission rules that apply to writes of the version, sorted.
-func (v *Version) AdmittedBy(subresource string, operation Operation) []string {
-	rules := v.admission[admissionKey{subresource, operation}]
-	ids := make([]string, len(rules))
-	for i := range rules {
-		ids[i] = rules[i].ID
-	}
-	return ids
-}
 
 // ConditionProgram is a condition of a binding, or the exception of a deny, that is ready to be
 // evaluated. It is safe for concurrent use.
@@ -52,7 +23,7 @@ func (c *ConditionProgram) Holds(ctx context.Context, v *Version, r *Request, ob
 	vars := &accessVars{request: r}
 	if v != nil {
 		v = v.Seen(r.Subresource)
-		vars.object, vars.before = v.value(object), v.value(old)
+		vars.object, vars.before = v.Value(object), v.Value(old)
 	} else {
 		vars.object, vars.before = celtype.Dynamic.Value(nil), celtype.Dynamic.Value(nil)
 	}

@@ -151,7 +151,7 @@ func (p *Policy) openViews(options []program.Option) error {
 			return fmt.Errorf("policy: the view %s is of %s %s, which is not served", view.Name, view.Kind, view.Version)
 		}
 		k := &Kind{Kind: view.rows(of), View: view, Reads: source, window: of.Reach()}
-		v := &Version{Version: &k.Kind.Versions[0], Kind: k, admission: map[admissionKey][]matchedRule{}}
+		v := &Version{Version: &k.Kind.Versions[0], Kind: k}
 		var err error
 		if v.Program, err = program.New(v.Schema, options...); err != nil {
 			return fmt.Errorf("policy: the view %s: %w", view.Name, err)

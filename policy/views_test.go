@@ -3,8 +3,8 @@ package policy_test
 import (
 	"testing"
 
-	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/compile"
+	"stele.dev/stele/policy/probes"
 )
 
 // viewed is a bundle with a kind to make views of. The additions follow.
@@ -107,7 +107,7 @@ func TestAViewIsPartOfTheForm(t *testing.T) {
 		t.Fatal(diags)
 	}
 	encoded, _ := compiled.Form.Encode()
-	p, err := policy.New(encoded)
+	p, err := probes.Load(encoded)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/probes"
 )
 
 // secretive is a schema with a secret in it.
@@ -20,7 +21,7 @@ func windowOf(t *testing.T, additions, group, resource string) string {
 	t.Helper()
 	c, _ := compiled(t, additions)
 	encoded, _ := c.Form.Encode()
-	p, err := policy.New(encoded)
+	p, err := probes.Load(encoded)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +103,7 @@ func TestAFormWithoutWindowsSaysNothingOfThem(t *testing.T) {
 func TestAFormWithAWindowThatIsNoDurationIsNotLoaded(t *testing.T) {
 	c, _ := compiled(t, `history: windows: secrets: "10m"`)
 	encoded, _ := c.Form.Encode()
-	if _, err := policy.New(bytes.Replace(encoded, []byte(`"10m"`), []byte(`"10x"`), 1)); err == nil || !strings.Contains(err.Error(), `history/windows/secrets`) {
+	if _, err := probes.Load(bytes.Replace(encoded, []byte(`"10m"`), []byte(`"10x"`), 1)); err == nil || !strings.Contains(err.Error(), `history/windows/secrets`) {
 		t.Errorf("it said %v", err)
 	}
 }
@@ -110,7 +111,7 @@ func TestAFormWithAWindowThatIsNoDurationIsNotLoaded(t *testing.T) {
 func TestWhatSaysAWindowIsKnown(t *testing.T) {
 	c, at := compiled(t, `history: windows: §secrets: "10m"`)
 	encoded, _ := c.Form.Encode()
-	p, err := policy.New(encoded)
+	p, err := probes.Load(encoded)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ import (
 // The stages of requests, in their order: those of all, then those of writes and those of others.
 var (
 	stagesOfAll    = []string{"connection", "authentication", "impersonation", "flow", "authorization"}
-	stagesOfWrites = []string{"decode", "schema", "conditions", "validation", "commit"}
+	stagesOfWrites = []string{"decode", "mutation", "schema", "conditions", "validation", "commit"}
 	stagesOfOthers = []string{"answer"}
 )
 

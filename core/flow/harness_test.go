@@ -13,6 +13,7 @@ import (
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/flow"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/probes"
 	"stele.dev/stele/projections/policies"
 	"stele.dev/stele/schemas"
 )
@@ -22,7 +23,7 @@ func tipOf(t testing.TB, revision uint64, f policy.Flow) *commit.Tip {
 	t.Helper()
 	form := policy.Form{Version: policy.FormVersion, Cluster: "test", Flow: f}
 	encoded, _ := form.Encode()
-	p, err := policy.New(encoded)
+	p, err := probes.Load(encoded)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -169,6 +169,15 @@ func FillUpdate(meta, old *metav1.ObjectMeta) {
 	meta.ResourceVersion, meta.ManagedFields = "", old.ManagedFields
 }
 
+// KeepSystemFields sets the fields of an object's metadata that only the server sets to those of is.
+func KeepSystemFields(meta, is *metav1.ObjectMeta) {
+	meta.UID, meta.ResourceVersion, meta.Generation = is.UID, is.ResourceVersion, is.Generation
+	meta.CreationTimestamp, meta.DeletionTimestamp = is.CreationTimestamp, is.DeletionTimestamp
+	meta.DeletionGracePeriodSeconds = is.DeletionGracePeriodSeconds
+	meta.ManagedFields, meta.GenerateName = is.ManagedFields, is.GenerateName
+	meta.SetSelfLink("")
+}
+
 // ValidateUpdate checks the metadata of an updated object against the old one's.
 func ValidateUpdate(meta, old *metav1.ObjectMeta, namespaced bool, names Names) field.ErrorList {
 	path := field.NewPath("metadata")

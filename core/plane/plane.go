@@ -54,6 +54,7 @@ import (
 	"stele.dev/stele/plugins/host"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/compile"
+	"stele.dev/stele/policy/probes"
 	"stele.dev/stele/projections/audit"
 	"stele.dev/stele/projections/audit/hashing"
 	"stele.dev/stele/projections/checkpoint"
@@ -238,7 +239,7 @@ func (p *Plane) authorize(context.Context) (err error) {
 		c.Enforceable = p.authorizers.Check
 	}
 	c.Load = func(proposal *policies.Proposal) (*policy.Policy, error) {
-		loaded, err := policy.New(proposal.Form, options...)
+		loaded, err := probes.Load(proposal.Form, options...)
 		if err != nil {
 			return nil, err
 		}

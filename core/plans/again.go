@@ -20,6 +20,7 @@ import (
 	"stele.dev/stele/core/validity"
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/admission"
 	"stele.dev/stele/schemas/program"
 )
 
@@ -264,7 +265,7 @@ func (j *judge) judge(ctx context.Context, w *write) (verdict, error) {
 			return verdict{stage: "schema", failure: *f}, err
 		}
 	}
-	if sub == "scale" && (len(w.pendings) > 0 || w.version.Admits(sub, operation)) {
+	if sub == "scale" && (len(w.pendings) > 0 || admission.MustOf(j.policy).Validates(w.version, sub, operation)) {
 		return verdict{unknown: isScale}, nil
 	}
 	next, old := w.seen(w.next), w.seen(w.old)
@@ -276,16 +277,16 @@ func (j *judge) judge(ctx context.Context, w *write) (verdict, error) {
 			return verdict{stage: "conditions", failure: refusal(d)}, nil
 		}
 	}
-	if !w.version.Admits(sub, operation) {
+	if !admission.MustOf(j.policy).Validates(w.version, sub, operation) {
 		return verdict{}, nil
 	}
 	var failed error
-	a := &policy.Admission{Request: &w.access, Operation: operation, Object: next, Old: old, Namespace: func() *policy.Object {
+	a := &admission.Attributes{Request: &w.access, Operation: operation, Object: next, Old: old, Namespace: func() *policy.Object {
 		o, err := j.namespace(ctx, w)
 		failed = err
 		return o
 	}}
-	refused := refusals(j.policy.Admit(ctx, w.version, a))
+	refused := refusals(admission.MustOf(j.policy).Validate(ctx, w.version, a))
 	if failed != nil || len(refused) == 0 {
 		return verdict{}, failed
 	}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/admission"
 	"stele.dev/stele/policy/plan"
 	"stele.dev/stele/policy/plan/kinds"
 	"stele.dev/stele/schemas"
@@ -112,7 +113,7 @@ func newTrials(s plan.Sides, o *Options) (trials []*kindTrial) {
 		if was == nil || is.Of != nil || was.Of != nil || was.Namespaced != is.Namespaced || !was.StoredAs(is.Kind) {
 			continue
 		}
-		if !concerned[r] && sameAdmission(was.Storage(), is.Storage()) {
+		if !concerned[r] && sameAdmission(admission.MustOf(s.From), admission.MustOf(s.To), was.Storage(), is.Storage()) {
 			continue
 		}
 		t := &kindTrial{
@@ -129,11 +130,11 @@ func newTrials(s plan.Sides, o *Options) (trials []*kindTrial) {
 	return trials
 }
 
-// sameAdmission reports whether the same rules of admission apply to both versions.
-func sameAdmission(a, b *policy.Version) bool {
+// sameAdmission reports whether the same rules of admission apply to a version before and after a change.
+func sameAdmission(from, to admission.Rules, was, is *policy.Version) bool {
 	for _, subresource := range []string{"", "status"} {
 		for _, operation := range []policy.Operation{policy.Create, policy.Update} {
-			x, y := a.AdmissionRules(subresource, operation), b.AdmissionRules(subresource, operation)
+			x, y := from.Validations(was, subresource, operation), to.Validations(is, subresource, operation)
 			if !slices.EqualFunc(x, y, sameRule) {
 				return false
 			}

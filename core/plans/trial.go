@@ -15,6 +15,7 @@ import (
 	"stele.dev/stele/core/shown"
 	"stele.dev/stele/core/validity"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/admission"
 	"stele.dev/stele/policy/wording"
 	"stele.dev/stele/schemas/program"
 )
@@ -172,18 +173,18 @@ var administrator = policy.Request{User: "system:admin", Groups: []string{policy
 
 // admit returns the rules of admission that refuse a write.
 func (b *bench) admit(ctx context.Context, next, old *policy.Object, subresource string, operation policy.Operation) (found []failure) {
-	if !b.version.Admits(subresource, operation) {
+	if !admission.MustOf(b.policy).Validates(b.version, subresource, operation) {
 		return nil
 	}
 	r := administrator
 	r.Verb, r.Subresource = strings.ToLower(string(operation)), subresource
 	r.Group, r.Version, r.Resource = b.version.Kind.Group, b.version.Name, b.version.Kind.Plural
 	r.Namespace, r.Name = next.Meta.Namespace, next.Meta.Name
-	a := &policy.Admission{Request: &r, Operation: operation, Object: next, Old: old, Namespace: func() *policy.Object { return b.spaces.get(next.Meta.Namespace) }}
-	return refusals(b.policy.Admit(ctx, b.version, a))
+	a := &admission.Attributes{Request: &r, Operation: operation, Object: next, Old: old, Namespace: func() *policy.Object { return b.spaces.get(next.Meta.Namespace) }}
+	return refusals(admission.MustOf(b.policy).Validate(ctx, b.version, a))
 }
 
-func refusals(findings []policy.Finding) (found []failure) {
+func refusals(findings []admission.Finding) (found []failure) {
 	for i := range findings {
 		if f := &findings[i]; f.Denies() {
 			found = append(found, failure{rule: f.Rule, source: f.Source, message: f.Message, admission: true})

@@ -23,6 +23,7 @@ import (
 	"stele.dev/stele/eventlog/memlog"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/compile"
+	"stele.dev/stele/policy/probes"
 	"stele.dev/stele/policy/rights"
 	"stele.dev/stele/projections/history"
 	"stele.dev/stele/projections/objects"
@@ -69,7 +70,7 @@ func New(ctx context.Context, compiled *compile.Result, o Options) (r *Runner, e
 		options = append(options, program.EvaluateWith(pool))
 	}
 	form, _ := compiled.Form.Encode()
-	if r.policy, err = policy.New(form, options...); err != nil {
+	if r.policy, err = probes.Load(form, options...); err != nil {
 		return r, err
 	}
 	r.rights = sync.OnceValues(func() (*rights.Rights, error) { return rights.New(compiled.Form.Access()) })

@@ -18,6 +18,7 @@ import (
 	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/policy/evaluation"
 	"stele.dev/stele/policy/plan"
+	"stele.dev/stele/policy/probes"
 	"stele.dev/stele/policy/wording"
 	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/fromcue/verify"
@@ -71,7 +72,7 @@ func Bundle(source *bundles.Source) (*Result, schemas.Diagnostics) {
 		return nil, c.Done()
 	}
 	form.Language = instance.ModuleFile.Language.Version
-	if err := form.AddProbes(); err != nil {
+	if err := probes.Add(form); err != nil {
 		c.Add(schemas.Position{File: bundles.FirstFile(used)}, "", "what comes of the bundle cannot be loaded: "+err.Error(), "")
 		return nil, c.Done()
 	}

@@ -28,6 +28,7 @@ import (
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/policy/compile"
+	"stele.dev/stele/policy/probes"
 	"stele.dev/stele/projections/policies"
 )
 
@@ -234,7 +235,7 @@ func Load(form []byte) (*policy.Policy, error) {
 	if p := loaded[string(form)]; p != nil {
 		return p, nil
 	}
-	p, err := policy.New(form)
+	p, err := probes.Load(form)
 	if err == nil {
 		loaded[string(form)] = p
 	}

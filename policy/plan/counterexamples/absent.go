@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/admission"
 )
 
 // Absent searches for creates that leave a field out and that a condition, or else an admission rule, decides
@@ -81,7 +82,7 @@ func Admitted(p *policy.Policy, id string) (list []*policy.Version) {
 	for _, k := range p.Kinds() {
 		for _, v := range k.Versions {
 			if v.Served && slices.ContainsFunc([]policy.Operation{policy.Create, policy.Update, policy.Delete}, func(o policy.Operation) bool {
-				return slices.Contains(v.AdmittedBy("", o), id)
+				return slices.Contains(admission.MustOf(p).ValidatedBy(v, "", o), id)
 			}) {
 				list = append(list, v)
 			}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/admission"
 	"stele.dev/stele/policy/expr"
 )
 
@@ -49,7 +50,7 @@ func (s *Search) versions(ids ...string) (list []target) {
 			for _, subresource := range []string{"", "status"} {
 				t := target{was: was, is: v, subresource: subresource}
 				for _, operation := range []policy.Operation{policy.Create, policy.Update, policy.Delete} {
-					by := append(v.AdmittedBy(subresource, operation), was.AdmittedBy(subresource, operation)...)
+					by := append(admission.MustOf(s.to).ValidatedBy(v, subresource, operation), admission.MustOf(s.from).ValidatedBy(was, subresource, operation)...)
 					if subresource != "" && operation != policy.Update {
 						continue
 					}

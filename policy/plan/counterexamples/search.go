@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/admission"
 	"stele.dev/stele/policy/plan"
 	"stele.dev/stele/schemas/samples"
 )
@@ -355,13 +356,13 @@ func (o *object) copy() *object {
 // verdict returns what a side says to a write by one admission rule.
 func verdict(ctx context.Context, p *policy.Policy, v *policy.Version, w *write, id string) (string, bool) {
 	r := w.request
-	a := &policy.Admission{Request: &r, Operation: w.operation, Object: w.object.value(), Old: w.old.value(), Namespace: func() *policy.Object {
+	a := &admission.Attributes{Request: &r, Operation: w.operation, Object: w.object.value(), Old: w.old.value(), Namespace: func() *policy.Object {
 		if r.Namespace == "" {
 			return nil
 		}
 		return &policy.Object{Meta: &metav1.ObjectMeta{Name: r.Namespace, Labels: w.labels}, Content: map[string]any{}}
 	}}
-	findings, asked := p.AdmitBy(ctx, v, a, id)
+	findings, asked := admission.MustOf(p).ValidateBy(ctx, v, a, id)
 	if len(findings) == 0 {
 		return accepted, asked
 	}

@@ -12,6 +12,7 @@ import (
 	"stele.dev/stele/policy/compile"
 	"stele.dev/stele/policy/plan"
 	"stele.dev/stele/policy/plan/kinds"
+	"stele.dev/stele/policy/probes"
 )
 
 const head = `@extern(embed)
@@ -56,7 +57,7 @@ func load(t testing.TB, source *bundles.Source) *policy.Policy {
 		t.Fatal(diags)
 	}
 	encoded, _ := result.Form.Encode()
-	p, err := policy.New(encoded)
+	p, err := probes.Load(encoded)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/policy/compile"
 	"stele.dev/stele/policy/plan"
+	"stele.dev/stele/policy/probes"
 )
 
 var (
@@ -52,7 +53,7 @@ func Load(t testing.TB, f *policy.Form) *policy.Policy {
 		f.Version = policy.FormVersion
 	}
 	encoded, _ := f.Encode()
-	p, err := policy.New(encoded)
+	p, err := probes.Load(encoded)
 	if err != nil {
 		t.Fatal(err)
 	}

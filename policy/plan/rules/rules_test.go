@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kjson "sigs.k8s.io/json"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/admission"
 	"stele.dev/stele/policy/plan"
 	"stele.dev/stele/policy/plan/access"
 	"stele.dev/stele/policy/plan/plantest"
@@ -140,12 +141,12 @@ func refused(t *testing.T, p *policy.Policy, text json.RawMessage, user, rule st
 	delete(content, "kind")
 	delete(content, "metadata")
 	r := &policy.Request{User: user, Groups: []string{"system:authenticated"}, Verb: "create", IsResource: true, Group: "data.corp.example", Version: "v1", Resource: "databases", Namespace: "default"}
-	a := &policy.Admission{Request: r, Operation: policy.Create, Object: &policy.Object{Meta: &metav1.ObjectMeta{Name: "example", Namespace: "default"}, Content: content}, Namespace: func() *policy.Object { return nil }}
+	a := &admission.Attributes{Request: r, Operation: policy.Create, Object: &policy.Object{Meta: &metav1.ObjectMeta{Name: "example", Namespace: "default"}, Content: content}, Namespace: func() *policy.Object { return nil }}
 	v := p.Version(schema.GroupVersionResource{Group: "data.corp.example", Version: "v1", Resource: "databases"})
 	if errs := v.Program.Validate(content); len(errs) > 0 {
 		t.Errorf("no request can have it: %v", errs)
 	}
-	return slices.ContainsFunc(p.Admit(t.Context(), v, a), func(f policy.Finding) bool { return strings.HasPrefix(f.Rule, rule) })
+	return slices.ContainsFunc(admission.MustOf(p).Validate(t.Context(), v, a), func(f admission.Finding) bool { return strings.HasPrefix(f.Rule, rule) })
 }
 
 // What a finding shows is decided so by the server's code, for the object as the finding has it.

@@ -21,6 +21,7 @@ import (
 	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/policy/compile"
 	"stele.dev/stele/policy/plan"
+	"stele.dev/stele/policy/probes"
 )
 
 // origin is what --from names.
@@ -85,7 +86,7 @@ func compileTarget(ctx context.Context, cmd *cobra.Command, o *compiling.Options
 // load loads a compiled bundle.
 func load(compiled *compile.Result) (*loaded, error) {
 	encoded, _ := compiled.Form.Encode()
-	p, err := policy.New(encoded)
+	p, err := probes.Load(encoded)
 	if err != nil {
 		return nil, err
 	}

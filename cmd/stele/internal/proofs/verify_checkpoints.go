@@ -11,6 +11,7 @@ import (
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/verify"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/probes"
 	"stele.dev/stele/projections/checkpoint"
 	"stele.dev/stele/projections/objects"
 	"stele.dev/stele/projections/policies"
@@ -77,7 +78,7 @@ func (c *checkpoints) verify(ctx context.Context, path string, v *verified) erro
 func (c *checkpoints) fold(ctx context.Context, folder *checkpoint.Folder, from, to uint64) (info checkpoint.Info, err error) {
 	options := commit.Options{
 		Log: c.log, Objects: objects.New(1),
-		Load: func(p *policies.Proposal) (*policy.Policy, error) { return policy.New(p.Form) },
+		Load: func(p *policies.Proposal) (*policy.Policy, error) { return probes.Load(p.Form) },
 	}
 	options.Objects.MayLack(c.erased)
 	rebuild := func(r *checkpoint.Reader) error {

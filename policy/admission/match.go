@@ -1,0 +1,102 @@
+package admission
+
+import (
+	"iter"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"stele.dev/stele/policy"
+)
+
+var subresources = []string{"", "status", "scale"}
+
+// subjects returns all that a rule is about, and the version in which the rule sees its objects.
+func subjects(p *policy.Policy, m *policy.Match) iter.Seq2[subject, *policy.Version] {
+	return func(yield func(subject, *policy.Version) bool) {
+		for _, k := range p.Kinds() {
+			for _, v := range k.Versions {
+				for _, subresource := range subresources {
+					if !v.Serves(subresource) {
+						continue
+					}
+					as := versionFor(m, v, subresource)
+					if as == nil {
+						continue
+					}
+					for _, operation := range []policy.Operation{policy.Create, policy.Update, policy.Delete} {
+						if !slices.Contains(m.Operations, string(operation)) && !slices.Contains(m.Operations, "*") {
+							continue
+						}
+						if !yield(subject{v, subresource, operation}, as) {
+							return
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// versionFor returns the version in which a rule sees objects that are written as v, or nil if the rule
+// does not apply. It is v if the rule names v; otherwise another version of the kind, or of an
+// equivalent kind, as with matchPolicy Equivalent in Kubernetes.
+func versionFor(m *policy.Match, v *policy.Version, subresource string) *policy.Version {
+	if names(m, v, subresource) {
+		return v
+	}
+	for _, other := range v.Kind.Versions {
+		if other.Served && other.Serves(subresource) && names(m, other, subresource) {
+			return other
+		}
+	}
+	for _, k := range v.Kind.Equivalent {
+		for _, other := range k.Versions {
+			if other.Served && names(m, other, subresource) {
+				return other
+			}
+		}
+	}
+	return nil
+}
+
+// names reports whether a rule names a resource. As in Kubernetes, "*" is any resource without
+// subresources; "*/*" and "widgets/*" include subresources.
+func names(m *policy.Match, v *policy.Version, subresource string) bool {
+	has := func(list []string, name string) bool {
+		return slices.Contains(list, name) || slices.Contains(list, "*")
+	}
+	if !has(m.APIGroups, v.Kind.Group) || !has(m.APIVersions, v.Name) {
+		return false
+	}
+	return slices.ContainsFunc(m.Resources, func(r string) bool {
+		resource, sub, _ := strings.Cut(r, "/")
+		return (resource == "*" || resource == v.Kind.Plural) && (sub == subresource || sub == "*")
+	})
+}
+
+// selects reports whether the rule's selectors match a write. The object selector matches the new or
+// the old object. The namespace selector matches the object's namespace, or the object itself if it
+// is a namespace.
+func (r *rule) selects(v *policy.Version, a *Attributes, m *policy.Match) bool {
+	if m.ObjectSelector != nil && !labelled(r.objects, a.Object) && !labelled(r.objects, a.Old) {
+		return false
+	}
+	if m.NamespaceSelector == nil {
+		return true
+	}
+	if v.Kind.Group == "" && v.Kind.Plural == "namespaces" {
+		if a.Object != nil {
+			return labelled(r.namespaces, a.Object)
+		}
+		return labelled(r.namespaces, a.Old)
+	}
+	if !v.Kind.Namespaced {
+		return true
+	}
+	return labelled(r.namespaces, a.inNamespace())
+}
+
+func labelled(s labels.Selector, o *policy.Object) bool {
+	return o != nil && s.Matches(labels.Set(o.Meta.Labels))
+}

@@ -1,0 +1,204 @@
+package admission
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	kjson "sigs.k8s.io/json"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/expr"
+	"stele.dev/stele/schemas/celtype"
+)
+
+// Attributes describe a write to admission rules. They must be used by one goroutine only.
+type Attributes struct {
+	Request   *policy.Request
+	Operation policy.Operation
+	DryRun    bool
+	// Object is the object to be written, nil for a delete. Old is the current object, nil for a
+	// create. For requests to the scale subresource both are Scales.
+	Object, Old *policy.Object
+	// Namespace returns the object's namespace, or nil if it has none. It is called at most once.
+	Namespace func() *policy.Object
+	// Considered, if not nil, is called with each rule and its verdict.
+	Considered func(policy.Considered)
+
+	object, old, request, namespace any // as CEL values
+	asked                           *policy.Object
+	hasAsked                        bool
+}
+
+// AskedNamespace reports whether a rule read the namespace.
+func (a *Attributes) AskedNamespace() bool { return a.hasAsked }
+
+func (a *Attributes) inNamespace() *policy.Object {
+	if !a.hasAsked {
+		a.asked, a.hasAsked = a.Namespace(), true
+	}
+	return a.asked
+}
+
+func (a *Attributes) consider(rule, source, verdict string) {
+	if a.Considered != nil {
+		a.Considered(policy.Considered{Rule: rule, Source: source, Verdict: verdict})
+	}
+}
+
+// Rules are the admission rules of a policy, ready to be evaluated.
+type Rules struct {
+	policy *policy.Policy // of which expressions ask the authorizers
+	*loaded
+}
+
+// loaded are the rules of a form. Copies of a policy with other authorizers share them.
+type loaded struct {
+	validations map[subject][]matchedValidation
+}
+
+// subject is what a write is about: the rules that may match it are indexed by it, so that a write does not get slower
+// with rules for other kinds.
+type subject struct {
+	version     *policy.Version
+	subresource string
+	operation   policy.Operation
+}
+
+// matchedValidation is a rule that applies to a version, and the version in which it sees objects.
+type matchedValidation struct {
+	*validation
+	as *policy.Version
+}
+
+type keptRules struct{}
+
+// Of returns the rules of a policy. They are loaded by the first call. The error says which rule of the form cannot be
+// loaded.
+func Of(p *policy.Policy) (Rules, error) {
+	type result struct {
+		loaded *loaded
+		err    error
+	}
+	r := p.Keep(keptRules{}, func() any {
+		loaded, err := load(p)
+		return result{loaded, err}
+	}).(result)
+	return Rules{p, r.loaded}, r.err
+}
+
+// MustOf is [Of] for a policy that the committer has put in force: that requires its rules to load.
+func MustOf(p *policy.Policy) Rules {
+	r, err := Of(p)
+	if err != nil {
+		panic(err)
+	}
+	return r
+}
+
+func load(p *policy.Policy) (*loaded, error) {
+	r := &loaded{validations: map[subject][]matchedValidation{}}
+	form := p.Form()
+	for i := range form.Validations {
+		rule, err := newValidation(&form.Validations[i])
+		if err != nil {
+			return nil, fmt.Errorf("policy: %s: %w", form.Validations[i].ID, err)
+		}
+		for s, as := range subjects(p, &rule.Match) {
+			r.validations[s] = append(r.validations[s], matchedValidation{rule, as})
+		}
+	}
+	return r, nil
+}
+
+// rule is what validations and mutations have in common.
+type rule struct {
+	params     any // as a CEL value
+	namespaces labels.Selector
+	objects    labels.Selector
+	conditions []*expr.Program
+	variables  map[string]*expr.Program // keyed by "variables.name"
+}
+
+func newRule(m *policy.Match, params []byte, variables []policy.Variable) (*rule, error) {
+	r := &rule{variables: map[string]*expr.Program{}, params: celtype.Dynamic.Value(nil)}
+	if len(params) > 0 {
+		var value any
+		if err := kjson.UnmarshalCaseSensitivePreserveInts(params, &value); err != nil {
+			return nil, err
+		}
+		r.params = celtype.OfValue("stele.Params", value).Value(value)
+	}
+	var errs []error
+	selector := func(s *metav1.LabelSelector) labels.Selector {
+		if s == nil {
+			return labels.Everything()
+		}
+		parsed, err := metav1.LabelSelectorAsSelector(s)
+		errs = append(errs, err)
+		return parsed
+	}
+	r.namespaces, r.objects = selector(m.NamespaceSelector), selector(m.ObjectSelector)
+	for i := range m.Conditions {
+		program, err := m.Conditions[i].Load()
+		r.conditions, errs = append(r.conditions, program), append(errs, err)
+	}
+	for i := range variables {
+		program, err := variables[i].Load()
+		r.variables[expr.VarVariables+variables[i].Name], errs = program, append(errs, err)
+	}
+	return r, errors.Join(errs...)
+}
+
+// broken is a match condition that cannot be evaluated.
+type broken struct {
+	at  *policy.Variable
+	err error
+}
+
+// applies reports whether a rule is about a write. If a match condition cannot be evaluated, and no other one is false, it
+// returns that one.
+func (r *rule) applies(vars *variables, id, source string, m *policy.Match) (bool, *broken) {
+	a := vars.a
+	if !r.selects(vars.v, a, m) {
+		a.consider(id, source, "does not select it")
+		return false, nil
+	}
+	var failed *broken
+	for i, c := range r.conditions {
+		at := &m.Conditions[i]
+		switch met, err := c.Bool(vars.ctx, vars, &vars.budget); {
+		case err != nil && failed == nil:
+			failed = &broken{at, err}
+		case err == nil && !met:
+			a.consider(id, at.Source.String(), "its condition "+at.Name+" does not hold")
+			return false, nil
+		}
+	}
+	if failed != nil {
+		a.consider(id, failed.at.Source.String(), "its condition cannot be evaluated")
+	}
+	return failed == nil, failed
+}
+
+// Validates reports whether a validation applies to such writes.
+func (r Rules) Validates(v *policy.Version, subresource string, operation policy.Operation) bool {
+	return len(r.validations[subject{v, subresource, operation}]) > 0
+}
+
+// Validations returns the validations that apply to writes of a subresource, in the order of their ids.
+func (r Rules) Validations(v *policy.Version, subresource string, operation policy.Operation) (rules []*policy.Validation) {
+	for _, x := range r.validations[subject{v, subresource, operation}] {
+		rules = append(rules, x.Validation)
+	}
+	return rules
+}
+
+// ValidatedBy returns the ids of the validations that apply to writes of the version, sorted.
+func (r Rules) ValidatedBy(v *policy.Version, subresource string, operation policy.Operation) (ids []string) {
+	for _, x := range r.validations[subject{v, subresource, operation}] {
+		ids = append(ids, x.ID)
+	}
+	return slices.Clip(ids)
+}

@@ -1,0 +1,131 @@
+package admission
+
+import (
+	"context"
+
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/interpreter"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/cel/library"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/expr"
+	"stele.dev/stele/schemas/celtype"
+)
+
+// variables are the CEL variables of an admission rule.
+type variables struct {
+	ctx    context.Context
+	p      *policy.Policy
+	v      *policy.Version // of the request
+	as     *policy.Version // in which expressions see objects
+	a      *Attributes
+	r      *rule
+	budget expr.Budget
+	known  map[string]any // variables evaluated so far
+}
+
+// see sets the version in which expressions see objects.
+func (v *variables) see(as *policy.Version) {
+	if v.as != as {
+		v.as = as
+		v.a.object, v.a.old, v.a.request = nil, nil, nil
+	}
+}
+
+// seen returns an object of the request as a CEL value.
+func (v *variables) seen(o *policy.Object) any {
+	if o != nil && v.as.Kind != v.v.Kind {
+		o = &policy.Object{Meta: o.Meta, Content: v.v.Kind.Convert(o.Content, v.as.Kind)}
+	}
+	return v.as.Seen(v.a.Request.Subresource).Value(o)
+}
+
+// begin prepares the variables for a rule, which sees objects in the version as.
+func (v *variables) begin(r *rule, as *policy.Version) {
+	v.r, v.budget = r, expr.NewBudget()
+	v.see(as)
+	clear(v.known)
+}
+
+func (v *variables) Parent() interpreter.Activation { return nil }
+
+func (v *variables) ResolveName(name string) (any, bool) {
+	once := func(at *any, make func() any) (any, bool) {
+		if *at == nil {
+			*at = make()
+		}
+		return *at, true
+	}
+	switch name {
+	case expr.VarObject:
+		return once(&v.a.object, func() any { return v.seen(v.a.Object) })
+	case expr.VarOldObject:
+		return once(&v.a.old, func() any { return v.seen(v.a.Old) })
+	case expr.VarRequest:
+		return once(&v.a.request, func() any { return expr.AdmissionType.Value(v.a.fields(v.v, v.as)) })
+	case expr.VarNamespace:
+		return once(&v.a.namespace, func() any { return namespaceValue(v.p, v.a.inNamespace()) })
+	case expr.VarParams:
+		return v.r.params, true
+	case "authorizer":
+		return library.NewAuthorizerVal(v.a.Request.UserInfo(), v.p.Authorizer()), true
+	case "authorizer.requestResource":
+		return library.NewResourceAuthorizerVal(v.a.Request.UserInfo(), v.p.Authorizer(), requestResource{v.a.Request}), true
+	}
+	program := v.r.variables[name]
+	if program == nil {
+		return nil, false
+	}
+	value, ok := v.known[name]
+	if !ok {
+		result, err := program.Eval(v.ctx, v, &v.budget)
+		if value = result; err != nil {
+			value = types.WrapErr(err)
+		}
+		if v.known == nil {
+			v.known = map[string]any{}
+		}
+		v.known[name] = value
+	}
+	return value, true
+}
+
+// fields returns the CEL variable "request". as is the version in which the rule sees the object;
+// v is the version that the client requested.
+func (a *Attributes) fields(v, as *policy.Version) map[string]any {
+	fields := a.Request.Fields()
+	kind := func(v *policy.Version) map[string]any {
+		v = v.Seen(a.Request.Subresource)
+		return map[string]any{"group": v.Kind.Group, "version": v.Name, "kind": v.Kind.Kind.Kind}
+	}
+	fields["operation"], fields["dryRun"] = string(a.Operation), a.DryRun
+	fields["kind"], fields["requestKind"] = kind(as), kind(v)
+	fields["requestResource"], fields["requestSubResource"] = fields["resource"], a.Request.Subresource
+	if as != v {
+		fields["resource"] = map[string]any{"group": as.Kind.Group, "version": as.Name, "resource": as.Kind.Plural}
+	}
+	if a.Object != nil && a.Object.Meta.Name != "" {
+		fields["name"] = a.Object.Meta.Name
+	}
+	return fields
+}
+
+func namespaceValue(p *policy.Policy, o *policy.Object) any {
+	if o == nil || p.Namespaces() == nil {
+		return celtype.Dynamic.Value(nil)
+	}
+	return p.Namespaces().Value(o)
+}
+
+// requestResource adapts a request to the interface of Kubernetes' CEL library.
+type requestResource struct{ *policy.Request }
+
+func (r requestResource) GetName() string { return r.Name }
+
+func (r requestResource) GetResource() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: r.Group, Version: r.Version, Resource: r.Resource}
+}
+
+func (r requestResource) GetNamespace() string { return r.Namespace }
+
+func (r requestResource) GetSubresource() string { return r.Subresource }
