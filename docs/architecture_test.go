@@ -60,7 +60,7 @@ var home = []struct {
 	{"github.com/cockroachdb/pebble", []string{"projections/history"}, "the index of the past hides where its keys are"},
 	{"cuelang.org/go", []string{"policy/bundles", "policy/compile", "policy/evaluation", "policy/format/internal/bundledoc", "policy/formatting", "policy/importing", "policy/pluginconfig", "policy/suites", "schemas/fromcue", "schemas/interpreter", "schemas/textforms", "schemas/builtin"}, "CUE never runs on the request path"},
 	{"net/http", []string{"core", "cmd", "examples/ha/balance", "eventlog/etcdlog/members"}, "projections and the log know nothing of HTTP; members of etcd tell their time by it"},
-	{"google.golang.org/grpc", []string{"eventlog/etcdlog", "plugins", "examples/authorizer-plugin"}, "it is etcd's transport, and that of plugins"},
+	{"google.golang.org/grpc", []string{"eventlog/etcdlog", "plugins", "examples/authorizer-plugin", "examples/admission-plugin"}, "it is etcd's transport, and that of plugins"},
 	{"github.com/hashicorp/go-plugin", []string{"plugins"}, "the host and the SDK hide it"},
 	{"github.com/spf13/cobra", []string{"cmd"}, "only the program has flags"},
 	{"gocloud.dev", []string{"cmd/stele/internal/buckets"}, "the drivers of buckets are large"},
@@ -90,6 +90,7 @@ var large = map[string]string{
 	"core/read":                  "get, list and watch share pages, history windows and the past, also for the rows of views",
 	"projections/objects":        "trees, changes, watchers and indexes are written under the same locks; derived objects are written as the others",
 	"policy/compile":             "a file for each section of a bundle",
+	"plugins/host":               "processes, their limits and the calls of both services share one plugin and its lock",
 	"policy/plan/kinds":          "comparing two forms is one recursion; a file for each part of a form",
 }
 

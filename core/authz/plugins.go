@@ -24,6 +24,7 @@ func specOf(p *policy.Plugin) host.Spec {
 	return host.Spec{
 		Name: p.Name, SHA256: p.SHA256, Config: p.Config, Secrets: p.Secrets,
 		Timeout: p.Timeout, CacheTTL: p.CacheTTL, FailurePolicy: p.FailurePolicy, Shadow: p.Shadow,
+		Uses: host.Services{Authorizer: true},
 	}
 }
 

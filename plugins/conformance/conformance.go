@@ -1,5 +1,5 @@
-// Package conformance tests authorizer plugins, in whatever language they are written: with checks that every
-// plugin must pass, and with decision tables for a particular one. It uses only the protocol.
+// Package conformance tests plugins, in whatever language they are written: with checks that every authorizer and every
+// admission plugin must pass, and with decision tables for a particular one. It uses only the protocol.
 package conformance
 
 import (
@@ -7,22 +7,30 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/timestamppb"
+	"stele.dev/stele/plugins/admissionpb"
 	"stele.dev/stele/plugins/authorizerpb"
+	"stele.dev/stele/plugins/host"
 )
 
 // Instance is a running plugin.
 type Instance struct {
-	authorizerpb.AuthorizerClient
+	// Authorizer and Admission are the services of a plugin. Calls of one that it does not have fail.
+	Authorizer authorizerpb.AuthorizerClient
+	Admission  admissionpb.AdmissionClient
 	// Close ends the plugin.
 	Close func()
+}
+
+// NewInstance returns the plugin behind a connection.
+func NewInstance(conn grpc.ClientConnInterface, end func()) *Instance {
+	return &Instance{Authorizer: authorizerpb.NewAuthorizerClient(conn), Admission: admissionpb.NewAdmissionClient(conn), Close: end}
 }
 
 // Subject is the plugin under test, and what it needs. It is safe for concurrent use.
@@ -34,8 +42,10 @@ type Subject struct {
 	Secrets map[string][]byte
 	// BadConfigs are configurations that it must refuse, in addition to invalid JSON.
 	BadConfigs [][]byte
-	// Requests are requests that the plugin knows. The checks add some that it does not know.
+	// Requests are requests that the plugin knows as an authorizer, Reviews writes that it knows as an admission plugin.
+	// The checks add some that it does not know.
 	Requests []*authorizerpb.AuthorizeRequest
+	Reviews  []*admissionpb.ReviewRequest
 }
 
 // Check is one check.
@@ -47,23 +57,115 @@ type Check struct {
 	Run func(ctx context.Context, s *Subject) error
 }
 
-// Checks returns all checks. If several fail, the first one says the most.
+// Checks returns the checks of authorizers. If several fail, the first one says the most.
 func Checks() []Check {
 	return []Check{
-		{"it says what it is, without configuration", false, describes},
-		{"it decides nothing before it is configured", false, waitsForConfiguration},
-		{"it refuses configurations that mean nothing to it", false, refusesConfigurations},
+		{"it says what it is, without configuration", false, authorizing.describes},
+		{"it decides nothing before it is configured", false, authorizing.waitsForConfiguration},
+		{"it refuses configurations that mean nothing to it", false, authorizing.refusesConfigurations},
 		{"it has no opinion on what it does not know", true, hasNoOpinion},
-		{"requests that lack everything do not end it", true, outlives},
-		{"it answers requests of 1 MiB", true, takesLargeRequests},
-		{"it answers 64 callers at once", true, answersMany},
-		{"it decides the same request in the same way 100 times, if it says so", true, isDeterministic},
-		{"it goes on after calls whose deadlines have passed", true, outlivesDeadlines},
-		{"it goes on after calls that were canceled", true, outlivesCancellation},
+		{"requests that lack everything do not end it", true, authorizing.outlives},
+		{"it answers requests of 1 MiB", true, authorizing.takesLarge},
+		{"it answers 64 callers at once", true, authorizing.answersMany},
+		{"it decides the same request in the same way 100 times, if it says so", true, authorizing.isDeterministic},
+		{"it goes on after calls whose deadlines have passed", true, authorizing.outlivesDeadlines},
+		{"it goes on after calls that were canceled", true, authorizing.outlivesCancellation},
 	}
 }
 
-// A check may take patience, and patienceForEach more for each request of the subject. This does not measure
+// AdmissionChecks returns the checks of admission plugins. If several fail, the first one says the most.
+func AdmissionChecks() []Check {
+	return []Check{
+		{"it says what it is, without configuration", false, reviewing.describes},
+		{"it reviews nothing before it is configured", false, reviewing.waitsForConfiguration},
+		{"it refuses configurations that mean nothing to it", false, reviewing.refusesConfigurations},
+		{"reviews that lack everything do not end it", true, reviewing.outlives},
+		{"it reviews objects of 1 MiB", true, reviewing.takesLarge},
+		{"it changes objects in the stage mutation only", true, changesInMutationOnly},
+		{"its changes apply to the object that it was given, and keep its identity", true, changesApply},
+		{"it does not change again what it has changed", true, changesOnce},
+		{"it answers 64 callers at once", true, reviewing.answersMany},
+		{"it reviews the same write in the same way 100 times", true, reviewing.isDeterministic},
+		{"it goes on after calls whose deadlines have passed", true, reviewing.outlivesDeadlines},
+		{"it goes on after calls that were canceled", true, reviewing.outlivesCancellation},
+	}
+}
+
+// Describe returns what the plugin says of itself, and which services it has.
+func (i *Instance) Describe(ctx context.Context) (*host.Description, error) {
+	d := &host.Description{}
+	for _, k := range []*service{authorizing, reviewing} {
+		is, err := k.calls(i).Describe(ctx, &authorizerpb.DescribeRequest{})
+		switch {
+		case status.Code(err) == codes.Unimplemented:
+			continue
+		case err != nil:
+			return nil, err
+		}
+		d.DescribeResponse = is
+		d.Authorizer, d.Admission = d.Authorizer || k == authorizing, d.Admission || k == reviewing
+	}
+	if d.DescribeResponse == nil {
+		return nil, errors.New("it serves neither stele.plugins.authorizer.v1.Authorizer nor stele.plugins.admission.v1.Admission")
+	}
+	return d, nil
+}
+
+// ChecksOf returns the checks of all services that a plugin has.
+func ChecksOf(has host.Services) (list []Check) {
+	if has.Authorizer {
+		list = append(list, Checks()...)
+	}
+	for _, c := range AdmissionChecks() {
+		if has.Admission && !slices.ContainsFunc(list, func(o Check) bool { return o.Name == c.Name && !o.Configured }) {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+// Questions returns the requests and reviews of the subject for the services that a plugin has, and some that it probably
+// does not know.
+func (s *Subject) Questions(has host.Services) (list []proto.Message) {
+	if has.Authorizer {
+		list = authorizing.questions(s)
+	}
+	if has.Admission {
+		list = append(list, reviewing.questions(s)...)
+	}
+	return list
+}
+
+// Ask asks a question that [Subject.Questions] returned.
+func (i *Instance) Ask(ctx context.Context, question proto.Message) error {
+	k := authorizing
+	if _, is := question.(*admissionpb.ReviewRequest); is {
+		k = reviewing
+	}
+	_, err := k.ask(ctx, i, question)
+	return err
+}
+
+// service is one of the services of plugins, as the checks call it.
+type service struct {
+	calls func(*Instance) calls
+	// ask asks a question, and returns an error for an answer that stele would not accept.
+	ask func(context.Context, *Instance, proto.Message) (proto.Message, error)
+	// questions returns those of the subject, and some that the plugin probably does not know.
+	questions func(*Subject) []proto.Message
+	// strange lack what stele always sets. large have about 1 MiB.
+	strange, large func() []proto.Message
+	// deterministic reports whether the same question must get the same answer.
+	deterministic func(*authorizerpb.DescribeResponse) bool
+}
+
+// calls are the calls that all services have.
+type calls interface {
+	Describe(context.Context, *authorizerpb.DescribeRequest, ...grpc.CallOption) (*authorizerpb.DescribeResponse, error)
+	Configure(context.Context, *authorizerpb.ConfigureRequest, ...grpc.CallOption) (*authorizerpb.ConfigureResponse, error)
+}
+
+// A check may take patience, and patienceForEach more for each question of the subject. This does not measure
 // speed: the machine may be busy.
 const (
 	patience        = 10 * time.Second
@@ -77,16 +179,13 @@ const (
 	large   = 1 << 20 // bytes of a large request
 )
 
-// now is the time in the requests of this package.
-var now = time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
-
-func describes(ctx context.Context, s *Subject) error {
+func (k *service) describes(ctx context.Context, s *Subject) error {
 	return s.started(ctx, func(ctx context.Context, i *Instance) error {
-		first, err := i.Describe(ctx, &authorizerpb.DescribeRequest{})
+		first, err := k.calls(i).Describe(ctx, &authorizerpb.DescribeRequest{})
 		if err != nil {
 			return err
 		}
-		second, err := i.Describe(ctx, &authorizerpb.DescribeRequest{})
+		second, err := k.calls(i).Describe(ctx, &authorizerpb.DescribeRequest{})
 		switch {
 		case err != nil:
 			return err
@@ -99,27 +198,27 @@ func describes(ctx context.Context, s *Subject) error {
 	})
 }
 
-func waitsForConfiguration(ctx context.Context, s *Subject) error {
+func (k *service) waitsForConfiguration(ctx context.Context, s *Subject) error {
 	return s.started(ctx, func(ctx context.Context, i *Instance) error {
-		if answer, err := i.Authorize(ctx, nobody("get")); err == nil {
-			return fmt.Errorf("it answered %s instead of an error", answer.GetDecision())
+		if answer, err := k.ask(ctx, i, k.questions(new(Subject))[0]); err == nil {
+			return fmt.Errorf("it answered {%v} instead of an error", answer)
 		}
-		return i.alive(ctx)
+		return k.alive(ctx, i)
 	})
 }
 
-func refusesConfigurations(ctx context.Context, s *Subject) error {
+func (k *service) refusesConfigurations(ctx context.Context, s *Subject) error {
 	bad := append([][]byte{[]byte(`{`), []byte(`[]`), []byte(`{"a field that no plugin has": 1}`)}, s.BadConfigs...)
 	for _, config := range bad {
 		err := s.started(ctx, func(ctx context.Context, i *Instance) error {
-			_, err := i.Configure(ctx, &authorizerpb.ConfigureRequest{Config: config, Secrets: s.Secrets})
+			_, err := k.calls(i).Configure(ctx, &authorizerpb.ConfigureRequest{Config: config, Secrets: s.Secrets})
 			switch {
 			case err == nil:
 				return fmt.Errorf("it accepted the configuration %s: the program itself has to refuse it, because a server does not check it against the schema when it loads a policy", config)
 			case panicked(err):
 				return fmt.Errorf("the configuration %s: %w", config, err)
 			}
-			return i.alive(ctx)
+			return k.alive(ctx, i)
 		})
 		if err != nil {
 			return err
@@ -128,50 +227,22 @@ func refusesConfigurations(ctx context.Context, s *Subject) error {
 	return nil
 }
 
-func hasNoOpinion(ctx context.Context, s *Subject) error {
+// outlives sends questions that lack what stele always sets.
+func (k *service) outlives(ctx context.Context, s *Subject) error {
 	return s.configured(ctx, func(ctx context.Context, i *Instance) error {
-		for _, r := range []*authorizerpb.AuthorizeRequest{
-			nobody("ponder"),
-			{User: &authorizerpb.User{Name: "nobody"}, Verb: "ponder", Target: &authorizerpb.AuthorizeRequest_Path{Path: "/nowhere"}, Time: timestamppb.New(now)},
-		} {
-			answer, err := i.Authorize(ctx, r)
-			if err != nil {
-				return err
-			}
-			if answer.GetDecision() != authorizerpb.Decision_DECISION_NO_OPINION {
-				return fmt.Errorf("it decides %s on the verb %q of user %q, which it cannot know", answer.GetDecision(), r.GetVerb(), r.GetUser().GetName())
+		for _, q := range k.strange() {
+			if _, err := k.ask(ctx, i, q); panicked(err) {
+				return fmt.Errorf("the question {%v}: %w", q, err)
 			}
 		}
-		return nil
+		return k.alive(ctx, i)
 	})
 }
 
-// outlives sends requests that lack what stele always sets.
-func outlives(ctx context.Context, s *Subject) error {
+func (k *service) takesLarge(ctx context.Context, s *Subject) error {
 	return s.configured(ctx, func(ctx context.Context, i *Instance) error {
-		for _, r := range []*authorizerpb.AuthorizeRequest{
-			{},
-			{User: &authorizerpb.User{}, Target: &authorizerpb.AuthorizeRequest_Resource{}},
-			{User: &authorizerpb.User{Extra: map[string]*authorizerpb.Values{"": nil}}, Verb: "\x00", Target: &authorizerpb.AuthorizeRequest_Resource{Resource: &authorizerpb.Resource{FieldSelector: []*authorizerpb.Requirement{{}}, LabelSelector: []*authorizerpb.Requirement{nil}}}},
-			{Verb: strings.Repeat("delete", 1000), Target: &authorizerpb.AuthorizeRequest_Path{}, Time: &timestamppb.Timestamp{Seconds: -1 << 62, Nanos: -1}},
-		} {
-			if _, err := i.Authorize(ctx, r); panicked(err) {
-				return fmt.Errorf("the request {%v}: %w", r, err)
-			}
-		}
-		return i.alive(ctx)
-	})
-}
-
-func takesLargeRequests(ctx context.Context, s *Subject) error {
-	return s.configured(ctx, func(ctx context.Context, i *Instance) error {
-		few, many := nobody("get"), nobody("get")
-		few.User.Extra = map[string]*authorizerpb.Values{"example.com/long": {Values: []string{strings.Repeat("x", large)}}}
-		for n := range large / 32 {
-			many.User.Groups = append(many.User.Groups, fmt.Sprintf("%032d", n))
-		}
-		for _, r := range []*authorizerpb.AuthorizeRequest{few, many} {
-			if _, err := i.decide(ctx, r); err != nil {
+		for _, q := range k.large() {
+			if _, err := k.ask(ctx, i, q); err != nil {
 				return err
 			}
 		}
@@ -179,16 +250,16 @@ func takesLargeRequests(ctx context.Context, s *Subject) error {
 	})
 }
 
-func answersMany(ctx context.Context, s *Subject) error {
+func (k *service) answersMany(ctx context.Context, s *Subject) error {
 	return s.configured(ctx, func(ctx context.Context, i *Instance) error {
-		d, err := i.Describe(ctx, &authorizerpb.DescribeRequest{})
+		d, err := k.calls(i).Describe(ctx, &authorizerpb.DescribeRequest{})
 		if err != nil {
 			return err
 		}
-		requests := s.AllRequests()
-		alone := make([]*authorizerpb.AuthorizeResponse, len(requests))
+		requests := k.questions(s)
+		alone := make([]proto.Message, len(requests))
 		for n, r := range requests {
-			if alone[n], err = i.decide(ctx, r); err != nil {
+			if alone[n], err = k.ask(ctx, i, r); err != nil {
 				return err
 			}
 		}
@@ -198,12 +269,12 @@ func answersMany(ctx context.Context, s *Subject) error {
 			wg.Go(func() {
 				for round := range rounds {
 					n := (caller + round) % len(requests)
-					answer, err := i.decide(ctx, requests[n])
+					answer, err := k.ask(ctx, i, requests[n])
 					switch {
 					case err != nil:
 						errs[caller] = err
 						return
-					case d.GetDeterministic() && !proto.Equal(answer, alone[n]):
+					case k.deterministic(d) && !proto.Equal(answer, alone[n]):
 						errs[caller] = fmt.Errorf("it decides %v while it answers others, and %v alone", answer, alone[n])
 						return
 					}
@@ -215,18 +286,18 @@ func answersMany(ctx context.Context, s *Subject) error {
 	})
 }
 
-func isDeterministic(ctx context.Context, s *Subject) error {
+func (k *service) isDeterministic(ctx context.Context, s *Subject) error {
 	// A decision may depend on the process: another process is asked as well.
-	var first []*authorizerpb.AuthorizeResponse
+	var first []proto.Message
 	for range 2 {
 		err := s.configured(ctx, func(ctx context.Context, i *Instance) error {
-			d, err := i.Describe(ctx, &authorizerpb.DescribeRequest{})
-			if err != nil || !d.GetDeterministic() {
+			d, err := k.calls(i).Describe(ctx, &authorizerpb.DescribeRequest{})
+			if err != nil || !k.deterministic(d) {
 				return err
 			}
-			for n, r := range s.AllRequests() {
+			for n, r := range k.questions(s) {
 				for range repeats {
-					answer, err := i.decide(ctx, r)
+					answer, err := k.ask(ctx, i, r)
 					switch {
 					case err != nil:
 						return err
@@ -246,14 +317,14 @@ func isDeterministic(ctx context.Context, s *Subject) error {
 	return nil
 }
 
-func outlivesDeadlines(ctx context.Context, s *Subject) error {
-	return s.abandoning(ctx, func(ctx context.Context, n int) (context.Context, context.CancelFunc) {
+func (k *service) outlivesDeadlines(ctx context.Context, s *Subject) error {
+	return k.abandoning(ctx, s, func(ctx context.Context, n int) (context.Context, context.CancelFunc) {
 		return context.WithTimeout(ctx, time.Duration(n)*10*time.Microsecond)
 	})
 }
 
-func outlivesCancellation(ctx context.Context, s *Subject) error {
-	return s.abandoning(ctx, func(ctx context.Context, n int) (context.Context, context.CancelFunc) {
+func (k *service) outlivesCancellation(ctx context.Context, s *Subject) error {
+	return k.abandoning(ctx, s, func(ctx context.Context, n int) (context.Context, context.CancelFunc) {
 		ctx, cancel := context.WithCancel(ctx)
 		time.AfterFunc(time.Duration(n)*10*time.Microsecond, cancel)
 		return ctx, cancel
@@ -261,16 +332,16 @@ func outlivesCancellation(ctx context.Context, s *Subject) error {
 }
 
 // abandoning makes calls that are given up early, each with a context of bound, and then a normal one.
-func (s *Subject) abandoning(ctx context.Context, bound func(ctx context.Context, n int) (context.Context, context.CancelFunc)) error {
+func (k *service) abandoning(ctx context.Context, s *Subject, bound func(ctx context.Context, n int) (context.Context, context.CancelFunc)) error {
 	return s.configured(ctx, func(ctx context.Context, i *Instance) error {
-		requests := s.AllRequests()
+		requests := k.questions(s)
 		errs := make([]error, callers)
 		var wg sync.WaitGroup
 		for n := range callers {
 			wg.Go(func() {
 				ctx, cancel := bound(ctx, n)
 				defer cancel()
-				_, err := i.decide(ctx, requests[n%len(requests)])
+				_, err := k.ask(ctx, i, requests[n%len(requests)])
 				if c := status.Code(err); c != codes.DeadlineExceeded && c != codes.Canceled {
 					errs[n] = err
 				}
@@ -280,7 +351,7 @@ func (s *Subject) abandoning(ctx context.Context, bound func(ctx context.Context
 		if err := firstOf(errs); err != nil {
 			return err
 		}
-		_, err := i.decide(ctx, requests[0])
+		_, err := k.ask(ctx, i, requests[0])
 		return err
 	})
 }
@@ -303,7 +374,7 @@ func (s *Subject) configured(ctx context.Context, ask func(context.Context, *Ins
 }
 
 func (s *Subject) with(ctx context.Context, start func(context.Context) (*Instance, error), ask func(context.Context, *Instance) error) error {
-	ctx, cancel := context.WithTimeout(ctx, patience+time.Duration(len(s.Requests))*patienceForEach)
+	ctx, cancel := context.WithTimeout(ctx, patience+time.Duration(len(s.Requests)+len(s.Reviews))*patienceForEach)
 	defer cancel()
 	i, err := start(ctx)
 	if err != nil {
@@ -313,54 +384,25 @@ func (s *Subject) with(ctx context.Context, start func(context.Context) (*Instan
 	return ask(ctx, i)
 }
 
-// Configured starts the plugin and configures it.
+// Configured starts the plugin and configures all of its services.
 func (s *Subject) Configured(ctx context.Context) (*Instance, error) {
 	i, err := s.Start(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := i.Configure(ctx, &authorizerpb.ConfigureRequest{Config: s.Config, Secrets: s.Secrets}); err != nil {
-		i.Close()
-		return nil, fmt.Errorf("it refuses its configuration: %w", err)
+	for _, k := range []*service{authorizing, reviewing} {
+		_, err := k.calls(i).Configure(ctx, &authorizerpb.ConfigureRequest{Config: s.Config, Secrets: s.Secrets})
+		if err != nil && status.Code(err) != codes.Unimplemented {
+			i.Close()
+			return nil, fmt.Errorf("it refuses its configuration: %w", err)
+		}
 	}
 	return i, nil
 }
 
-// AllRequests returns the requests of the subject, and some that it probably does not know.
-func (s *Subject) AllRequests() []*authorizerpb.AuthorizeRequest {
-	requests := slices.Clone(s.Requests)
-	for _, verb := range []string{"get", "list", "create", "update", "delete"} {
-		requests = append(requests, nobody(verb))
-	}
-	return requests
-}
-
-func nobody(verb string) *authorizerpb.AuthorizeRequest {
-	return &authorizerpb.AuthorizeRequest{
-		User: &authorizerpb.User{Name: "nobody", Groups: []string{"system:authenticated"}},
-		Verb: verb,
-		Target: &authorizerpb.AuthorizeRequest_Resource{Resource: &authorizerpb.Resource{
-			Group: "conformance.stele.dev", Version: "v1", Resource: "things", Namespace: "nowhere", Name: "thing"}},
-		Time: timestamppb.New(now),
-	}
-}
-
-// decide asks for a decision. An answer that stele would not accept as a decision is an error.
-func (i *Instance) decide(ctx context.Context, r *authorizerpb.AuthorizeRequest) (*authorizerpb.AuthorizeResponse, error) {
-	answer, err := i.Authorize(ctx, r)
-	if err != nil {
-		return nil, err
-	}
-	switch answer.GetDecision() {
-	case authorizerpb.Decision_DECISION_ALLOW, authorizerpb.Decision_DECISION_DENY, authorizerpb.Decision_DECISION_NO_OPINION:
-		return answer, nil
-	}
-	return nil, fmt.Errorf("it answers %s, which is not a decision", answer.GetDecision())
-}
-
 // alive returns an error if the process has ended.
-func (i *Instance) alive(ctx context.Context) error {
-	_, err := i.Describe(ctx, &authorizerpb.DescribeRequest{})
+func (k *service) alive(ctx context.Context, i *Instance) error {
+	_, err := k.calls(i).Describe(ctx, &authorizerpb.DescribeRequest{})
 	return err
 }
 

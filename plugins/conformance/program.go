@@ -45,7 +45,7 @@ func Program(file string, log *slog.Logger) func(ctx context.Context) (*Instance
 			h.Close()
 			return nil, err
 		}
-		return &Instance{AuthorizerClient: p, Close: func() {
+		return &Instance{Authorizer: p.Authorizer, Admission: p.Admission, Close: func() {
 			p.Close()
 			h.Close()
 		}}, nil

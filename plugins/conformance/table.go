@@ -21,7 +21,9 @@ type Table struct {
 	// Config and Secrets are the plugin's configuration.
 	Config  json.RawMessage   `json:"config,omitempty"`
 	Secrets map[string]string `json:"secrets,omitempty"`
-	Cases   []Case            `json:"cases"`
+	// Cases are requests for an authorizer, Reviews writes for an admission plugin.
+	Cases   []Case       `json:"cases,omitempty"`
+	Reviews []ReviewCase `json:"reviews,omitempty"`
 }
 
 // Case is a request and the expected decision.
@@ -96,22 +98,32 @@ func ParseTable(text []byte) (*Table, error) {
 	if err := yaml.UnmarshalStrict(text, &t); err != nil {
 		return nil, errors.New(strings.TrimPrefix(strings.TrimPrefix(err.Error(), "error unmarshaling JSON: while decoding JSON: "), "json: "))
 	}
-	if len(t.Cases) == 0 {
+	if len(t.Cases)+len(t.Reviews) == 0 {
 		return nil, errors.New("there are no cases")
 	}
 	names := map[string]bool{}
+	check := func(name *string, otherwise string, check func() error) error {
+		if *name == "" {
+			*name = otherwise
+		}
+		if err := check(); err != nil {
+			return fmt.Errorf("%s: %w", *name, err)
+		}
+		if names[*name] {
+			return fmt.Errorf("two cases are called %q", *name)
+		}
+		names[*name] = true
+		return nil
+	}
 	for n := range t.Cases {
-		c := &t.Cases[n]
-		if c.Name == "" {
-			c.Name = fmt.Sprintf("case %d", n+1)
+		if err := check(&t.Cases[n].Name, fmt.Sprintf("case %d", n+1), t.Cases[n].check); err != nil {
+			return nil, err
 		}
-		if err := c.check(); err != nil {
-			return nil, fmt.Errorf("%s: %w", c.Name, err)
+	}
+	for n := range t.Reviews {
+		if err := check(&t.Reviews[n].Name, fmt.Sprintf("review %d", n+1), t.Reviews[n].check); err != nil {
+			return nil, err
 		}
-		if names[c.Name] {
-			return nil, fmt.Errorf("two cases are called %q", c.Name)
-		}
-		names[c.Name] = true
 	}
 	return &t, nil
 }
@@ -195,14 +207,14 @@ func (t *Table) Requests() (requests []*authorizerpb.AuthorizeRequest) {
 
 // Subject returns the plugin with the configuration and the requests of the table.
 func (t *Table) Subject(start func(context.Context) (*Instance, error)) *Subject {
-	s := &Subject{Start: start, Config: t.Config, Requests: t.Requests(), Secrets: map[string][]byte{}}
+	s := &Subject{Start: start, Config: t.Config, Requests: t.Requests(), Reviews: t.reviewRequests(), Secrets: map[string][]byte{}}
 	for name, value := range t.Secrets {
 		s.Secrets[name] = []byte(value)
 	}
 	return s
 }
 
-// Play sends the requests of all cases to a new process, one after the other. It returns an error if the
+// Play sends the requests and reviews of all cases to a new process, one after the other. It returns an error if the
 // plugin does not start.
 func (t *Table) Play(ctx context.Context, s *Subject) (results []Result, err error) {
 	i, err := s.Configured(ctx)
@@ -212,6 +224,9 @@ func (t *Table) Play(ctx context.Context, s *Subject) (results []Result, err err
 	defer i.Close()
 	for n := range t.Cases {
 		results = append(results, t.Cases[n].play(ctx, i))
+	}
+	for n := range t.Reviews {
+		results = append(results, t.Reviews[n].play(ctx, i))
 	}
 	return results, nil
 }

@@ -15,21 +15,10 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"stele.dev/stele/limits/breaker"
-	"stele.dev/stele/limits/flight"
-	"stele.dev/stele/plugins/authorizerpb"
 )
 
-// reasonBytes is the maximum length of a reason; longer ones are cut.
-const reasonBytes = 1 << 10
-
-// Answer is the decision of a plugin or, if the plugin failed, of its failure policy. Shadow mode has been applied.
-type Answer struct {
-	Decision authorizerpb.Decision
-	// Reason is for the user: the plugin's own, or that it is unavailable. Detail is for operators.
-	Reason, Detail string
-	// Failed is set if the plugin made no decision, Cached if the decision comes from the cache.
-	Failed, Cached bool
-}
+// textBytes is the maximum length of a text that users read; longer ones are cut.
+const textBytes = 1 << 10
 
 // Binding is the set of plugins of one policy. The cache of answers belongs to the binding, and so ends with the policy. It
 // is safe for concurrent use.
@@ -66,177 +55,64 @@ func (b *Binding) Release() {
 	}
 }
 
-// Authorize asks a plugin, and returns within its timeout. It denies when ctx is done. It does not ask a question again
-// whose answer is cached or on its way. The question must not be changed, not even afterwards.
-func (b *Binding) Authorize(ctx context.Context, name string, q *authorizerpb.AuthorizeRequest) Answer {
-	return b.decide(ctx, name, q, false)
-}
-
-// Explain is like Authorize, but it also waits for plugins in shadow mode: Detail says what they would have decided.
-func (b *Binding) Explain(ctx context.Context, name string, q *authorizerpb.AuthorizeRequest) Answer {
-	return b.decide(ctx, name, q, true)
-}
-
-func (b *Binding) decide(ctx context.Context, name string, q *authorizerpb.AuthorizeRequest, shadows bool) (a Answer) {
-	d := b.plugins[name]
-	if d == nil {
-		return Answer{
-			Decision: authorizerpb.Decision_DECISION_DENY, Failed: true,
-			Reason: unavailable(name), Detail: "the policy has no such plugin",
-		}
-	}
-	defer func() {
-		if r := recover(); r != nil {
-			a = d.effect(d.panicked(r))
-		}
-	}()
-	return d.authorize(ctx, q, shadows)
-}
-
-func unavailable(name string) string { return fmt.Sprintf("authorizer plugin %q is unavailable", name) }
-
-// bound is a plugin with the settings of one policy.
+// bound is a plugin with the settings of one policy. It has what all services of a plugin share.
 type bound struct {
-	spec    Spec
-	plugin  *plugin
-	fails   authorizerpb.Decision
-	metrics boundMetrics
-
-	cache   cache
-	flights flight.Group[key, Answer]
+	spec       Spec
+	plugin     *plugin
+	metrics    boundMetrics
+	authorizer *authorizer
+	reviewer   *reviewer
 }
 
 type boundMetrics struct {
-	decisions       [authorizerpb.Decision_DECISION_DENY + 1]prometheus.Counter
-	failures        *prometheus.CounterVec
-	hits, coalesced prometheus.Counter
-	inFlight        prometheus.Gauge
-	duration        prometheus.Observer
+	failures *prometheus.CounterVec
+	hits     prometheus.Counter
+	inFlight prometheus.Gauge
+	duration prometheus.Observer
 }
 
 func newBound(spec Spec, p *plugin) *bound {
 	spec.Timeout = cmp.Or(max(spec.Timeout, 0), time.Second)
-	d := &bound{spec: spec, plugin: p, fails: authorizerpb.Decision_DECISION_DENY, cache: newCache()}
-	if spec.FailurePolicy == "NoOpinion" {
-		d.fails = authorizerpb.Decision_DECISION_NO_OPINION
-	}
-	m, mode := p.host.metrics, "enforced"
-	if spec.Shadow {
-		mode = "shadow"
-		d.flights.Most = p.host.options.MaxInFlight // nobody waits for these, so nothing else limits them
-	}
+	d := &bound{spec: spec, plugin: p}
+	m := p.host.metrics
 	d.metrics = boundMetrics{
 		failures: m.failures.MustCurryWith(prometheus.Labels{"plugin": spec.Name}),
-		hits:     m.hits.WithLabelValues(spec.Name), coalesced: m.coalesced.WithLabelValues(spec.Name),
+		hits:     m.hits.WithLabelValues(spec.Name),
 		inFlight: m.inFlight.WithLabelValues(spec.Name), duration: m.duration.WithLabelValues(spec.Name),
 	}
 	m.up.WithLabelValues(spec.Name) // so that a plugin that never starts has the series
-	for decision, label := range labels {
-		d.metrics.decisions[decision] = m.decisions.WithLabelValues(spec.Name, label, mode)
-	}
+	d.authorizer, d.reviewer = newAuthorizer(d), newReviewer(d)
 	return d
 }
 
-// labels are the metric labels of the valid decisions: every other number is a failure.
-var labels = map[authorizerpb.Decision]string{
-	authorizerpb.Decision_DECISION_ALLOW:      "allow",
-	authorizerpb.Decision_DECISION_DENY:       "deny",
-	authorizerpb.Decision_DECISION_NO_OPINION: "no-opinion",
+// failure says why a plugin has not answered a question. It is nil if it has.
+type failure struct {
+	why    string // one of the constants, for metrics
+	detail string // for operators
+	// caller is set if the cause is the caller, and not the plugin. The failure policy does not apply then: a user must
+	// not bypass a plugin by not waiting for it, by a question that cannot be sent, or by keeping the plugin busy.
+	caller bool
 }
 
-func (d *bound) authorize(ctx context.Context, q *authorizerpb.AuthorizeRequest, shadows bool) Answer {
-	k := keyOf(q)
-	if known, hit := d.cached(k); hit {
-		d.metrics.hits.Inc()
-		return d.effect(known)
-	}
-	call, shared := d.flights.Join(d.plugin.host.ctx, k, func(ctx context.Context) (Answer, error) { return d.fly(ctx, k, q), nil })
-	if shared {
-		d.metrics.coalesced.Inc()
-	}
-	if d.spec.Shadow {
-		return d.watch(ctx, call, shadows)
-	}
-	a, err := call.Wait(ctx)
-	if err != nil {
-		a = d.denied(failedCanceled, "the request was given up: "+err.Error())
-	}
-	return d.effect(a)
+// question is what a plugin is asked, whatever the service.
+type question struct {
+	user    string        // who asks, for the user's share of the plugin
+	message proto.Message // as it is sent
+	timeout time.Duration
+	// ask calls the service.
+	ask func(context.Context, *instance) error
 }
 
-// watch returns what a plugin in shadow mode would decide, if that is wanted. The question goes on without its caller.
-func (d *bound) watch(ctx context.Context, call *flight.Call[key, Answer], wanted bool) Answer {
-	switch {
-	case call == nil:
-		return d.effect(d.failed(failedBusy, "too many questions are in flight"))
-	case !wanted:
-		return Answer{Decision: authorizerpb.Decision_DECISION_NO_OPINION, Detail: "shadow: the plugin is being asked, and has no say"}
-	}
-	select {
-	case <-call.Done():
-		a, _ := call.Wait(context.Background())
-		return d.shadowed(a) // fly has counted it
-	case <-ctx.Done():
-		return Answer{Decision: authorizerpb.Decision_DECISION_NO_OPINION, Detail: "shadow: it has not answered yet"}
-	}
-}
-
-// denied returns the answer to a question that failed because of the caller. It is always a denial: a user must not
-// bypass a plugin by not waiting for it, by a question that cannot be sent, or by keeping the plugin busy.
-func (d *bound) denied(why, detail string) Answer {
-	a := d.failed(why, detail)
-	a.Decision = authorizerpb.Decision_DECISION_DENY
-	return a
-}
-
-// encodes reports whether a question can be sent. Kubernetes allows any bytes in paths and in the values of field
-// selectors, but protobuf requires UTF-8.
-func encodes(q *authorizerpb.AuthorizeRequest) bool {
-	_, err := proto.Marshal(q)
-	return err == nil
-}
-
-// cached returns the cached answer to a question.
-func (d *bound) cached(k key) (Answer, bool) {
-	if d.spec.CacheTTL <= 0 {
-		return Answer{}, false
-	}
-	return d.cache.get(k, time.Now())
-}
-
-// fly asks a question for all callers that have it, and caches the answer.
-func (d *bound) fly(ctx context.Context, k key, q *authorizerpb.AuthorizeRequest) (a Answer) {
-	if known, hit := d.cached(k); hit {
-		return known // an earlier question was answered just now
-	}
-	ctx, cancel := context.WithTimeout(ctx, d.spec.Timeout)
-	defer cancel()
-	defer func() {
-		if r := recover(); r != nil {
-			a = d.panicked(r)
-		}
-		if d.spec.Shadow {
-			d.log(a, q)
-			d.effect(a) // it counts, though nobody waits
-		}
-	}()
-	a, keep := d.ask(ctx, q)
-	if keep > 0 && !a.Failed {
-		d.cache.put(k, a, time.Now().Add(keep))
-	}
-	return a
-}
-
-// ask asks the plugin, and returns for how long the answer may be cached.
-func (d *bound) ask(ctx context.Context, q *authorizerpb.AuthorizeRequest) (a Answer, keep time.Duration) {
+// ask asks the plugin. The context has the question's timeout.
+func (d *bound) ask(ctx context.Context, q *question) *failure {
 	p := d.plugin
 	i, err := p.ready(ctx)
 	if err != nil {
-		return d.failed(failedDown, err.Error()), 0
+		return &failure{why: failedDown, detail: err.Error()}
 	}
 	trial, ok := p.circuit.allow()
 	if !ok {
-		return d.failed(failedCircuit, "it does not answer in time; the circuit breaker is open"), 0
+		return &failure{why: failedCircuit, detail: "it does not answer in time; the circuit breaker is open"}
 	}
 	result := breaker.Unknown
 	defer func() {
@@ -245,93 +121,75 @@ func (d *bound) ask(ctx context.Context, q *authorizerpb.AuthorizeRequest) (a An
 		}
 		p.circuit.done(trial, result)
 	}()
-	place, err := p.room.enter(ctx, q.GetUser().GetName())
+	place, err := p.room.enter(ctx, q.user)
 	switch {
 	case errors.Is(err, errShare):
-		return d.denied(failedBusy, err.Error()), 0
+		return &failure{why: failedBusy, detail: err.Error(), caller: true}
 	case err != nil:
-		return d.failed(failedBusy, "it is answering as many questions as it may"), 0
+		return &failure{why: failedBusy, detail: "it is answering as many questions as it may"}
 	}
 	defer p.room.leave(place)
 	d.metrics.inFlight.Inc()
 	defer d.metrics.inFlight.Dec()
 	start := time.Now()
-	answer, err := i.client.Authorize(ctx, q)
+	err = q.ask(ctx, i)
 	d.metrics.duration.Observe(time.Since(start).Seconds())
+	f, result := q.outcome(ctx, err)
+	return f
+}
+
+// outcome returns what an error of a call means, for the caller and for the circuit breaker.
+func (q *question) outcome(ctx context.Context, err error) (*failure, breaker.Outcome) {
 	switch code := status.Code(err); {
 	case err == nil:
-		result = breaker.Succeeded
-		return d.read(answer)
+		return nil, breaker.Succeeded
 	case errors.Is(ctx.Err(), context.DeadlineExceeded) || code == codes.DeadlineExceeded: // the plugin's clock may be first
-		result = breaker.Failed
-		return d.failed(failedTimeout, fmt.Sprintf("no answer within %s", d.spec.Timeout)), 0
+		return &failure{why: failedTimeout, detail: fmt.Sprintf("no answer within %s", q.timeout)}, breaker.Failed
 	case ctx.Err() != nil:
-		return Answer{Decision: d.fails, Reason: unavailable(d.spec.Name), Detail: "the question was given up", Failed: true}, 0
+		return &failure{why: failedCanceled, detail: "the question was given up", caller: true}, breaker.Unknown
 	case code == codes.Unavailable:
-		result = breaker.Failed
-		return d.failed(failedLost, message(err)), 0
-	case code == codes.Internal && !encodes(q):
-		return d.denied(failedError, "the question cannot be sent: some text in it is not UTF-8"), 0
+		return &failure{why: failedLost, detail: message(err)}, breaker.Failed
+	case code == codes.Internal && !encodes(q.message):
+		return &failure{why: failedError, detail: "the question cannot be sent: some text in it is not UTF-8", caller: true}, breaker.Unknown
 	default:
-		result = breaker.Succeeded
-		return d.failed(failedError, fmt.Sprintf("%s: %s", code, message(err))), 0
+		return &failure{why: failedError, detail: fmt.Sprintf("%s: %s", code, message(err))}, breaker.Succeeded
 	}
 }
 
-// read validates the answer of a plugin, and returns for how long it may be cached.
-func (d *bound) read(r *authorizerpb.AuthorizeResponse) (Answer, time.Duration) {
-	if _, known := labels[r.GetDecision()]; !known {
-		return d.failed(failedAnswer, fmt.Sprintf("the decision %s is unknown", r.GetDecision())), 0
-	}
-	keep := d.spec.CacheTTL
-	if ttl := r.GetCacheTtl(); ttl != nil {
-		if err := ttl.CheckValid(); err != nil || ttl.AsDuration() < 0 {
-			return d.failed(failedAnswer, fmt.Sprintf("the cache_ttl %s is not a valid duration", ttl)), 0
-		}
-		keep = min(keep, ttl.AsDuration())
-	}
-	return Answer{Decision: r.GetDecision(), Reason: cut(r.GetReason())}, keep
+// encodes reports whether a question can be sent. Kubernetes allows any bytes in paths and in the values of field
+// selectors, but protobuf requires UTF-8.
+func encodes(m proto.Message) bool {
+	_, err := proto.Marshal(m)
+	return err == nil
 }
 
-func cut(reason string) string {
-	if len(reason) <= reasonBytes {
-		return reason
+// count counts and logs a failure.
+func (d *bound) count(f *failure) {
+	d.metrics.failures.WithLabelValues(f.why).Inc()
+	if f.why == failedCanceled {
+		return
 	}
-	end := reasonBytes - len("…")
-	for !utf8.RuneStart(reason[end]) {
+	if dropped, ok := d.plugin.failures.take(); ok {
+		d.plugin.log.Warn("a plugin has not decided", withDropped(dropped, "reason", f.why, "error", f.detail)...)
+	}
+}
+
+// panicked logs a panic of the host, and returns the failure that it is for the caller.
+func (d *bound) panicked(r any) *failure {
+	d.plugin.log.Error("asking a plugin panicked", "panic", r, "stack", string(debug.Stack()))
+	return &failure{why: failedPanic, detail: fmt.Sprintf("asking it panicked: %v", r)}
+}
+
+// cut cuts a text that users read.
+func cut(text string) string {
+	if len(text) <= textBytes {
+		return text
+	}
+	end := textBytes - len("…")
+	for !utf8.RuneStart(text[end]) {
 		end--
 	}
-	return strings.Clone(reason[:end]) + "…"
-}
-
-// failed counts and logs a failure, and returns the answer of the failure policy, before shadow mode.
-func (d *bound) failed(why, detail string) Answer {
-	d.metrics.failures.WithLabelValues(why).Inc()
-	if dropped, ok := d.plugin.failures.take(); ok && why != failedCanceled {
-		d.plugin.log.Warn("a plugin has not decided", withDropped(dropped, "reason", why, "error", detail)...)
-	}
-	return Answer{Decision: d.fails, Reason: unavailable(d.spec.Name), Detail: detail, Failed: true}
-}
-
-func (d *bound) panicked(r any) Answer {
-	d.plugin.log.Error("asking a plugin panicked", "panic", r, "stack", string(debug.Stack()))
-	return d.failed(failedPanic, fmt.Sprintf("asking it panicked: %v", r))
-}
-
-// effect counts an answer, and returns the answer to the request: in shadow mode, it has no effect.
-func (d *bound) effect(a Answer) Answer {
-	d.metrics.decisions[a.Decision].Inc()
-	if !d.spec.Shadow {
-		return a
-	}
-	return d.shadowed(a)
-}
-
-// shadowed returns an answer without an opinion, whose detail is the decision of a plugin in shadow mode.
-func (d *bound) shadowed(a Answer) Answer {
-	a.Detail = strings.TrimSuffix(fmt.Sprintf("shadow: it would be %s: %s", labels[a.Decision], cmp.Or(a.Detail, a.Reason)), ": ")
-	a.Decision, a.Reason = authorizerpb.Decision_DECISION_NO_OPINION, ""
-	return a
+	return strings.Clone(text[:end]) + "…"
 }
 
 // withDropped adds to the attributes of a log record how many records were dropped before it.
@@ -340,33 +198,6 @@ func withDropped(dropped int, attrs ...any) []any {
 		attrs = append(attrs, "dropped", dropped)
 	}
 	return attrs
-}
-
-// log logs what a plugin in shadow mode would have decided, and for whom.
-func (d *bound) log(a Answer, q *authorizerpb.AuthorizeRequest) {
-	if a.Failed || a.Decision == authorizerpb.Decision_DECISION_NO_OPINION {
-		return
-	}
-	if dropped, ok := d.plugin.failures.take(); ok {
-		d.plugin.log.Info("a plugin in shadow mode has decided", withDropped(dropped, "decision", labels[a.Decision], "reason", a.Reason,
-			"user", short(q.GetUser().GetName()), "verb", short(q.GetVerb()), "target", short(target(q)))...)
-	}
-}
-
-// target returns the target of a question as people write it: databases/status.example.com shop/orders.
-func target(q *authorizerpb.AuthorizeRequest) string {
-	r := q.GetResource()
-	if r == nil {
-		return q.GetPath()
-	}
-	named := func(sep, part string) string {
-		if part == "" {
-			return ""
-		}
-		return sep + part
-	}
-	on := r.GetResource() + named("/", r.GetSubresource()) + named(".", r.GetGroup())
-	return on + named(" ", strings.TrimPrefix(r.GetNamespace()+named("/", r.GetName()), "/"))
 }
 
 // short cuts a text for the log: names in a request can have any length.

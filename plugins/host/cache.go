@@ -13,26 +13,25 @@ const (
 )
 
 // cache keeps answers until they expire. It is safe for concurrent use.
-type cache struct{ answers *lru.Cache[key, cached] }
+type cache[A any] struct{ answers *lru.Cache[key, cached[A]] }
 
-type cached struct {
-	answer Answer
+type cached[A any] struct {
+	answer A
 	until  time.Time
 }
 
-func newCache() cache { return cache{lru.New[key, cached](cacheBytes)} }
+func newCache[A any]() cache[A] { return cache[A]{lru.New[key, cached[A]](cacheBytes)} }
 
 // get returns an answer that has not expired.
-func (c cache) get(k key, now time.Time) (Answer, bool) {
+func (c cache[A]) get(k key, now time.Time) (answer A, found bool) {
 	a, found := c.answers.Get(k)
 	if !found || !now.Before(a.until) {
-		return Answer{}, false
+		return answer, false
 	}
-	a.answer.Cached = true
 	return a.answer, true
 }
 
-// put keeps an answer until it expires.
-func (c cache) put(k key, a Answer, until time.Time) {
-	c.answers.Add(k, cached{a, until}, max(entryBytes, len(a.Reason)+len(a.Detail)+entryBytes/8))
+// put keeps an answer, whose texts have a size, until it expires.
+func (c cache[A]) put(k key, a A, size int, until time.Time) {
+	c.answers.Add(k, cached[A]{a, until}, max(entryBytes, size+entryBytes/8))
 }

@@ -4,13 +4,19 @@ import (
 	"context"
 	"fmt"
 
+	"stele.dev/stele/plugins/admissionpb"
 	"stele.dev/stele/plugins/authorizerpb"
 )
 
 // Process is a plugin's process that has not been configured. It is for tools, which call it directly: there are no
 // limits, caches or timeouts other than the contexts of the calls.
 type Process struct {
-	authorizerpb.AuthorizerClient
+	// Authorizer and Admission are the services of the program. Calls of one that it does not have fail.
+	Authorizer authorizerpb.AuthorizerClient
+	Admission  admissionpb.AdmissionClient
+	// Description is what the program says of itself.
+	Description Description
+
 	instance *instance
 }
 
@@ -26,15 +32,15 @@ func (h *Host) Open(ctx context.Context, spec Spec) (*Process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("plugin %s: %w", spec.Name, err)
 	}
-	return &Process{AuthorizerClient: i.client, instance: i}, nil
+	return &Process{Authorizer: i.authorizer, Admission: i.admission, Description: Description{i.is, i.has}, instance: i}, nil
 }
 
 // Describe starts the program of a spec, and returns its description of itself.
-func (h *Host) Describe(ctx context.Context, spec Spec) (*authorizerpb.DescribeResponse, error) {
+func (h *Host) Describe(ctx context.Context, spec Spec) (*Description, error) {
 	p, err := h.Open(ctx, spec)
 	if err != nil {
 		return nil, err
 	}
 	defer p.Close()
-	return p.instance.is, nil
+	return &p.Description, nil
 }

@@ -1,6 +1,6 @@
-// Package host runs authorizer plugins: programs in a folder of the operator, each in its own process, which is asked
-// over gRPC. A plugin that crashes, hangs or misbehaves never grants access: a decision that does not come in time is a
-// failure, and the plugin's failure policy denies or has no opinion.
+// Package host runs plugins: programs in a folder of the operator, each in its own process, which is asked over gRPC to
+// authorize requests or to review what they write. A plugin that crashes, hangs or misbehaves never grants access: a
+// decision that does not come in time is a failure, for which the failure policy of the policy decides.
 package host
 
 import (
@@ -19,7 +19,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"stele.dev/stele/limits/breaker"
-	"stele.dev/stele/plugins/authorizerpb"
 )
 
 // Options are set by the operator; policies cannot change them.
@@ -65,6 +64,9 @@ type Spec struct {
 	FailurePolicy string
 	// Shadow is set if the plugin is asked but its decisions have no effect.
 	Shadow bool
+	// Uses are the services that the policy uses. The settings above from Timeout on are those of the authorizer; reviews
+	// have settings of their own, but for CacheTTL and Shadow.
+	Uses Services
 }
 
 // Host runs plugins. It is safe for concurrent use.
@@ -149,14 +151,18 @@ func (h *Host) Bind(specs []Spec) *Binding {
 	return b
 }
 
-// Check starts a plugin, and returns an error that says what to do if it does not start or refuses its configuration. It
-// also returns the plugin's description of itself, if the plugin came that far. The process lingers for a binding.
-func (h *Host) Check(ctx context.Context, spec Spec) (*authorizerpb.DescribeResponse, error) {
+// Check starts a plugin, and returns an error that says what to do if it does not start, refuses its configuration, or
+// lacks a service that the policy uses. It also returns the plugin's description of itself, if the plugin came that far.
+// The process lingers for a binding.
+func (h *Host) Check(ctx context.Context, spec Spec) (*Description, error) {
 	h.mu.Lock()
 	p := h.acquire(spec)
 	p.checks++
 	h.mu.Unlock()
 	err := p.attempt(ctx)
+	if says := p.says.Load(); err == nil && says != nil {
+		err = says.lacking(spec.Uses)
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	p.checks--
@@ -192,7 +198,7 @@ func (h *Host) Health() error {
 	h.mu.Unlock()
 	var errs []error
 	for _, d := range all {
-		if err := d.plugin.health(); err != nil {
+		if err := d.plugin.health(d.spec.Uses); err != nil {
 			errs = append(errs, fmt.Errorf("plugin %s: %w", d.spec.Name, err))
 		}
 	}

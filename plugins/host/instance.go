@@ -26,6 +26,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/known/emptypb"
+	"stele.dev/stele/plugins/admissionpb"
 	"stele.dev/stele/plugins/authorizerpb"
 )
 
@@ -41,10 +42,15 @@ type instance struct {
 	process *process
 	record  *record
 	conn    *grpc.ClientConn
-	client  authorizerpb.AuthorizerClient
 	health  grpc_health_v1.HealthClient
 	is      *authorizerpb.DescribeResponse // its description of itself
-	lost    chan struct{}                  // closed when the connection broke
+
+	// The services of plugins, and whether the program has them.
+	authorizer authorizerpb.AuthorizerClient
+	admission  admissionpb.AdmissionClient
+	has        Services
+
+	lost chan struct{} // closed when the connection broke
 	// answered is set if it has answered a question since the last health check.
 	answered atomic.Bool
 }
@@ -93,10 +99,10 @@ func (p *plugin) open(ctx context.Context, then func(*instance) error) (i *insta
 	if err := i.dial(address, config); err != nil {
 		return i, err
 	}
-	if i.is, err = i.client.Describe(ctx, &authorizerpb.DescribeRequest{}, grpc.MaxCallRecvMsgSize(describeBytes), grpc.WaitForReady(true)); err != nil {
-		return i, i.why(ctx, fmt.Errorf("it does not describe itself: %s", message(err)))
+	if err := i.describe(ctx); err != nil {
+		return i, i.why(ctx, err)
 	}
-	p.says.Store(i.is)
+	p.says.Store(&Description{i.is, i.has})
 	if err := i.healthy(ctx); err != nil {
 		return i, i.why(ctx, fmt.Errorf("it has no health: let it serve grpc.health.v1 for the service %q: %w", goplugin.GRPCServiceName, err))
 	}
@@ -159,7 +165,8 @@ func (i *instance) dial(address string, config *goplugin.ClientConfig) (err erro
 	if err != nil {
 		return err
 	}
-	i.client, i.health = authorizerpb.NewAuthorizerClient(i.conn), grpc_health_v1.NewHealthClient(i.conn)
+	i.authorizer, i.admission = authorizerpb.NewAuthorizerClient(i.conn), admissionpb.NewAdmissionClient(i.conn)
+	i.health = grpc_health_v1.NewHealthClient(i.conn)
 	go i.readOutput()
 	return nil
 }
@@ -202,8 +209,10 @@ func (i *instance) configure(ctx context.Context, p *plugin, secrets map[string]
 			return fmt.Errorf("it needs the secret %q: add it to the plugin's secrets in the policy", name)
 		}
 	}
-	if _, err := i.client.Configure(ctx, &authorizerpb.ConfigureRequest{Config: p.spec.Config, Secrets: secrets}); err != nil {
-		return fmt.Errorf("it refuses its configuration: %s", message(err))
+	for _, s := range i.services() {
+		if _, err := s.Configure(ctx, &authorizerpb.ConfigureRequest{Config: p.spec.Config, Secrets: secrets}); err != nil {
+			return fmt.Errorf("it refuses its configuration: %s", message(err))
+		}
 	}
 	p.log.Info("a plugin is ready", "program", i.is.GetName(), "version", i.is.GetVersion(), "pid", i.process.pid)
 	return nil

@@ -28,21 +28,7 @@ func keyOf(q *authorizerpb.AuthorizeRequest) key {
 }
 
 func appendKey(k []byte, q *authorizerpb.AuthorizeRequest) []byte {
-	k = append(k, 'q')
-	u := q.GetUser()
-	k = appendText(k, u.GetName())
-	k = appendText(k, u.GetUid())
-	k = appendTexts(k, u.GetGroups())
-	k = binary.AppendUvarint(k, uint64(len(u.GetExtra())))
-	names := make([]string, 0, 8)
-	for name := range u.GetExtra() {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		k = appendText(k, name)
-		k = appendTexts(k, u.GetExtra()[name].GetValues())
-	}
+	k = appendUser(append(k, 'q'), q.GetUser())
 	k = appendText(k, q.GetVerb())
 	switch target := q.GetTarget().(type) {
 	case *authorizerpb.AuthorizeRequest_Resource:
@@ -57,6 +43,23 @@ func appendKey(k []byte, q *authorizerpb.AuthorizeRequest) []byte {
 		k = appendText(append(k, 2), target.Path)
 	default:
 		k = append(k, 0)
+	}
+	return k
+}
+
+func appendUser(k []byte, u *authorizerpb.User) []byte {
+	k = appendText(k, u.GetName())
+	k = appendText(k, u.GetUid())
+	k = appendTexts(k, u.GetGroups())
+	k = binary.AppendUvarint(k, uint64(len(u.GetExtra())))
+	names := make([]string, 0, 8)
+	for name := range u.GetExtra() {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		k = appendText(k, name)
+		k = appendTexts(k, u.GetExtra()[name].GetValues())
 	}
 	return k
 }

@@ -148,9 +148,9 @@ func TestTheKeyDoesNotDependOnTheOrderOfAMap(t *testing.T) {
 func TestCache(t *testing.T) {
 	now := time.Now()
 	name := func(text string, i int) key { return sha256.Sum256(fmt.Append(nil, text, i)) }
-	c, until := newCache(), now.Add(time.Minute)
-	c.put(name("a", 0), Answer{Reason: "1"}, until)
-	if got, ok := c.get(name("a", 0), now); !ok || got != (Answer{Reason: "1", Cached: true}) {
+	c, until := newCache[Answer](), now.Add(time.Minute)
+	c.put(name("a", 0), Answer{Reason: "1"}, 1, until)
+	if got, ok := c.get(name("a", 0), now); !ok || got != (Answer{Reason: "1"}) {
 		t.Errorf("%+v %v", got, ok)
 	}
 	if _, ok := c.get(name("a", 0), until); ok {
@@ -158,7 +158,7 @@ func TestCache(t *testing.T) {
 	}
 	most := cacheBytes / entryBytes
 	for i := range 5 * most {
-		c.put(name("new", i), Answer{}, until)
+		c.put(name("new", i), Answer{}, 0, until)
 		if _, ok := c.get(name("a", 0), now); !ok {
 			t.Fatalf("an answer that is asked for all the time is dropped after %d others", i)
 		}
@@ -171,7 +171,7 @@ func TestCache(t *testing.T) {
 	}
 	large := strings.Repeat("x", 1<<20)
 	for i := range 100 {
-		c.put(name("large", i), Answer{Reason: large}, until)
+		c.put(name("large", i), Answer{Reason: large}, len(large), until)
 	}
 	if bytes := c.answers.Len() << 20; bytes > cacheBytes {
 		t.Errorf("%d bytes are kept", bytes)

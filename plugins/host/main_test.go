@@ -36,18 +36,22 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"stele.dev/stele/plugins/admissionpb"
 	"stele.dev/stele/plugins/authorizerpb"
 )
 
 // programs are the plugins that this test binary contains. It runs the one of its own file name, because
 // plugins get none of the environment.
 var programs = map[string]func(){
-	"plugin":       func() { serve(authorizerpb.ProtocolVersion) },
-	"plugin-old":   func() { serve(7) },
-	"plugin-raw":   func() { serveRaw(false, nil) },
-	"plugin-shy":   func() { serveRaw(true, nil) },
-	"plugin-busy":  func() { serveRaw(false, &busy{}) },
-	"plugin-exits": func() { os.Exit(3) },
+	"plugin":            func() { serve(authorizerpb.ProtocolVersion) },
+	"plugin-old":        func() { serve(7) },
+	"plugin-authorizer": func() { serve(authorizerpb.ProtocolVersion) },
+	"plugin-two-faced":  func() { serve(authorizerpb.ProtocolVersion) },
+	"plugin-nothing":    func() { serve(authorizerpb.ProtocolVersion) },
+	"plugin-raw":        func() { serveRaw(false, nil) },
+	"plugin-shy":        func() { serveRaw(true, nil) },
+	"plugin-busy":       func() { serveRaw(false, &busy{}) },
+	"plugin-exits":      func() { os.Exit(3) },
 	"plugin-panics": func() {
 		panic("out of order")
 	},
@@ -109,7 +113,18 @@ type served struct {
 }
 
 func (served) GRPCServer(_ *goplugin.GRPCBroker, s *grpc.Server) error {
-	authorizerpb.RegisterAuthorizerServer(s, &authorizer{})
+	a := &authorizer{}
+	switch filepath.Base(os.Args[0]) {
+	case "plugin-authorizer":
+		authorizerpb.RegisterAuthorizerServer(s, a)
+	case "plugin-two-faced":
+		authorizerpb.RegisterAuthorizerServer(s, a)
+		admissionpb.RegisterAdmissionServer(s, &reviewer{says: "another"})
+	case "plugin-nothing":
+	default:
+		authorizerpb.RegisterAuthorizerServer(s, a)
+		admissionpb.RegisterAdmissionServer(s, &reviewer{})
+	}
 	return nil
 }
 
@@ -320,20 +335,22 @@ func serveRaw(shy bool, says grpc_health_v1.HealthServer) {
 		Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: clients, NextProtos: []string{"h2"},
 	})}
 	s := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
-		if !shy {
-			return status.Error(codes.Unimplemented, "no output is sent")
+		if method, _ := grpc.MethodFromServerStream(stream); !shy || !strings.HasPrefix(method, "/plugin.GRPCStdio/") {
+			return status.Error(codes.Unimplemented, "no such service")
 		}
 		<-stream.Context().Done()
 		return nil
 	}))
-	authorizerpb.RegisterAuthorizerServer(s, &authorizer{garbage: func(level string) {
+	garbage := func(level string) {
 		on := secure
 		if level == "tls" {
 			on = conns
 		}
 		c := *on.last.Load()
 		_, _ = io.CopyN(c, rand.Reader, 100_000)
-	}})
+	}
+	authorizerpb.RegisterAuthorizerServer(s, &authorizer{garbage: garbage})
+	admissionpb.RegisterAdmissionServer(s, &reviewer{})
 	healthy := health.NewServer()
 	healthy.SetServingStatus(goplugin.GRPCServiceName, grpc_health_v1.HealthCheckResponse_SERVING)
 	if says == nil {

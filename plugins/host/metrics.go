@@ -19,7 +19,8 @@ const (
 )
 
 type metrics struct {
-	decisions, failures       *prometheus.CounterVec
+	decisions, reviews        *prometheus.CounterVec
+	failures                  *prometheus.CounterVec
 	duration                  *prometheus.HistogramVec
 	inFlight, up              *prometheus.GaugeVec
 	hits, coalesced, restarts *prometheus.CounterVec
@@ -40,6 +41,7 @@ func newMetrics(r prometheus.Registerer, h *Host) (*metrics, error) {
 	}
 	m := &metrics{
 		decisions: counter("decisions_total", "Decisions of plugins, including those of failure policies. Decisions in shadow mode have no effect.", "decision", "mode"),
+		reviews:   counter("reviews_total", "Verdicts of admission plugins, including those of failure policies. Verdicts in shadow mode have no effect.", "verdict", "stage", "mode"),
 		failures:  counter("failures_total", "Questions that a plugin did not decide, by reason.", "reason"),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "stele_plugin_duration_seconds", Help: "Time that plugins took to answer.",
@@ -73,7 +75,7 @@ type vector interface {
 }
 
 func (m *metrics) vectors() []vector {
-	return []vector{m.decisions, m.failures, m.duration, m.inFlight, m.up, m.hits, m.coalesced, m.restarts}
+	return []vector{m.decisions, m.reviews, m.failures, m.duration, m.inFlight, m.up, m.hits, m.coalesced, m.restarts}
 }
 
 // forget deletes the series of a plugin that no policy has any more.

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"stele.dev/stele/limits/breaker"
-	"stele.dev/stele/plugins/authorizerpb"
 )
 
 const (
@@ -37,8 +36,8 @@ type plugin struct {
 	room     *room
 	circuit  *circuit
 	cancel   context.CancelFunc
-	ended    chan struct{}                                 // closed when supervise has returned
-	says     atomic.Pointer[authorizerpb.DescribeResponse] // the last description of itself
+	ended    chan struct{}               // closed when supervise has returned
+	says     atomic.Pointer[Description] // the last description of itself
 
 	// Guarded by the host's lock.
 	users  int
@@ -218,8 +217,8 @@ func (p *plugin) drain() {
 	<-p.ended
 }
 
-// health returns why a plugin cannot be asked; nil if it can.
-func (p *plugin) health() error {
+// health returns why a plugin cannot be asked for all services that a policy uses; nil if it can.
+func (p *plugin) health(uses Services) error {
 	switch s := p.state.Load(); {
 	case s.down != nil:
 		return s.down
@@ -227,6 +226,7 @@ func (p *plugin) health() error {
 		return errors.New("it is being started")
 	case p.circuit.state() == breaker.Open:
 		return errors.New("it does not answer in time; the circuit breaker is open")
+	default:
+		return s.up.has.lacking(uses)
 	}
-	return nil
 }

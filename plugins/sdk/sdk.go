@@ -1,11 +1,13 @@
-// Package sdk is the SDK for authorizer plugins of stele:
+// Package sdk is the SDK for plugins of stele: authorizers, which decide requests, and admission plugins, which change
+// and check what requests write.
 //
 //	func main() {
 //		sdk.Serve(sdk.Plugin[Config]{Name: "curfew", Version: "1.0.0", New: newAuthorizer})
 //	}
 //
-// examples/authorizer-plugin is a complete plugin, package authorizertest tests plugins, and
-// docs/PLUGINS.md describes the protocol, for languages other than Go.
+// One program may be both: it sets New and NewAdmission. examples/authorizer-plugin and examples/admission-plugin are
+// complete plugins, packages authorizertest and admissiontest test plugins, and docs/PLUGINS.md describes the protocol,
+// for languages other than Go.
 package sdk
 
 import (
@@ -27,7 +29,7 @@ type Func func(ctx context.Context, r *Request) (Decision, error)
 // Authorize implements [Authorizer].
 func (f Func) Authorize(ctx context.Context, r *Request) (Decision, error) { return f(ctx, r) }
 
-// Plugin is an authorizer plugin. C is the type of its configuration.
+// Plugin is a plugin: an authorizer, an admission plugin, or both. C is the type of its configuration.
 type Plugin[C any] struct {
 	// Name and Version of the program, for people.
 	Name, Version string
@@ -38,12 +40,15 @@ type Plugin[C any] struct {
 	Schema string
 	// Secrets are the names of the secrets that the plugin needs.
 	Secrets []string
-	// Deterministic is set if the same request at the same time always gets the same decision.
+	// Deterministic is set if the same request at the same time always gets the same decision. Reviews of
+	// admission plugins must always be so.
 	Deterministic bool
-	// New makes an authorizer with a configuration. The SDK refuses a configuration that does not decode
-	// into C or has unknown fields. If there is none, config is C's zero value. All secrets in Secrets
-	// are present. If New returns an error, the plugin is not used.
+	// New makes an authorizer with a configuration; it is nil if the plugin is none. The SDK refuses a
+	// configuration that does not decode into C or has unknown fields. If there is none, config is C's zero
+	// value. All secrets in Secrets are present. If New returns an error, the plugin is not used.
 	New func(ctx context.Context, config C, secrets map[string][]byte) (Authorizer, error)
+	// NewAdmission makes what reviews writes, as New makes an authorizer; it is nil if the plugin reviews none.
+	NewAdmission func(ctx context.Context, config C, secrets map[string][]byte) (Admission, error)
 }
 
 // Request is a request to decide on. For a request for a resource, Path is empty; for any other request, the

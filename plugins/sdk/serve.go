@@ -15,12 +15,13 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/go-plugin"
 	"google.golang.org/grpc"
+	"stele.dev/stele/plugins/admissionpb"
 	"stele.dev/stele/plugins/authorizerpb"
 )
 
 const (
-	// maxMessage is the maximum size of messages in both directions. stele accepts no request as large.
-	maxMessage = 8 << 20
+	// maxMessage is the maximum size of messages in both directions: stele sends at most two objects of 14 MiB together.
+	maxMessage = 16 << 20
 	// maxCalls is the maximum number of running calls, including those whose caller has gone: an
 	// authorizer that hangs must not use up the memory.
 	maxCalls = 1024
@@ -48,11 +49,11 @@ func init() {
 func Serve[C any](p Plugin[C]) {
 	if !isPlugin {
 		name := filepath.Base(os.Args[0])
-		fmt.Fprintf(stderr, "%s %s is an authorizer plugin, which stele starts by itself. To see whether it would:\n\n  stele plugin check %s\n", p.Name, p.Version, "./"+name)
+		fmt.Fprintf(stderr, "%s %s is %s, which stele starts by itself. To see whether it would:\n\n  stele plugin check %s\n", p.Name, p.Version, p.kind(), "./"+name)
 		os.Exit(1)
 	}
-	if p.New == nil {
-		fmt.Fprintln(stderr, "sdk.Plugin: New is missing")
+	if p.New == nil && p.NewAdmission == nil {
+		fmt.Fprintln(stderr, "sdk.Plugin: New or NewAdmission is missing")
 		os.Exit(1)
 	}
 	go endWithParent()
@@ -65,13 +66,32 @@ func Serve[C any](p Plugin[C]) {
 	os.Stdout = handshake
 	plugin.Serve(&plugin.ServeConfig{
 		HandshakeConfig:  authorizerpb.Handshake,
-		VersionedPlugins: map[int]plugin.PluginSet{authorizerpb.ProtocolVersion: {authorizerpb.PluginName: &served{register: p.Register}}},
+		VersionedPlugins: map[int]plugin.PluginSet{authorizerpb.ProtocolVersion: {p.service(): &served{register: p.Register}}},
 		GRPCServer: func(options []grpc.ServerOption) *grpc.Server {
 			return grpc.NewServer(append(options, grpc.UnaryInterceptor(printing()),
 				grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage), grpc.MaxConcurrentStreams(maxCalls))...)
 		},
 		Logger: hclog.New(&hclog.LoggerOptions{Level: hclog.Warn, Output: stderr, JSONFormat: true}),
 	})
+}
+
+// kind says what the plugin is, for people.
+func (p Plugin[C]) kind() string {
+	switch {
+	case p.NewAdmission == nil:
+		return "an authorizer plugin"
+	case p.New == nil:
+		return "an admission plugin"
+	}
+	return "an authorizer and admission plugin"
+}
+
+// service returns the name of the plugin's services for go-plugin, which uses it for nothing else.
+func (p Plugin[C]) service() string {
+	if p.New == nil {
+		return admissionpb.PluginName
+	}
+	return authorizerpb.PluginName
 }
 
 // served implements [plugin.GRPCPlugin].

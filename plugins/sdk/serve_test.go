@@ -116,7 +116,7 @@ func asking(verb string) *authorizerpb.AuthorizeRequest {
 func TestPrintingDoesNoHarmAndIsLogged(t *testing.T) {
 	var log buffer
 	i := running(t, &log)
-	if _, err := i.Authorize(t.Context(), asking("print")); err != nil {
+	if _, err := i.Authorizer.Authorize(t.Context(), asking("print")); err != nil {
 		t.Fatal(err)
 	}
 	i.Close() // all has been read
@@ -130,10 +130,10 @@ func TestPrintingDoesNoHarmAndIsLogged(t *testing.T) {
 func TestAPanicIsToldWithItsStack(t *testing.T) {
 	var log buffer
 	i := running(t, &log)
-	if _, err := i.Authorize(t.Context(), asking("panic")); status.Code(err) != codes.Internal {
+	if _, err := i.Authorizer.Authorize(t.Context(), asking("panic")); status.Code(err) != codes.Internal {
 		t.Errorf("got %v", err)
 	}
-	if _, err := i.Authorize(t.Context(), asking("get")); err != nil {
+	if _, err := i.Authorizer.Authorize(t.Context(), asking("get")); err != nil {
 		t.Errorf("the next call: %v", err)
 	}
 	i.Close()
@@ -150,7 +150,7 @@ func TestRequestsOfFourMegabytesAreTaken(t *testing.T) {
 	i := running(t, new(buffer))
 	r := asking("count")
 	r.User = &authorizerpb.User{Groups: []string{strings.Repeat("g", size)}}
-	answer, err := i.Authorize(t.Context(), r, grpc.MaxCallSendMsgSize(size+1<<10))
+	answer, err := i.Authorizer.Authorize(t.Context(), r, grpc.MaxCallSendMsgSize(size+1<<10))
 	if err != nil || answer.GetReason() != fmt.Sprint(size) {
 		t.Errorf("got %v, %v", answer, err)
 	}

@@ -17,31 +17,38 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+	"stele.dev/stele/plugins/admissionpb"
 	"stele.dev/stele/plugins/authorizerpb"
 )
 
 // Register registers the plugin with a gRPC server. [Serve] does this by itself; Register is for tests.
 func (p Plugin[C]) Register(s grpc.ServiceRegistrar) {
-	authorizerpb.RegisterAuthorizerServer(s, &server[C]{plugin: p})
+	if p.New != nil || p.NewAdmission == nil {
+		authorizerpb.RegisterAuthorizerServer(s, &authorizerServer[C]{server: server[C, Authorizer]{plugin: p, make: p.New}})
+	}
+	if p.NewAdmission != nil {
+		admissionpb.RegisterAdmissionServer(s, &admissionServer[C]{server: server[C, Admission]{plugin: p, make: p.NewAdmission}})
+	}
 }
 
-// server implements the protocol for a plugin.
-type server[C any] struct {
-	authorizerpb.UnimplementedAuthorizerServer
-	plugin     Plugin[C]
-	authorizer atomic.Pointer[Authorizer] // nil before Configure
+// server implements what all services of a plugin have. S is what the author has written for the service.
+type server[C, S any] struct {
+	plugin Plugin[C]
+	make   func(context.Context, C, map[string][]byte) (S, error)
+	made   atomic.Pointer[S] // nil before Configure
 }
 
-// Describe implements [authorizerpb.AuthorizerServer].
-func (s *server[C]) Describe(context.Context, *authorizerpb.DescribeRequest) (*authorizerpb.DescribeResponse, error) {
+// Describe implements both services.
+func (s *server[C, S]) Describe(context.Context, *authorizerpb.DescribeRequest) (*authorizerpb.DescribeResponse, error) {
 	p := &s.plugin
 	return &authorizerpb.DescribeResponse{
 		Name: p.Name, Version: p.Version, ConfigSchema: p.Schema, Secrets: p.Secrets, Deterministic: p.Deterministic,
 	}, nil
 }
 
-// Configure implements [authorizerpb.AuthorizerServer].
-func (s *server[C]) Configure(ctx context.Context, r *authorizerpb.ConfigureRequest) (_ *authorizerpb.ConfigureResponse, err error) {
+// Configure implements both services.
+func (s *server[C, S]) Configure(ctx context.Context, r *authorizerpb.ConfigureRequest) (_ *authorizerpb.ConfigureResponse, err error) {
 	defer recovered(&err)
 	config, err := decode[C](r.GetConfig())
 	if err != nil {
@@ -52,15 +59,24 @@ func (s *server[C]) Configure(ctx context.Context, r *authorizerpb.ConfigureRequ
 			return nil, status.Errorf(codes.InvalidArgument, "the secret %q is missing", name)
 		}
 	}
-	a, err := s.plugin.New(ctx, config, r.GetSecrets())
+	made, err := s.make(ctx, config, r.GetSecrets())
 	switch {
 	case err != nil:
 		return nil, status.Error(codes.InvalidArgument, err.Error())
-	case a == nil:
-		return nil, status.Error(codes.Internal, "New returned no authorizer")
+	case any(made) == nil:
+		return nil, status.Error(codes.Internal, "New returned nothing")
 	}
-	s.authorizer.Store(&a)
+	s.made.Store(&made)
 	return &authorizerpb.ConfigureResponse{}, nil
+}
+
+// configured returns what serves, or an error before Configure.
+func (s *server[C, S]) configured() (made S, err error) {
+	p := s.made.Load()
+	if p == nil {
+		return made, status.Error(codes.FailedPrecondition, "the plugin has not been configured")
+	}
+	return *p, nil
 }
 
 // decode decodes a configuration, and refuses unknown fields.
@@ -79,19 +95,32 @@ func decode[C any](text []byte) (config C, err error) {
 	return config, nil
 }
 
+// authorizerServer implements the protocol of authorizers for a plugin.
+type authorizerServer[C any] struct {
+	authorizerpb.UnimplementedAuthorizerServer
+	server[C, Authorizer]
+}
+
+// Describe implements [authorizerpb.AuthorizerServer].
+func (s *authorizerServer[C]) Describe(ctx context.Context, r *authorizerpb.DescribeRequest) (*authorizerpb.DescribeResponse, error) {
+	return s.server.Describe(ctx, r)
+}
+
+// Configure implements [authorizerpb.AuthorizerServer].
+func (s *authorizerServer[C]) Configure(ctx context.Context, r *authorizerpb.ConfigureRequest) (*authorizerpb.ConfigureResponse, error) {
+	return s.server.Configure(ctx, r)
+}
+
 // Authorize implements [authorizerpb.AuthorizerServer].
-func (s *server[C]) Authorize(ctx context.Context, r *authorizerpb.AuthorizeRequest) (_ *authorizerpb.AuthorizeResponse, err error) {
+func (s *authorizerServer[C]) Authorize(ctx context.Context, r *authorizerpb.AuthorizeRequest) (_ *authorizerpb.AuthorizeResponse, err error) {
 	defer recovered(&err)
-	a := s.authorizer.Load()
-	if a == nil {
-		return nil, status.Error(codes.FailedPrecondition, "the plugin has not been configured")
+	a, err := s.configured()
+	if err != nil {
+		return nil, err
 	}
-	d, err := (*a).Authorize(ctx, request(r))
-	switch {
-	case ctx.Err() != nil: // nobody waits for it
-		return nil, status.FromContextError(ctx.Err()).Err()
-	case err != nil:
-		return nil, status.Error(codes.Unknown, err.Error())
+	d, err := a.Authorize(ctx, request(r))
+	if err := callError(ctx, err); err != nil {
+		return nil, err
 	}
 	answer := &authorizerpb.AuthorizeResponse{Decision: decisions[d.verdict], Reason: strings.ToValidUTF8(d.reason, "\uFFFD")}
 	if d.bounded {
@@ -106,6 +135,17 @@ var decisions = [...]authorizerpb.Decision{
 	deny:      authorizerpb.Decision_DECISION_DENY,
 }
 
+// callError returns the error of a call: that of its context, if nobody waits for it any more, or that of the author's code.
+func callError(ctx context.Context, err error) error {
+	switch {
+	case ctx.Err() != nil:
+		return status.FromContextError(ctx.Err()).Err()
+	case err != nil:
+		return status.Error(codes.Unknown, err.Error())
+	}
+	return nil
+}
+
 // recovered turns a panic into an error of this call. Other calls continue: one request must not be able to
 // end the plugin for all others.
 func recovered(err *error) {
@@ -117,26 +157,34 @@ func recovered(err *error) {
 }
 
 func request(r *authorizerpb.AuthorizeRequest) *Request {
-	u, x := r.GetUser(), r.GetResource()
+	x := r.GetResource()
 	request := &Request{
-		User: User{Name: u.GetName(), UID: u.GetUid(), Groups: u.GetGroups()},
+		User: userOf(r.GetUser()),
 		Verb: r.GetVerb(), Path: r.GetPath(),
 		Group: x.GetGroup(), Version: x.GetVersion(), Resource: x.GetResource(), Subresource: x.GetSubresource(),
 		Namespace: x.GetNamespace(), Name: x.GetName(),
 		FieldSelector: requirements(x.GetFieldSelector()), LabelSelector: requirements(x.GetLabelSelector()),
 	}
+	request.Time = timeOf(r.GetTime())
+	return request
+}
+
+func userOf(u *authorizerpb.User) User {
+	user := User{Name: u.GetName(), UID: u.GetUid(), Groups: u.GetGroups()}
 	if len(u.GetExtra()) > 0 {
-		request.User.Extra = make(map[string][]string, len(u.GetExtra()))
+		user.Extra = make(map[string][]string, len(u.GetExtra()))
 		for k, v := range u.GetExtra() {
-			request.User.Extra[k] = v.GetValues()
+			user.Extra[k] = v.GetValues()
 		}
 	}
-	if r.GetTime() != nil {
-		request.Time = r.GetTime().AsTime()
-	} else {
-		request.Time = time.Now()
+	return user
+}
+
+func timeOf(t *timestamppb.Timestamp) time.Time {
+	if t == nil {
+		return time.Now()
 	}
-	return request
+	return t.AsTime()
 }
 
 func requirements(list []*authorizerpb.Requirement) (out []Requirement) {

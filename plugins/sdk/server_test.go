@@ -42,7 +42,7 @@ func start(t *testing.T, p sdk.Plugin[config]) *conformance.Instance {
 func configured(t *testing.T, p sdk.Plugin[config]) *conformance.Instance {
 	t.Helper()
 	i := start(t, p)
-	if _, err := i.Configure(t.Context(), &authorizerpb.ConfigureRequest{}); err != nil {
+	if _, err := i.Authorizer.Configure(t.Context(), &authorizerpb.ConfigureRequest{}); err != nil {
 		t.Fatal(err)
 	}
 	return i
@@ -63,7 +63,7 @@ func TestDecisionsAreSaidAsTheyAreMeant(t *testing.T) {
 		{sdk.Deny("\xff"), &authorizerpb.AuthorizeResponse{Decision: authorizerpb.Decision_DECISION_DENY, Reason: "\uFFFD"}, "deny: \xff"},
 	} {
 		i := configured(t, deciding(func(context.Context, *sdk.Request) (sdk.Decision, error) { return c.decision, nil }))
-		got, err := i.Authorize(t.Context(), &authorizerpb.AuthorizeRequest{})
+		got, err := i.Authorizer.Authorize(t.Context(), &authorizerpb.AuthorizeRequest{})
 		if err != nil || !proto.Equal(got, c.want) {
 			t.Errorf("%v: got %v, %v; want %v", c.decision, got, err, c.want)
 		}
@@ -96,13 +96,13 @@ func TestARequestComesAsItWasSent(t *testing.T) {
 		got = r
 		return sdk.NoOpinion(), nil
 	}))
-	if _, err := i.Authorize(t.Context(), sent); err != nil {
+	if _, err := i.Authorizer.Authorize(t.Context(), sent); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("resource (-want +got):\n%s", diff)
 	}
-	if _, err := i.Authorize(t.Context(), &authorizerpb.AuthorizeRequest{Verb: "get", Target: &authorizerpb.AuthorizeRequest_Path{Path: "/p"}, Time: timestamppb.New(at)}); err != nil {
+	if _, err := i.Authorizer.Authorize(t.Context(), &authorizerpb.AuthorizeRequest{Verb: "get", Target: &authorizerpb.AuthorizeRequest_Path{Path: "/p"}, Time: timestamppb.New(at)}); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(&sdk.Request{Verb: "get", Path: "/p", Time: at}, got); diff != "" {
@@ -117,11 +117,11 @@ func TestAPanicIsTheErrorOfItsCallAlone(t *testing.T) {
 		}
 		return sdk.Allow(""), nil
 	}))
-	_, err := i.Authorize(t.Context(), &authorizerpb.AuthorizeRequest{User: &authorizerpb.User{Name: "mallory"}})
+	_, err := i.Authorizer.Authorize(t.Context(), &authorizerpb.AuthorizeRequest{User: &authorizerpb.User{Name: "mallory"}})
 	if status.Code(err) != codes.Internal || !strings.Contains(err.Error(), "panic: who is that?") {
 		t.Errorf("the call that panics: got %v", err)
 	}
-	answer, err := i.Authorize(t.Context(), &authorizerpb.AuthorizeRequest{User: &authorizerpb.User{Name: "alice"}})
+	answer, err := i.Authorizer.Authorize(t.Context(), &authorizerpb.AuthorizeRequest{User: &authorizerpb.User{Name: "alice"}})
 	if err != nil || answer.GetDecision() != authorizerpb.Decision_DECISION_ALLOW {
 		t.Errorf("the next one: got %v, %v", answer, err)
 	}
@@ -131,7 +131,7 @@ func TestAnErrorIsNoDecision(t *testing.T) {
 	i := configured(t, deciding(func(context.Context, *sdk.Request) (sdk.Decision, error) {
 		return sdk.Allow("all the same"), errors.New("the database is away")
 	}))
-	answer, err := i.Authorize(t.Context(), &authorizerpb.AuthorizeRequest{})
+	answer, err := i.Authorizer.Authorize(t.Context(), &authorizerpb.AuthorizeRequest{})
 	if err == nil || !strings.Contains(err.Error(), "the database is away") {
 		t.Errorf("got %v, %v", answer, err)
 	}
@@ -145,7 +145,7 @@ func TestWhatIsDecidedAfterTheContextEndedIsNoDecision(t *testing.T) {
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	answer, err := configured(t, p).Authorize(ctx, &authorizerpb.AuthorizeRequest{})
+	answer, err := configured(t, p).Authorizer.Authorize(ctx, &authorizerpb.AuthorizeRequest{})
 	if status.Code(err) != codes.DeadlineExceeded {
 		t.Errorf("got %v, %v", answer, err)
 	}
@@ -172,7 +172,7 @@ func TestConfigurations(t *testing.T) {
 				}
 				return sdk.Func(nil), nil
 			}})
-			_, err := i.Configure(t.Context(), &authorizerpb.ConfigureRequest{Config: []byte(c.config)})
+			_, err := i.Authorizer.Configure(t.Context(), &authorizerpb.ConfigureRequest{Config: []byte(c.config)})
 			if (err != nil) != (c.refused != "") || err != nil && !strings.Contains(err.Error(), c.refused) {
 				t.Errorf("got %v, want %q", err, c.refused)
 			}
@@ -186,17 +186,17 @@ func TestSecretsAreThereOrThePluginIsNotConfigured(t *testing.T) {
 		got = secrets
 		return sdk.Func(nil), nil
 	}})
-	if _, err := i.Configure(t.Context(), &authorizerpb.ConfigureRequest{Secrets: map[string][]byte{"other": nil}}); err == nil || !strings.Contains(err.Error(), `the secret "token" is missing`) {
+	if _, err := i.Authorizer.Configure(t.Context(), &authorizerpb.ConfigureRequest{Secrets: map[string][]byte{"other": nil}}); err == nil || !strings.Contains(err.Error(), `the secret "token" is missing`) {
 		t.Errorf("without: got %v", err)
 	}
-	if _, err := i.Configure(t.Context(), &authorizerpb.ConfigureRequest{Secrets: map[string][]byte{"token": []byte("s3")}}); err != nil || string(got["token"]) != "s3" {
+	if _, err := i.Authorizer.Configure(t.Context(), &authorizerpb.ConfigureRequest{Secrets: map[string][]byte{"token": []byte("s3")}}); err != nil || string(got["token"]) != "s3" {
 		t.Errorf("with: got %q, %v", got, err)
 	}
 }
 
 func TestDescribe(t *testing.T) {
 	i := start(t, sdk.Plugin[config]{Name: "n", Version: "v", Schema: "#Config: {}", Secrets: []string{"s"}, Deterministic: true})
-	got, err := i.Describe(t.Context(), &authorizerpb.DescribeRequest{})
+	got, err := i.Authorizer.Describe(t.Context(), &authorizerpb.DescribeRequest{})
 	want := &authorizerpb.DescribeResponse{Name: "n", Version: "v", ConfigSchema: "#Config: {}", Secrets: []string{"s"}, Deterministic: true}
 	if err != nil || !proto.Equal(got, want) {
 		t.Errorf("got %v, %v", got, err)

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
 	"stele.dev/stele/cmd/stele/internal/usage"
-	"stele.dev/stele/plugins/authorizerpb"
 	"stele.dev/stele/plugins/conformance"
 )
 
@@ -24,7 +24,7 @@ func pluginBenchCommand() *cobra.Command {
 		Use:   "bench PROGRAM",
 		Short: "Measure a plugin: calls per second and latency",
 		Long: `Bench measures the calls of a plugin over the same connection as in serve. Serve itself is faster,
-because it caches decisions and combines equal requests.`,
+because it caches the decisions of authorizers and combines equal requests.`,
 		Example: `  stele plugin bench ./change-window --table decisions.yaml`,
 		Args:    usage.Exactly("PROGRAM"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -52,7 +52,7 @@ because it caches decisions and combines equal requests.`,
 			defer i.Close()
 			var rows []benchRow
 			for _, n := range callers {
-				took, elapsed, err := measure(cmd.Context(), i, subject.AllRequests(), n, lasting)
+				took, elapsed, err := measure(cmd.Context(), i, subject.Questions(p.Services), n, lasting)
 				if err != nil {
 					return err
 				}
@@ -100,7 +100,7 @@ func showBench(out io.Writer, rows []benchRow) error {
 }
 
 // measure lets several callers call a plugin, and returns the sorted durations of the calls.
-func measure(ctx context.Context, i *conformance.Instance, requests []*authorizerpb.AuthorizeRequest, callers int, lasting time.Duration) (took []time.Duration, elapsed time.Duration, err error) {
+func measure(ctx context.Context, i *conformance.Instance, questions []proto.Message, callers int, lasting time.Duration) (took []time.Duration, elapsed time.Duration, err error) {
 	each, errs := make([][]time.Duration, callers), make([]error, callers)
 	var wg sync.WaitGroup
 	began := time.Now()
@@ -111,7 +111,7 @@ func measure(ctx context.Context, i *conformance.Instance, requests []*authorize
 				if n > caller && asked.Sub(began) >= lasting {
 					return
 				}
-				_, errs[caller] = i.Authorize(ctx, requests[n%len(requests)])
+				errs[caller] = i.Ask(ctx, questions[n%len(questions)])
 				each[caller] = append(each[caller], time.Since(asked))
 			}
 		})

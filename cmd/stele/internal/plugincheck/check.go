@@ -94,6 +94,7 @@ func (p *pluginProgram) describe(out io.Writer) {
 		kind = ", deterministic"
 	}
 	fmt.Fprintf(out, "%s %s%s, protocol %d\n", p.GetName(), p.GetVersion(), kind, authorizerpb.ProtocolVersion)
+	fmt.Fprintf(out, "It is %s.\n", p.kind())
 	if len(p.GetSecrets()) > 0 {
 		fmt.Fprintf(out, "It needs the secrets %s.\n", strings.Join(p.GetSecrets(), ", "))
 	}
@@ -105,11 +106,24 @@ func (p *pluginProgram) describe(out io.Writer) {
 	fmt.Fprintln(out)
 }
 
+// kind says what a plugin is for.
+func (p *pluginProgram) kind() string {
+	switch {
+	case !p.Admission:
+		return "an authorizer"
+	case !p.Authorizer:
+		return "an admission plugin"
+	}
+	return "an authorizer and an admission plugin"
+}
+
 // pluginReport is the result of the checks of a plugin.
 type pluginReport struct {
 	Plugin        string        `json:"plugin"`
 	Version       string        `json:"version"`
 	SHA256        string        `json:"sha256"`
+	Authorizer    bool          `json:"authorizer"`
+	Admission     bool          `json:"admission"`
 	Deterministic bool          `json:"deterministic"`
 	Protocol      int           `json:"protocol"`
 	Secrets       []string      `json:"secrets,omitempty"`
@@ -131,7 +145,7 @@ type pluginCheck struct {
 func (p *pluginProgram) conform(ctx context.Context, s *conformance.Subject) *pluginReport {
 	r := &pluginReport{
 		Plugin: p.GetName(), Version: p.GetVersion(), SHA256: p.sha256, Deterministic: p.GetDeterministic(), Protocol: authorizerpb.ProtocolVersion,
-		Secrets: p.GetSecrets(), ConfigSchema: strings.TrimSpace(p.GetConfigSchema()), Passed: true,
+		Authorizer: p.Authorizer, Admission: p.Admission, Secrets: p.GetSecrets(), ConfigSchema: strings.TrimSpace(p.GetConfigSchema()), Passed: true,
 	}
 	if len(s.Config) == 0 {
 		if _, diags := pluginconfig.Read(p.GetConfigSchema(), "config.cue", nil); p.GetConfigSchema() != "" && len(diags) > 0 {
@@ -143,7 +157,7 @@ func (p *pluginProgram) conform(ctx context.Context, s *conformance.Subject) *pl
 			r.Lacking = append(r.Lacking, "--secret "+name+"=FILE")
 		}
 	}
-	for _, c := range conformance.Checks() {
+	for _, c := range conformance.ChecksOf(p.Services) {
 		if c.Configured && len(r.Lacking) > 0 {
 			continue
 		}

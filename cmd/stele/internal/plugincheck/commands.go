@@ -14,8 +14,8 @@ import (
 	"github.com/spf13/cobra"
 	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
-	"stele.dev/stele/plugins/authorizerpb"
 	"stele.dev/stele/plugins/conformance"
+	"stele.dev/stele/plugins/host"
 	"stele.dev/stele/policy/pluginconfig"
 	"stele.dev/stele/schemas"
 )
@@ -24,8 +24,9 @@ import (
 func Command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plugin",
-		Short: "Check, test and measure authorizer plugins",
-		Long: `Plugins are programs that authorize requests. These commands run them as serve does.
+		Short: "Check, test and measure plugins: authorizers and admission plugins",
+		Long: `Plugins are programs that authorize requests, or change and check what requests write. These commands run them
+as serve does.
 docs/PLUGINS.md describes how to write them, what they receive and what they may do.`,
 		Args: usage.NoArguments,
 	}
@@ -55,7 +56,7 @@ type pluginProgram struct {
 	name   string
 	sha256 string
 	start  func(ctx context.Context) (*conformance.Instance, error)
-	*authorizerpb.DescribeResponse
+	*host.Description
 }
 
 // openProgram starts a plugin and asks it to describe itself.
@@ -75,7 +76,7 @@ func (o *pluginOptions) openProgram(cmd *cobra.Command, file string) (*pluginPro
 		return nil, err
 	}
 	defer i.Close()
-	if p.DescribeResponse, err = i.Describe(cmd.Context(), &authorizerpb.DescribeRequest{}); err != nil {
+	if p.Description, err = i.Describe(cmd.Context()); err != nil {
 		return nil, fmt.Errorf("%s does not describe itself: %w", file, err)
 	}
 	return p, nil

@@ -1,2 +1,2 @@
-// Package plugincheck has the commands that check, test and measure authorizer plugins.
+// Package plugincheck has the commands that check, test and measure plugins.
 package plugincheck

@@ -31,6 +31,19 @@ func pluginTestCommand() *cobra.Command {
     expect: deny                  # or allow, no opinion, error
     reason: ^deletes wait         # a regular expression
 
+  reviews:
+  - name: the owner is filled in
+    stage: mutation               # or validation
+    operation: CREATE             # or UPDATE, DELETE
+    user: alice
+    resource: databases
+    object: {apiVersion: example.com/v1, kind: Database, metadata: {name: orders, namespace: default}}
+    expect: admit                 # or refuse, error
+    message: ""                   # a regular expression
+    becomes: {apiVersion: example.com/v1, kind: Database, metadata: {name: orders, namespace: default, labels: {owner: alice}}}
+
+Cases are for authorizers, reviews for admission plugins. A review may also have time, uid, groups, extra,
+subresource, oldObject, namespaceLabels, dryRun, options and warnings. Without becomes its object must stay as it is.
 A request may also have uid, apiVersion, subresource, fieldSelector and labelSelector, or a path
 instead of a resource. A table may have secrets beside config.
 The exit code is 1 if a case failed.`,
