@@ -25,6 +25,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"stele.dev/stele/core/activation"
 	"stele.dev/stele/core/authz"
+	"stele.dev/stele/core/plugins"
 	"stele.dev/stele/eventlog/memlog"
 	"stele.dev/stele/plugins/host"
 	"stele.dev/stele/plugins/sdk"
@@ -120,11 +121,11 @@ func newGatedPlane(t *testing.T) *gatedPlane {
 		t.Fatal(err)
 	}
 	p.sum = hex.EncodeToString(digest.Sum(nil))
-	plugins, err := host.New(host.Options{Metrics: p.metrics, Dir: dir, StateDir: p.state, HealthInterval: time.Hour, Linger: 100 * time.Millisecond})
+	h, err := host.New(host.Options{Metrics: p.metrics, Dir: dir, StateDir: p.state, HealthInterval: time.Hour, Linger: 100 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
-	authorizers, err := authz.New(authz.Options{Plugins: plugins})
+	authorizers, err := authz.New(authz.Options{Plugins: plugins.New(plugins.Options{Host: h})})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +137,7 @@ func newGatedPlane(t *testing.T) *gatedPlane {
 	ctx, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { _ = authorizers.Run(ctx) })
-	running.Go(func() { _ = plugins.Run(ctx) })
+	running.Go(func() { _ = h.Run(ctx) })
 	p.finish = sync.OnceFunc(func() { stop(); running.Wait() })
 	t.Cleanup(func() { p.finish(); p.close() })
 	p.bootstrap(t, gated(p.sum, `{generation: 1}`))

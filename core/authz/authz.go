@@ -10,18 +10,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/plugins"
 	"stele.dev/stele/core/reload"
-	"stele.dev/stele/plugins/host"
 	"stele.dev/stele/policy"
-	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/policy/compile"
 	"stele.dev/stele/schemas"
 )
@@ -34,13 +30,9 @@ type Options struct {
 	// configure one.
 	ConfigFile string
 	Webhook    Webhook
-	// Plugins runs the plugins of the policy in force; nil if this replica runs none.
-	Plugins *host.Host
-	// CheckConfigs validates the configurations of a bundle's plugins against the CUE schemas that the programs
-	// return, by plugin name: it is [pluginconfig.Check] in a safe process. If it is nil, only the programs
-	// check their configuration.
-	CheckConfigs func(context.Context, *bundles.Source, map[string]string) (schemas.Diagnostics, error)
-	Logger       *slog.Logger // may be nil
+	// Plugins are the plugins of this replica's policies; nil if it runs none.
+	Plugins *plugins.Plugins
+	Logger  *slog.Logger // may be nil
 	// ReloadEvery is how often files are checked for changes; 0 means every second.
 	ReloadEvery time.Duration
 }
@@ -55,16 +47,11 @@ type Authorizers struct {
 	files    []*reload.File
 	metrics  *reload.Metrics
 
-	law   Law         // set by Follow
-	mu    sync.Mutex  // guards bound; not held while an authorizer is asked
-	bound []*programs // those that may have processes
+	law Law // set by Follow
 }
 
 // Law returns the policy in force: a [commit.Committer].
-type Law interface {
-	Tip() *commit.Tip
-	PolicyChanged() <-chan struct{}
-}
+type Law = plugins.Law
 
 // New reads the operator's files. An invalid line or field is an error that names its place.
 func New(o Options) (*Authorizers, error) {
@@ -75,6 +62,9 @@ func New(o Options) (*Authorizers, error) {
 	if o.ConfigFile != "" && o.Webhook.KubeconfigFile != "" {
 		return nil, errors.New("the webhook is in the authorization configuration, or in a file of its own, not both")
 	}
+	if a.options.Plugins == nil {
+		a.options.Plugins = plugins.New(plugins.Options{})
+	}
 	a.webhooks.Store(&webhooks{})
 	a.follow("authorization-policy-file", o.PolicyFile, func() ([]byte, error) { return reload.Read(o.PolicyFile) }, a.loadABAC)
 	a.follow("authorization-config", o.ConfigFile, a.webhookContent, a.loadWebhooks)
@@ -84,84 +74,36 @@ func New(o Options) (*Authorizers, error) {
 
 // Bind returns a newly loaded policy, with its authorizers.
 func (a *Authorizers) Bind(p *policy.Policy) *policy.Policy {
-	programs := &programs{of: a}
-	for _, plugin := range p.Form().Asked() {
-		programs.specs = append(programs.specs, specOf(plugin))
-	}
-	programs.policy = p.WithAuthorizers(func(name string) policy.Authorizer {
+	set := a.options.Plugins.Of(p)
+	return p.WithAuthorizers(func(name string) policy.Authorizer {
 		switch found := p.Form().Plugin(name); {
 		case name == "abac":
 			return abac{a}
 		case name == "webhook" || strings.HasPrefix(name, "webhook:"):
 			return &hook{of: a, name: name}
-		case found != nil && a.options.Plugins != nil:
-			return &plugin{programs, found}
+		case found != nil && set != nil:
+			return &plugin{set, found}
 		}
 		return nil
 	})
-	return programs.policy
 }
 
-// Follow sets the source of the policy in force. It must be called once, before a plugin is asked. It starts the
+// Follow sets the source of the policy in force. It must be called once, before an authorizer is asked. It starts the
 // plugins of the policy at the tip.
 func (a *Authorizers) Follow(law Law) {
 	a.law = law
-	a.enforce()
+	a.options.Plugins.Follow(law)
 }
 
-// enforce starts the plugins of the policy in force, and stops those that only older policies need.
-func (a *Authorizers) enforce() {
-	p := a.law.Tip().Policy
-	if p == nil {
-		return
-	}
-	var next *programs
-	for _, x := range p.Outside() {
-		if plugin, is := x.(*plugin); is {
-			next = plugin.programs
-		}
-	}
-	if next != nil {
-		if b := next.bind(); b != nil {
-			b.Use() // before others are released, so that shared plugins stay
-		}
-	}
-	var old []*host.Binding
-	a.mu.Lock()
-	if a.law.Tip().Policy == p { // otherwise a newer policy is bound soon, and calls enforce
-		a.bound = slices.DeleteFunc(a.bound, func(x *programs) bool {
-			if x == next {
-				return false
-			}
-			x.over = true
-			old = append(old, x.binding)
-			return true
-		})
-	}
-	a.mu.Unlock()
-	for _, b := range old {
-		b.Release()
-	}
-}
-
-// Check returns the reasons why this replica cannot enforce a policy, each with its place in the bundle. It starts the
-// plugins, passes them their configuration, and checks it against their schemas.
+// Check returns the reasons why this replica cannot enforce a policy, each with its place in the bundle: also those of its
+// plugins, for authorization and for admission.
 func (a *Authorizers) Check(ctx context.Context, compiled *compile.Result) (list schemas.Diagnostics) {
-	f, configs := compiled.Form, map[string]string{}
+	f := compiled.Form
 	for _, name := range f.Outside() {
 		d := schemas.Diagnostic{Pos: f.ChainSource, Path: "bundle.authorizers"}
-		switch found := f.Plugin(name); {
-		case found != nil && a.options.Plugins == nil:
-			d.Pos, d.Path, d.Message = found.Source, "bundle.plugins."+found.Name, "this replica runs no plugins"
-		case found != nil:
-			says, err := a.options.Plugins.Check(ctx, specOf(found))
-			if says != nil {
-				configs[found.Name] = says.GetConfigSchema()
-			}
-			if err == nil {
-				continue
-			}
-			d.Pos, d.Path, d.Message = found.Source, "bundle.plugins."+found.Name, "this replica cannot use "+err.Error()
+		switch {
+		case f.Plugin(name) != nil:
+			continue // checked below
 		case name == "abac":
 			if a.abac.Load() != nil {
 				continue
@@ -176,14 +118,7 @@ func (a *Authorizers) Check(ctx context.Context, compiled *compile.Result) (list
 		}
 		list = append(list, d)
 	}
-	if len(configs) == 0 || a.options.CheckConfigs == nil {
-		return list
-	}
-	wrong, err := a.options.CheckConfigs(ctx, compiled.Source, configs)
-	if err != nil {
-		wrong = schemas.Diagnostics{{Path: "bundle.plugins", Message: "the configurations cannot be checked here: " + err.Error()}}
-	}
-	return append(wrong, list...) // schema errors first: they have the line of the field
+	return append(a.options.Plugins.Check(ctx, compiled), list...)
 }
 
 // Health returns why this replica cannot fully enforce the policy in force. Until that is repaired, the failure
@@ -194,11 +129,9 @@ func (a *Authorizers) Health() error {
 		return nil
 	}
 	var errs []error
-	plugins := false
 	for _, name := range p.Form().Outside() {
 		switch {
 		case p.Form().Plugin(name) != nil:
-			plugins = true
 		case name == "abac":
 			if a.abac.Load() == nil {
 				errs = append(errs, errors.New("the policy in force has abac in its chain, and there is no --authorization-policy-file"))
@@ -209,13 +142,7 @@ func (a *Authorizers) Health() error {
 			}
 		}
 	}
-	switch {
-	case plugins && a.options.Plugins == nil:
-		errs = append(errs, errors.New("the policy in force has plugins in its chain, and this replica runs none"))
-	case plugins:
-		errs = append(errs, a.options.Plugins.Health())
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, a.options.Plugins.Health())...)
 }
 
 // Run follows the policy in force and the operator's files until the context ends.
@@ -224,16 +151,6 @@ func (a *Authorizers) Run(ctx context.Context) error {
 	for _, f := range a.files {
 		g.Go(func() error { return f.Run(ctx, cmp.Or(a.options.ReloadEvery, time.Second)) })
 	}
-	g.Go(func() error {
-		for {
-			changed := a.law.PolicyChanged()
-			a.enforce()
-			select {
-			case <-changed:
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-		}
-	})
+	g.Go(func() error { return a.options.Plugins.Run(ctx) })
 	return g.Wait()
 }

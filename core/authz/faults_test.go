@@ -10,6 +10,7 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"stele.dev/stele/core/authz"
+	"stele.dev/stele/core/plugins"
 	"stele.dev/stele/plugins/host"
 	"stele.dev/stele/policy"
 )
@@ -46,7 +47,7 @@ func TestReasonsAreLinesOfText(t *testing.T) {
 // question a wider one.
 func TestAPluginIsNotAskedAboutSelectorsWithoutEnd(t *testing.T) {
 	h, sum := newHost(t)
-	a := newAuthorizers(t, authz.Options{Plugins: h})
+	a := newAuthorizers(t, authz.Options{Plugins: plugins.New(plugins.Options{Host: h})})
 	p := load(t, a, plugged(t, sum, "mallory").Form)
 	a.Follow(newLaw(p))
 	values := make([]string, 2000)
@@ -67,7 +68,7 @@ func TestAPluginIsNotAskedAboutSelectorsWithoutEnd(t *testing.T) {
 // A plugin in shadow mode has no say, also where it cannot be asked.
 func TestAShadowOfAPolicyThatWasReplacedHasNoSay(t *testing.T) {
 	h, sum := newHost(t)
-	a := newAuthorizers(t, authz.Options{Plugins: h})
+	a := newAuthorizers(t, authz.Options{Plugins: plugins.New(plugins.Options{Host: h})})
 	f := plugged(t, sum, "mallory").Form
 	f.Plugins[0].Shadow = true
 	past := load(t, a, f)
@@ -80,7 +81,7 @@ func TestAShadowOfAPolicyThatWasReplacedHasNoSay(t *testing.T) {
 // A policy that comes in force again, as it was loaded before, has its plugins again.
 func TestAPolicyThatComesInForceAgain(t *testing.T) {
 	h, sum := newHost(t, func(o *host.Options) { o.Linger = time.Millisecond })
-	a := newAuthorizers(t, authz.Options{Plugins: h})
+	a := newAuthorizers(t, authz.Options{Plugins: plugins.New(plugins.Options{Host: h})})
 	first, next := load(t, a, plugged(t, sum, "mallory").Form), load(t, a, plugged(t, sum, "eve").Form)
 	law := newLaw(first)
 	a.Follow(law)

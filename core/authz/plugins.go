@@ -4,51 +4,21 @@ import (
 	"context"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
+	"stele.dev/stele/core/plugins"
 	"stele.dev/stele/plugins/authorizerpb"
 	"stele.dev/stele/plugins/host"
 	"stele.dev/stele/policy"
 )
 
-// programs are the plugins of one loaded policy. Many loaded policies are never asked: past ones, and at the start
-// every policy that was ever in force. So plugins are only started when they are asked, or when their policy comes in
-// force.
-type programs struct {
-	of      *Authorizers
-	policy  *policy.Policy
-	specs   []host.Spec
-	binding *host.Binding // guarded by of.mu, as is over
-	over    bool          // the binding is released, or will be soon
-}
-
-func specOf(p *policy.Plugin) host.Spec {
-	return host.Spec{
-		Name: p.Name, SHA256: p.SHA256, Config: p.Config, Secrets: p.Secrets,
-		Timeout: p.Timeout, CacheTTL: p.CacheTTL, FailurePolicy: p.FailurePolicy, Shadow: p.Shadow,
-		Uses: host.Services{Authorizer: true},
-	}
-}
-
-// bind returns the binding to ask, or nil if it was released. Requests that began under a replaced policy may still
-// get a released binding. With nil they are refused, and then decided again under the new policy.
-func (p *programs) bind() *host.Binding {
-	p.of.mu.Lock()
-	defer p.of.mu.Unlock()
-	if (p.binding == nil || p.over) && p.of.law != nil && p.of.law.Tip().Policy == p.policy {
-		p.binding, p.over = p.of.options.Plugins.Bind(p.specs), false
-		p.of.bound = append(p.of.bound, p)
-	}
-	return p.binding
-}
-
 // plugin is one plugin as the policy asks it.
 type plugin struct {
-	*programs
+	set *plugins.Set
 	*policy.Plugin
 }
 
 // Authorize implements policy.Authorizer. The host limits the time, shares concurrent questions, and caches answers.
 func (p *plugin) Authorize(ctx context.Context, r *policy.Request) policy.Opinion {
-	b := p.bind()
+	b := p.set.Bind()
 	if b == nil && p.Shadow {
 		return policy.Opinion{Detail: "shadow: the policy is not in force any more, and the plugin is not asked"}
 	}

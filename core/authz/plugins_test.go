@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"stele.dev/stele/core/authz"
+	"stele.dev/stele/core/plugins"
 	"stele.dev/stele/plugins/host"
 	"stele.dev/stele/plugins/sdk"
 	"stele.dev/stele/policy"
@@ -103,7 +104,7 @@ func plugged(t *testing.T, sum, deny string) *compile.Result {
 
 func TestAPluginDecides(t *testing.T) {
 	h, sum := newHost(t)
-	a := newAuthorizers(t, authz.Options{Plugins: h})
+	a := newAuthorizers(t, authz.Options{Plugins: plugins.New(plugins.Options{Host: h})})
 	f := plugged(t, sum, "mallory")
 	if diags := a.Check(t.Context(), f); len(diags) > 0 {
 		t.Fatal(diags)
@@ -130,7 +131,7 @@ func TestAPluginDecides(t *testing.T) {
 // A policy is checked before it comes in force: what is wrong is said with its place in the bundle.
 func TestAPluginThatCannotBeUsedIsSaid(t *testing.T) {
 	h, sum := newHost(t)
-	a := newAuthorizers(t, authz.Options{Plugins: h})
+	a := newAuthorizers(t, authz.Options{Plugins: plugins.New(plugins.Options{Host: h})})
 	none := newAuthorizers(t, authz.Options{})
 	for name, tc := range map[string]struct {
 		a        *authz.Authorizers
@@ -153,9 +154,9 @@ func TestAPluginThatCannotBeUsedIsSaid(t *testing.T) {
 // What a program's schema does not allow is refused where it stands, also where the program would take it.
 func TestAConfigurationThatBreaksItsPluginsSchemaIsRefused(t *testing.T) {
 	h, sum := newHost(t)
-	a := newAuthorizers(t, authz.Options{Plugins: h, CheckConfigs: func(_ context.Context, source *bundles.Source, configs map[string]string) (schemas.Diagnostics, error) {
+	a := newAuthorizers(t, authz.Options{Plugins: plugins.New(plugins.Options{Host: h, CheckConfigs: func(_ context.Context, source *bundles.Source, configs map[string]string) (schemas.Diagnostics, error) {
 		return pluginconfig.Check(source, configs), nil
-	}})
+	}})})
 	if diags := a.Check(t.Context(), plugged(t, sum, "mallory")); len(diags) > 0 {
 		t.Errorf("a configuration that fits is refused: %v", diags)
 	}
@@ -172,9 +173,9 @@ func TestAConfigurationThatBreaksItsPluginsSchemaIsRefused(t *testing.T) {
 // Nothing is let through because it could not be checked.
 func TestAConfigurationThatCannotBeCheckedIsRefused(t *testing.T) {
 	h, sum := newHost(t)
-	a := newAuthorizers(t, authz.Options{Plugins: h, CheckConfigs: func(context.Context, *bundles.Source, map[string]string) (schemas.Diagnostics, error) {
+	a := newAuthorizers(t, authz.Options{Plugins: plugins.New(plugins.Options{Host: h, CheckConfigs: func(context.Context, *bundles.Source, map[string]string) (schemas.Diagnostics, error) {
 		return nil, errors.New("no memory")
-	}})
+	}})})
 	if got := a.Check(t.Context(), plugged(t, sum, "mallory")); len(got) != 1 || !strings.Contains(got[0].Message, "no memory") {
 		t.Errorf("it says %v", got)
 	}
@@ -184,7 +185,7 @@ func TestAConfigurationThatCannotBeCheckedIsRefused(t *testing.T) {
 // not ready.
 func TestAPolicyInForceWhosePluginCannotRun(t *testing.T) {
 	h, _ := newHost(t)
-	a := newAuthorizers(t, authz.Options{Plugins: h})
+	a := newAuthorizers(t, authz.Options{Plugins: plugins.New(plugins.Options{Host: h})})
 	p := load(t, a, plugged(t, strings.Repeat("0", 64), "mallory").Form)
 	a.Follow(newLaw(p))
 	if d := p.Authorize(t.Context(), asksFor("alice", "a")); !d.Denied || len(d.Said) != 1 || d.Said[0].Detail == "" {
@@ -199,7 +200,7 @@ func TestAPolicyInForceWhosePluginCannotRun(t *testing.T) {
 // that was replaced, whose late requests are refused.
 func TestPluginsRunForThePolicyInForce(t *testing.T) {
 	h, sum := newHost(t, func(o *host.Options) { o.Linger = time.Millisecond })
-	a := newAuthorizers(t, authz.Options{Plugins: h})
+	a := newAuthorizers(t, authz.Options{Plugins: plugins.New(plugins.Options{Host: h})})
 	past, first := load(t, a, plugged(t, sum, "eve").Form), load(t, a, plugged(t, sum, "mallory").Form)
 	law := newLaw(first)
 	a.Follow(law)

@@ -63,8 +63,10 @@ type Config struct {
 	Authentication Authentication
 	// Authorization configures the authorizers that policies may name; the plane sets Plugins.
 	Authorization authz.Options
-	// Plugins configures the plugins among them; the plane sets StateDir.
-	Plugins host.Options
+	// Plugins configures the programs of plugins; the plane sets StateDir. CheckConfigs checks what policies configure
+	// them with, see [plugins.Options].
+	Plugins      host.Options
+	CheckConfigs func(context.Context, *bundles.Source, map[string]string) (schemas.Diagnostics, error)
 	// Worker returns a command that evaluates CUE for stored objects, see [workers.Work]. The
 	// default evaluates in this process, which a malicious object can crash.
 	Worker func() (*exec.Cmd, error)

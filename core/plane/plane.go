@@ -43,6 +43,7 @@ import (
 	"stele.dev/stele/core/logproof"
 	"stele.dev/stele/core/parts"
 	"stele.dev/stele/core/pki"
+	"stele.dev/stele/core/plugins"
 	"stele.dev/stele/core/replicas"
 	"stele.dev/stele/core/retention"
 	"stele.dev/stele/core/server"
@@ -231,7 +232,8 @@ func (p *Plane) authorize(context.Context) (err error) {
 	if p.plugins, err = host.New(c.Plugins); err != nil {
 		return fmt.Errorf("plugins: %w", err)
 	}
-	c.Authorization.Plugins, c.Authorization.Logger = p.plugins, c.Logger
+	c.Authorization.Plugins = plugins.New(plugins.Options{Host: p.plugins, CheckConfigs: c.CheckConfigs})
+	c.Authorization.Logger = c.Logger
 	if p.authorizers, err = authz.New(c.Authorization); err != nil {
 		return err
 	}
