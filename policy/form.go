@@ -46,6 +46,8 @@ type Form struct {
 	Validations []Validation `json:"validations,omitempty"`
 	// Reviewers are the admission webhooks and the admission plugins, sorted by id.
 	Reviewers []Reviewer `json:"reviewers,omitempty"`
+	// Mutations are the rules of mutating admission, in their order.
+	Mutations []Mutation `json:"mutations,omitempty"`
 	// Views are the lists that are kept up to date, sorted by name.
 	Views []View `json:"views,omitempty"`
 	// Windows are the history windows that the bundle sets, sorted by resource.
@@ -114,6 +116,45 @@ type ValidationCheck struct {
 	MessageExpression *Expression      `json:"messageExpression,omitempty"`
 	Reason            string           `json:"reason"`
 	Source            schemas.Position `json:"source,omitzero"`
+}
+
+// Mutation is a rule of mutating admission.
+type Mutation struct {
+	ID    string `json:"id"` // team/mutate/name
+	Order int64  `json:"order"`
+	Match Match  `json:"match"`
+	// Params is a constant object, the CEL variable params.
+	Params    json.RawMessage `json:"params,omitempty"`
+	Variables []Variable      `json:"variables,omitempty"` // each after the variables it uses
+	Mutations []MutationStep  `json:"mutations"`           // in their order
+	// Ignore says that the rule is left out if it cannot be evaluated or applied: failurePolicy Ignore.
+	Ignore bool `json:"ignore,omitempty"`
+	// Reinvoke says that the rule runs again if others changed the object after it: reinvocationPolicy IfNeeded.
+	Reinvoke bool             `json:"reinvoke,omitempty"`
+	Source   schemas.Position `json:"source,omitzero"`
+}
+
+// The patch types of mutations.
+const (
+	ApplyConfiguration = "ApplyConfiguration"
+	JSONPatch          = "JSONPatch"
+)
+
+// MutationStep is one change of a rule of mutating admission.
+type MutationStep struct {
+	ID         string           `json:"id"` // id of the rule, /name
+	PatchType  string           `json:"patchType"`
+	Expression Expression       `json:"expression"`
+	Source     schemas.Position `json:"source,omitzero"`
+}
+
+// Expressions returns all expressions of the rule.
+func (r *Mutation) Expressions() (list []Expression) {
+	list = expressionsOf(r.Variables, r.Match.Conditions)
+	for i := range r.Mutations {
+		list = append(list, r.Mutations[i].Expression)
+	}
+	return list
 }
 
 // Expressions returns all expressions of the rule.

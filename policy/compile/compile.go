@@ -83,8 +83,9 @@ type compiler struct {
 	*evaluation.Evaluation
 	crossings
 	scopes     *scopes
-	params     []param     // of admission rules
-	paramsRead *[][]string // those that CUE reads; nil until needed
+	params     []param           // of admission rules
+	mutators   map[int64]mutator // what changes objects, by its order
+	paramsRead *[][]string       // those that CUE reads; nil until needed
 	costs      schemas.Diagnostics
 }
 
@@ -120,7 +121,6 @@ func (c *compiler) bundle(v cue.Value) *policy.Form {
 		for name, r := range c.Fields(t, "rbac.clusterRoles") {
 			f.Roles = append(f.Roles, c.role(team, name, r))
 		}
-		c.notYet(t, "admission.mutate")
 	}
 	slices.SortFunc(f.Kinds[builtins:], func(a, b schemas.Kind) int {
 		return cmp.Or(strings.Compare(a.Group, b.Group), strings.Compare(a.Plural, b.Plural))
@@ -147,7 +147,11 @@ func (c *compiler) bundle(v cue.Value) *policy.Form {
 		for name, r := range c.Fields(t, "admission.validate") {
 			f.Validations = append(f.Validations, c.validation(team, name, r))
 		}
+		for name, r := range c.Fields(t, "admission.mutate") {
+			f.Mutations = append(f.Mutations, c.mutation(team, name, r))
+		}
 	}
+	slices.SortStableFunc(f.Mutations, func(a, b policy.Mutation) int { return cmp.Compare(a.Order, b.Order) })
 	c.views(v, f)
 	c.crosscheck(v, f)
 	c.replaceable(f)
@@ -169,14 +173,6 @@ func (c *compiler) leftToCUE(k *schemas.Kind) {
 			warning.Message = fmt.Sprintf("CUE took %v to check %s in the worst of some examples", verify.Cost(f).Round(time.Microsecond), what)
 			c.costs = append(c.costs, warning)
 		}
-	}
-}
-
-// notYet rejects a part of the format that is not enforced yet.
-func (c *compiler) notYet(v cue.Value, part string) {
-	for _, x := range c.Fields(v, part) {
-		c.Add(evaluation.Position(x), x.Path().String(), "this version of stele does not enforce `"+part+"` yet",
-			"leave it out: a rule that nobody keeps is worse than none")
 	}
 }
 

@@ -16,11 +16,12 @@ type scopes struct {
 	kinds  []schemas.Kind
 	broken map[string]bool        // kinds with errors, by plural.group
 	access map[string]*expr.Scope // of conditions, by object type
-	admit  map[string]*expr.Scope // of admission
+	admit  map[string]*expr.Scope // of validating admission
+	mutate map[string]*expr.Scope // of mutating admission
 }
 
 func newScopes(kinds []schemas.Kind, broken map[string]bool) *scopes {
-	return &scopes{kinds: kinds, broken: broken, access: map[string]*expr.Scope{}, admit: map[string]*expr.Scope{}}
+	return &scopes{kinds: kinds, broken: broken, access: map[string]*expr.Scope{}, admit: map[string]*expr.Scope{}, mutate: map[string]*expr.Scope{}}
 }
 
 // objectType is the CEL type of a version's objects, with the name used in errors.
@@ -91,19 +92,14 @@ func (s *scopes) forAccess(of objectType) (*expr.Scope, error) {
 	return s.access[of.name], nil
 }
 
-// forAdmission returns the scope of admission rules, without their params and variables.
+// forAdmission returns the scope of validating admission, without params and variables of rules.
 func (s *scopes) forAdmission(of objectType) (*expr.Scope, error) {
 	if s.admit[of.name] == nil {
-		namespace := celtype.Dynamic
-		for i := range s.kinds {
-			if k := &s.kinds[i]; k.Builtin && k.Group == "" && k.Plural == "namespaces" {
-				namespace = expr.ResourceType(k, &k.Versions[0])
-				if of.name == objectTypeOf(k, &k.Versions[0]).name {
-					namespace = of.t // a type name must have one type
-				}
-			}
+		namespace := s.namespaceType()
+		if of.name == namespace.name {
+			namespace = of // a type name must have one type
 		}
-		scope, err := expr.Root().With(map[string]*celtype.Type{expr.VarRequest: expr.AdmissionType, expr.VarObject: of.t, expr.VarOldObject: of.t, expr.VarNamespace: namespace})
+		scope, err := expr.Root().With(map[string]*celtype.Type{expr.VarRequest: expr.AdmissionType, expr.VarObject: of.t, expr.VarOldObject: of.t, expr.VarNamespace: namespace.t})
 		if err == nil {
 			scope, err = scope.WithAuthorizer()
 		}
@@ -113,4 +109,32 @@ func (s *scopes) forAdmission(of objectType) (*expr.Scope, error) {
 		s.admit[of.name] = scope
 	}
 	return s.admit[of.name], nil
+}
+
+// forMutation returns the scope of mutating admission, without params and variables of rules.
+func (s *scopes) forMutation(of objectType) (*expr.Scope, error) {
+	if s.mutate[of.name] == nil {
+		scope, err := expr.Root().With(map[string]*celtype.Type{expr.VarRequest: expr.AdmissionType, expr.VarNamespace: s.namespaceType().t})
+		if err == nil {
+			scope, err = scope.WithPatches(of.t)
+		}
+		if err == nil {
+			scope, err = scope.WithAuthorizer()
+		}
+		if err != nil {
+			return nil, err
+		}
+		s.mutate[of.name] = scope
+	}
+	return s.mutate[of.name], nil
+}
+
+// namespaceType returns the type of namespaces.
+func (s *scopes) namespaceType() objectType {
+	for i := range s.kinds {
+		if k := &s.kinds[i]; k.Builtin && k.Group == "" && k.Plural == "namespaces" {
+			return objectTypeOf(k, &k.Versions[0])
+		}
+	}
+	return anyObject
 }

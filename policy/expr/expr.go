@@ -46,6 +46,8 @@ type Scope struct {
 	env    *cel.Env
 	vars   map[string]*celtype.Type
 	growth map[string]int // of variables that are expressions, see func growth
+	// patches is the type of the objects that mutations change; nil if the scope has no types of mutations.
+	patches *celtype.Type
 }
 
 // Root returns the scope without variables.
@@ -53,7 +55,7 @@ func Root() *Scope { return &Scope{env: base()} }
 
 // With returns the scope with more variables. Their names may contain dots.
 func (s *Scope) With(vars map[string]*celtype.Type) (*Scope, error) {
-	next := &Scope{vars: make(map[string]*celtype.Type, len(s.vars)+len(vars)), growth: s.growth}
+	next := &Scope{vars: make(map[string]*celtype.Type, len(s.vars)+len(vars)), growth: s.growth, patches: s.patches}
 	for name, t := range s.vars {
 		next.vars[name] = t
 	}
@@ -83,7 +85,7 @@ func (s *Scope) With(vars map[string]*celtype.Type) (*Scope, error) {
 // Declare returns the scope with a variable that is another expression of the scope.
 func (s *Scope) Declare(name string, is *Checked) (*Scope, error) {
 	env, err := s.env.Extend(cel.Variable(name, is.Type))
-	next := &Scope{env: env, vars: s.vars, growth: maps.Clone(s.growth)}
+	next := &Scope{env: env, vars: s.vars, growth: maps.Clone(s.growth), patches: s.patches}
 	if next.growth == nil {
 		next.growth = map[string]int{}
 	}
@@ -104,7 +106,7 @@ func hasMessages(t *celtype.Type) bool {
 // check what else the user may do.
 func (s *Scope) WithAuthorizer() (*Scope, error) {
 	env, err := s.env.Extend(cel.Variable("authorizer", library.AuthorizerType), cel.Variable("authorizer.requestResource", library.ResourceCheckType))
-	return &Scope{env: env, vars: s.vars, growth: s.growth}, err
+	return &Scope{env: env, vars: s.vars, growth: s.growth, patches: s.patches}, err
 }
 
 // Checked is an expression that has been type-checked.
@@ -236,7 +238,9 @@ type Program struct {
 }
 
 // Load makes a program of a checked expression. text is shown in errors.
-func Load(ast []byte, text string) (*Program, error) {
+func Load(ast []byte, text string) (*Program, error) { return loadIn(base(), ast, text) }
+
+func loadIn(env *cel.Env, ast []byte, text string) (*Program, error) {
 	var checked exprpb.CheckedExpr
 	if err := proto.Unmarshal(ast, &checked); err != nil {
 		return nil, fmt.Errorf("expression %q: %w", text, err)
@@ -245,7 +249,7 @@ func Load(ast []byte, text string) (*Program, error) {
 	if err != nil {
 		return nil, fmt.Errorf("expression %q: %w", text, err)
 	}
-	program, err := base().Program(loaded, cel.InterruptCheckFrequency(interruptEvery))
+	program, err := env.Program(loaded, cel.InterruptCheckFrequency(interruptEvery))
 	if err != nil {
 		return nil, fmt.Errorf("expression %q: %w", text, err)
 	}

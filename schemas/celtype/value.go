@@ -43,15 +43,18 @@ func (t *Type) Value(v any) ref.Val {
 		}
 		return values
 	case map[string]any:
+		items := Dynamic
 		switch t.shape {
 		case message:
 			return &messageValue{t: t, fields: v}
 		case mapping:
-			return newMap(t.items, v)
+			items = t.items
 		}
-		return newMap(Dynamic, v)
+		m := newMap(items, v)
+		m.json = v
+		return m
 	case map[string]string:
-		return &sortedMap{types.NewStringStringMap(types.DefaultTypeAdapter, v), func() []string { return slices.Sorted(maps.Keys(v)) }}
+		return &sortedMap{Mapper: types.NewStringStringMap(types.DefaultTypeAdapter, v), keys: func() []string { return slices.Sorted(maps.Keys(v)) }}
 	}
 	return types.DefaultTypeAdapter.NativeToValue(v)
 }
@@ -93,10 +96,11 @@ func (a itemAdapter) NativeToValue(v any) ref.Val {
 type sortedMap struct {
 	traits.Mapper
 	keys func() []string
+	json map[string]any // the map, if it has decoded JSON
 }
 
 func newMap(items *Type, entries map[string]any) *sortedMap {
-	return &sortedMap{types.NewStringInterfaceMap(itemAdapter{items}, entries), func() []string { return slices.Sorted(maps.Keys(entries)) }}
+	return &sortedMap{Mapper: types.NewStringInterfaceMap(itemAdapter{items}, entries), keys: func() []string { return slices.Sorted(maps.Keys(entries)) }}
 }
 
 func (m *sortedMap) Iterator() traits.Iterator {

@@ -1,0 +1,305 @@
+package patches
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"sigs.k8s.io/structured-merge-diff/v6/schema"
+	"sigs.k8s.io/structured-merge-diff/v6/typed"
+)
+
+// Apply merges an apply configuration into the object, and returns the fields that it changed. Nothing is removed. t is
+// the type of the object for server-side apply.
+func (d *Document) Apply(t typed.ParseableType, configuration map[string]any) ([]Change, error) {
+	c := checking{schema: t.Schema}
+	c.value("", t.TypeRef, configuration)
+	if len(c.faults) > 0 {
+		return nil, errors.Join(c.faults...)
+	}
+	if len(c.atomic) > 0 {
+		return nil, fmt.Errorf("invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: %s", strings.Join(c.atomic, ", "))
+	}
+	m := merging{Document: d, schema: t.Schema}
+	d.root, _ = m.value("", t.TypeRef, d.root, configuration).(map[string]any)
+	return m.changes, nil
+}
+
+// checking finds what an apply configuration may not have.
+type checking struct {
+	schema *schema.Schema
+	atomic []string
+	faults []error
+}
+
+func (c *checking) fault(path, format string, args ...any) {
+	c.faults = append(c.faults, fmt.Errorf("%s: %s", path, fmt.Sprintf(format, args...)))
+}
+
+func (c *checking) value(path string, t schema.TypeRef, x any) {
+	atom, ok := c.schema.Resolve(t)
+	if !ok {
+		c.fault(path, "no type found")
+		return
+	}
+	switch x := x.(type) {
+	case nil:
+	case map[string]any:
+		if atom.Map == nil {
+			c.fault(path, "expected %s, got a map", kindOf(atom))
+			return
+		}
+		if atom.Map.ElementRelationship == schema.Atomic {
+			c.atomic = append(c.atomic, path)
+			return
+		}
+		for _, name := range slices.Sorted(maps.Keys(x)) {
+			of, ok := fieldType(atom.Map, name)
+			if !ok {
+				c.fault(path+"."+name, "field not declared in schema")
+				continue
+			}
+			c.value(path+"."+name, of, x[name])
+		}
+	case []any:
+		c.list(path, atom, x)
+	default:
+		if atom.Scalar == nil || !scalarFits(*atom.Scalar, x) {
+			c.fault(path, "expected %s, got %v", kindOf(atom), x)
+		}
+	}
+}
+
+func (c *checking) list(path string, atom schema.Atom, list []any) {
+	if atom.List == nil {
+		c.fault(path, "expected %s, got a list", kindOf(atom))
+		return
+	}
+	if atom.List.ElementRelationship == schema.Atomic {
+		c.atomic = append(c.atomic, path)
+		return
+	}
+	seen := map[string]bool{}
+	for i, item := range list {
+		at := fmt.Sprintf("%s[%d]", path, i)
+		key, err := itemKey(c.schema, atom.List, item)
+		if err != nil {
+			c.fault(at, "%v", err)
+			continue
+		}
+		if seen[key] {
+			c.fault(at, "duplicate entries for key %s", key)
+		}
+		seen[key] = true
+		c.value(at, atom.List.ElementType, item)
+	}
+}
+
+// kindOf returns what a type admits, for messages.
+func kindOf(a schema.Atom) string {
+	switch {
+	case a.Scalar != nil && a.Map == nil && a.List == nil:
+		return string(*a.Scalar)
+	case a.Map != nil && a.Scalar == nil && a.List == nil:
+		return "a map"
+	case a.List != nil && a.Scalar == nil && a.Map == nil:
+		return "a list"
+	}
+	return "another type"
+}
+
+func scalarFits(s schema.Scalar, x any) bool {
+	switch x.(type) {
+	case bool:
+		return s == schema.Boolean || s == schema.Untyped
+	case string:
+		return s == schema.String || s == schema.Untyped
+	}
+	return s == schema.Numeric || s == schema.Untyped
+}
+
+// fieldType returns the type of a field; false if the type does not have it.
+func fieldType(m *schema.Map, name string) (schema.TypeRef, bool) {
+	if f, ok := m.FindField(name); ok {
+		return f.Type, true
+	}
+	none := m.ElementType.NamedType == nil && m.ElementType.Inlined == schema.Atom{}
+	return m.ElementType, !none
+}
+
+// itemKey returns what identifies an item of a set or of a list of type map.
+func itemKey(s *schema.Schema, l *schema.List, item any) (string, error) {
+	if len(l.Keys) == 0 {
+		switch item.(type) {
+		case map[string]any, []any:
+			return "", errors.New("an item of a set must be a scalar")
+		}
+		return fmt.Sprintf("%T %v", item, item), nil
+	}
+	fields, ok := item.(map[string]any)
+	if !ok {
+		return "", errors.New("an item of a list of type map must be a map")
+	}
+	var b strings.Builder
+	found := false
+	for _, name := range l.Keys {
+		value, has := fields[name]
+		if has {
+			found = true
+		} else if value, has = keyDefault(s, l, name); !has {
+			value = nil
+		}
+		fmt.Fprintf(&b, "%s=%T %v,", name, value, value)
+	}
+	if !found {
+		return "", fmt.Errorf("the item has none of the keys %s", strings.Join(l.Keys, ", "))
+	}
+	return b.String(), nil
+}
+
+// keyDefault returns the default of a key field.
+func keyDefault(s *schema.Schema, l *schema.List, name string) (any, bool) {
+	atom, ok := s.Resolve(l.ElementType)
+	if !ok || atom.Map == nil {
+		return nil, false
+	}
+	f, ok := atom.Map.FindField(name)
+	if !ok || f.Default == nil {
+		return nil, false
+	}
+	return f.Default, true
+}
+
+// merging merges a checked configuration into an object.
+type merging struct {
+	*Document
+	schema  *schema.Schema
+	changes []Change
+}
+
+// value returns the merged value. live is nil if there is none.
+func (m *merging) value(path string, t schema.TypeRef, live, asked any) any {
+	switch asked := asked.(type) {
+	case map[string]any:
+		was, ok := live.(map[string]any)
+		if len(asked) == 0 {
+			if !ok {
+				m.changes = append(m.changes, Change{Path: path, Old: live, New: asked})
+				return map[string]any{}
+			}
+			return live
+		}
+		if !ok {
+			if live != nil { // a value of another kind
+				m.changes = append(m.changes, Change{Path: path, Old: live, New: asked})
+				return copied(asked)
+			}
+		}
+		atom, _ := m.schema.Resolve(t)
+		is := m.owned(was)
+		for _, name := range slices.Sorted(maps.Keys(asked)) {
+			of, _ := fieldType(atom.Map, name)
+			is[name] = m.value(child(path, name), of, is[name], asked[name])
+		}
+		return is
+	case []any:
+		was, _ := live.([]any)
+		if len(asked) == 0 {
+			if live == nil {
+				m.changes = append(m.changes, Change{Path: path, New: asked})
+				return asked
+			}
+			return live
+		}
+		atom, _ := m.schema.Resolve(t)
+		return m.list(path, atom.List, was, asked)
+	case nil:
+		switch x := live.(type) {
+		case map[string]any:
+			if len(x) > 0 {
+				return live
+			}
+		case []any:
+			if len(x) > 0 {
+				return live
+			}
+		}
+	}
+	if equal(live, asked) && live != nil {
+		return live
+	}
+	m.changes = append(m.changes, Change{Path: path, Old: live, New: asked})
+	return asked
+}
+
+// list merges lists by the keys of their items. Items that only the live list has stay in their order; those of the
+// configuration follow its order, and new ones come before the next one that both have, or at the end.
+func (m *merging) list(path string, l *schema.List, live, asked []any) any {
+	keys := make([]string, len(live))
+	at := map[string]int{} // of the live items; -1 if several have the key
+	for i, item := range live {
+		var err error
+		if keys[i], err = itemKey(m.schema, l, item); err != nil {
+			keys[i] = fmt.Sprintf("without a key %d", i) // it is kept
+		}
+		if _, twice := at[keys[i]]; twice {
+			at[keys[i]] = -1
+		} else {
+			at[keys[i]] = i
+		}
+	}
+	wanted := make([]string, len(asked))
+	set := map[string]bool{}
+	for i, item := range asked {
+		wanted[i], _ = itemKey(m.schema, l, item)
+		set[wanted[i]] = true
+	}
+	out, before := make([]any, 0, len(live)+len(asked)), len(m.changes)
+	next, moved := 0, false
+	upTo := func(key string) { // keeps the live items before the one with the key
+		for ; next < len(live) && keys[next] != key; next++ {
+			if set[keys[next]] {
+				moved = true
+			} else {
+				out = append(out, live[next])
+			}
+		}
+	}
+	for i, item := range asked {
+		if from, both := at[wanted[i]]; both {
+			upTo(wanted[i])
+			var was any
+			if from >= 0 {
+				was = live[from]
+			}
+			out = append(out, m.value(child(path, strconv.Itoa(len(out))), l.ElementType, was, item))
+			if next < len(live) && keys[next] == wanted[i] {
+				next++
+			}
+			continue
+		}
+		upTo(m.nextShared(at, wanted[i:]))
+		out = append(out, m.value(child(path, strconv.Itoa(len(out))), l.ElementType, nil, item))
+	}
+	upTo("")
+	if moved || len(out) < len(live) {
+		m.changes = append(m.changes, Change{Path: path, Old: live, New: out})
+	}
+	if len(m.changes) == before && live != nil {
+		return live
+	}
+	return out
+}
+
+// nextShared returns the first key that a live item has, too; "" if there is none.
+func (m *merging) nextShared(at map[string]int, keys []string) string {
+	for _, k := range keys {
+		if _, both := at[k]; both {
+			return k
+		}
+	}
+	return ""
+}

@@ -1,0 +1,102 @@
+// Package patches changes decoded objects by JSON patches (RFC 6902) and by apply configurations, as mutating admission
+// of Kubernetes does, and reports which fields changed. An apply configuration is merged by the types of server-side
+// apply; what it may not change are atomic lists, maps and structs.
+package patches
+
+import (
+	"reflect"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// Document is an object that is changed by patches. It copies what it changes, so that the object that it was made of
+// stays as it is. A patch that fails changes nothing. It is for use by one goroutine.
+type Document struct {
+	root map[string]any
+	own  map[uintptr]bool // the maps that no one else has
+}
+
+// New returns a document of an object.
+func New(root map[string]any) *Document { return &Document{root: root, own: map[uintptr]bool{}} }
+
+// Root returns the object as it is now. The next patch may change it.
+func (d *Document) Root() map[string]any { return d.root }
+
+// Change is a field that a patch set or removed.
+type Change struct {
+	Path     string // a JSON pointer
+	Old, New any    // nil if the field was not there, or is not there now
+
+	had bool // the field was there
+}
+
+// owned returns a map that may be changed: m itself, or a copy.
+func (d *Document) owned(m map[string]any) map[string]any {
+	if m != nil && d.own[address(m)] {
+		return m
+	}
+	clone := make(map[string]any, len(m)+1)
+	for name, value := range m {
+		clone[name] = value
+	}
+	d.own[address(clone)] = true
+	return clone
+}
+
+func address(m map[string]any) uintptr { return reflect.ValueOf(m).Pointer() }
+
+// copied returns a value that shares nothing with x.
+func copied(x any) any {
+	switch x.(type) {
+	case map[string]any, []any:
+		return runtime.DeepCopyJSONValue(x)
+	}
+	return x
+}
+
+// equal compares decoded JSON. A number equals the same number of another type.
+func equal(a, b any) bool {
+	switch x := a.(type) {
+	case map[string]any:
+		y, ok := b.(map[string]any)
+		if !ok || len(x) != len(y) {
+			return false
+		}
+		for name, value := range x {
+			if other, ok := y[name]; !ok || !equal(value, other) {
+				return false
+			}
+		}
+		return true
+	case []any:
+		y, ok := b.([]any)
+		if !ok || len(x) != len(y) {
+			return false
+		}
+		for i := range x {
+			if !equal(x[i], y[i]) {
+				return false
+			}
+		}
+		return true
+	case int64:
+		if y, ok := b.(float64); ok {
+			return float64(x) == y
+		}
+	case float64:
+		if y, ok := b.(int64); ok {
+			return x == float64(y)
+		}
+	}
+	switch b.(type) {
+	case map[string]any, []any: // they cannot be compared with ==
+		return false
+	}
+	return a == b
+}
+
+var escaper = strings.NewReplacer("~", "~0", "/", "~1")
+
+// child returns the JSON pointer of a field.
+func child(path, name string) string { return path + "/" + escaper.Replace(name) }
