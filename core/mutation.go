@@ -3,47 +3,270 @@ package core
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
+	"net/http"
 	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"stele.dev/stele/core/call"
+	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/status"
+	"stele.dev/stele/eventlog/logpb"
+	"stele.dev/stele/policy/admission"
+	"stele.dev/stele/policy/expr"
+	"stele.dev/stele/schemas/builtin"
 )
 
 // mutator is one party of mutating admission that a write concerns: a rule of the policy, a plugin or a webhook.
 type mutator struct {
 	id, source string
 	// order is the number in the bundle. No two mutators of a policy have the same.
-	order int
+	order int64
 	// reinvoked says that the mutator is asked again if a later one changed the object: its reinvocationPolicy is IfNeeded.
 	reinvoked bool
-	// run changes the object by [edit.Draft.Replace]. changed says whether it did.
-	run func(ctx context.Context, r *Request, round int) (changed bool, err error)
+	// rule is the rule of the policy; nil for a plugin or a webhook.
+	rule *admission.Mutation
+	// run changes the object by [edit.Draft.Replace], and records the change by [Request.mutated]. asked says whether the
+	// object is one that the mutator is about, changed whether it was changed. It is nil for a rule.
+	run func(ctx context.Context, r *Request, round int) (asked, changed bool, err error)
 
-	stale bool // a later mutator changed the object after this one had seen it
+	asked bool // it saw the object
+	stale bool // another mutator changed the object after this one had seen it
 }
 
 // mutation lets mutators change the object, each after those of a lower order. As in kube-apiserver, a mutator may be asked
-// a second time, once, to see what later ones changed.
+// a second time, once, to see what others changed.
 func (p *Pipeline) mutation(ctx context.Context, r *Request) error {
-	if r.write != nil || r.Mistyped != nil {
+	r.mutations, r.SawNamespace = nil, nil
+	if r.write != nil || r.Mistyped != nil || r.Object == nil {
 		return nil
 	}
 	all := p.mutators(r)
+	if len(all) == 0 {
+		return nil
+	}
 	slices.SortStableFunc(all, func(a, b *mutator) int { return cmp.Compare(a.order, b.order) })
+	rules := &ruleMutator{Request: r}
+	defer rules.end()
 	for round := range 2 {
 		for i, m := range all {
 			if round > 0 && (!m.reinvoked || !m.stale) {
 				continue
 			}
-			m.stale = false
-			changed, err := m.run(ctx, r, round)
+			asked, changed, err := rules.mutate(ctx, m, round)
 			if err != nil {
 				return err
 			}
+			m.asked, m.stale = m.asked || asked, false
 			for j, other := range all {
-				other.stale = other.stale || changed && j != i && (round > 0 || j < i)
+				other.stale = other.stale || changed && j != i && other.asked && (round > 0 || j < i)
 			}
 		}
+	}
+	return rules.replace()
+}
+
+// mutators returns the mutators that may be about a write.
+func (p *Pipeline) mutators(r *Request) (all []*mutator) {
+	rules := admission.MustOf(r.Tip.Policy).Mutations(r.Kind, r.Info.Subresource, r.operation())
+	for i := range rules {
+		m := &rules[i]
+		all = append(all, &mutator{id: m.ID, source: m.Source.String(), order: m.Order, reinvoked: m.Reinvoke, rule: m})
+	}
+	return all
+}
+
+// ruleMutator runs the rules of the policy. The rules between two other mutators change one copy of the object, which
+// becomes the object of the write at their end.
+type ruleMutator struct {
+	*Request
+	object *admission.Mutating // nil if no rule has run since the object was replaced
+	asked  *admission.Attributes
+	cancel context.CancelFunc // ends the time of all rules
+	ctx    context.Context
+}
+
+func (m *ruleMutator) mutate(ctx context.Context, of *mutator, round int) (asked, changed bool, err error) {
+	if of.rule == nil {
+		if err := m.replace(); err != nil {
+			return false, false, err
+		}
+		return of.run(ctx, m.Request, round)
+	}
+	if m.object == nil {
+		if err := m.begin(ctx); err != nil {
+			return false, false, err
+		}
+	}
+	applied, asked, err := m.object.Run(of.rule)
+	for i := range applied {
+		a := &applied[i]
+		for _, name := range a.Unknown {
+			m.Warn("mutation " + a.Step.ID + place(a.Step.Source.String()) + `: unknown field "` + name + `"`)
+		}
+		paths := make([]string, len(a.Changes))
+		for i := range a.Changes {
+			paths[i] = a.Changes[i].Path
+		}
+		m.mutated(logpb.Mutator_MUTATOR_RULE, a.Step.ID, a.Step.Source.String(), paths, round)
+	}
+	if failed := new(admission.MutationError); errors.As(err, &failed) {
+		err = m.notMutated(failed)
+	}
+	return asked, len(applied) > 0, err
+}
+
+// mutated records what changed the object. paths are JSON pointers into the object as it is then.
+func (r *Request) mutated(by logpb.Mutator, id, source string, paths []string, round int) {
+	for i := range paths {
+		paths[i] = call.UTF8(paths[i])
+	}
+	r.mutations = append(r.mutations, &logpb.Mutation{Rule: id, Source: source, Paths: paths, By: by, Reinvoked: round > 0})
+}
+
+// begin makes a copy of the object for the rules.
+func (m *ruleMutator) begin(ctx context.Context) (err error) {
+	if m.asked, err = m.attributes(); err != nil {
+		return err
+	}
+	if m.ctx == nil {
+		m.ctx, m.cancel = expr.Limited(ctx)
+	}
+	var prepare admission.Prepare
+	if !m.Scales() {
+		prepare = m.prepareMutated
+	}
+	m.object = admission.MustOf(m.Tip.Policy).Mutate(m.ctx, m.Kind, m.asked, prepare)
+	return nil
+}
+
+// prepareMutated drops the fields that the schema does not have, fills in defaults, and returns what it dropped.
+func (r *Request) prepareMutated(content map[string]any) (unknown []string, err error) {
+	if r.Kind.Kind.Builtin {
+		builtin.Prepare(r.Kind.Kind.Kind.Kind, content, r.OldContent)
+	}
+	unknown, _, failed := r.Kind.Program.TryPrepare(content)
+	if failed != nil {
+		return nil, status.Unavailable(failed.Error())
+	}
+	return unknown, nil
+}
+
+// replace makes the copy that the rules changed the object of the write.
+func (m *ruleMutator) replace() error {
+	if m.object == nil {
+		return nil
+	}
+	if m.asked.AskedNamespace() {
+		m.SawNamespace = m.Tip.Objects.Get(commit.Namespaces, "", m.Key.Namespace)
+	}
+	o, err := m.object.Object()
+	m.object = nil
+	if err != nil {
+		return m.madeBad(err)
+	}
+	if o == nil {
+		return nil
+	}
+	if err := m.Replace(o); err != nil {
+		return m.madeBad(err)
 	}
 	return nil
 }
 
-// mutators returns the mutators that may be about a write.
-func (p *Pipeline) mutators(*Request) []*mutator { return nil }
+// end ends the time of the rules.
+func (m *ruleMutator) end() {
+	if m.cancel != nil {
+		m.cancel()
+	}
+}
+
+// notMutated returns the error for a mutation that cannot be evaluated or applied. It is that of a
+// MutatingAdmissionPolicy, with the id and the line of the rule.
+func (r *Request) notMutated(e *admission.MutationError) error {
+	err := status.Refused(r.Resource(), r.Key.Name, fmt.Errorf("mutation %s%s failed: %w", e.Rule, place(e.Source), e.Err))
+	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseType(e.Rule), Message: e.Err.Error() + " (mutation " + e.Rule + ")", Field: e.Source}}
+	err.ErrStatus.Reason, err.ErrStatus.Code = metav1.StatusReasonInvalid, http.StatusUnprocessableEntity
+	return err
+}
+
+// madeBad adds to an error about the object that mutations made which ones they were.
+func (r *Request) madeBad(err error) error {
+	if len(r.mutations) == 0 || err == nil {
+		return err
+	}
+	var texts []string
+	for _, m := range r.mutations {
+		if text := m.Rule + place(m.Source); !slices.Contains(texts, text) {
+			texts = append(texts, text)
+		}
+	}
+	text := " (the object was changed by " + strings.Join(texts, ", ") + ")"
+	if st := new(status.Error); errors.As(err, &st) {
+		st.ErrStatus.Message += text
+		return err
+	}
+	return fmt.Errorf("%w%s", err, text)
+}
+
+// nameMutations adds to each error the mutation that made the field, or part of it.
+func (r *Request) nameMutations(errs field.ErrorList) {
+	for _, e := range errs {
+		at := fieldSteps(e.Field)
+		for _, m := range slices.Backward(r.mutations) {
+			text := ""
+			for _, pointer := range m.Paths {
+				switch path := pointerSteps(pointer); {
+				case prefix(path, at):
+					text = "made by mutation " + m.Rule + place(m.Source)
+				case text == "" && prefix(at, path):
+					text = "mutation " + m.Rule + place(m.Source) + " changed " + pointer
+				}
+			}
+			if text != "" {
+				e.Detail = strings.TrimPrefix(e.Detail+" ("+text+")", " ")
+				break
+			}
+		}
+	}
+}
+
+func prefix(path, of []string) bool {
+	return len(path) <= len(of) && slices.Equal(path, of[:len(path)])
+}
+
+// pointerSteps returns the names and indexes of a JSON pointer.
+func pointerSteps(pointer string) []string {
+	if pointer == "" {
+		return nil
+	}
+	steps := strings.Split(pointer[1:], "/")
+	for i, s := range steps {
+		steps[i] = strings.ReplaceAll(strings.ReplaceAll(s, "~1", "/"), "~0", "~")
+	}
+	return steps
+}
+
+// fieldSteps returns the names and indexes of the path of an invalid field: spec.ports[0].name.
+func fieldSteps(path string) (steps []string) {
+	if path == "<nil>" {
+		return nil
+	}
+	for path != "" {
+		if path[0] == '[' {
+			key, rest, _ := strings.Cut(path[1:], "]")
+			steps, path = append(steps, key), strings.TrimPrefix(rest, ".")
+			continue
+		}
+		end := strings.IndexAny(path, ".[")
+		if end < 0 {
+			return append(steps, path)
+		}
+		steps = append(steps, path[:end])
+		path = strings.TrimPrefix(path[end:], ".")
+	}
+	return steps
+}

@@ -20,8 +20,9 @@ type Request struct {
 	authorized *policy.Decision  // the policy's decision before conditions; it may depend on the object
 	creating   *policy.Decision  // the decision about create, if an update creates its object; conditions sets it
 
-	write    virtual.Write      // the write of a virtual resource; decode sets it
-	findings []*logpb.Admission // the findings of admission rules; validation sets it
+	write     virtual.Write      // the write of a virtual resource; decode sets it
+	mutations []*logpb.Mutation  // what changed the object; mutation sets it
+	findings  []*logpb.Admission // the findings of admission rules; validation sets it
 
 	turn    func()  // ends the request's turn at its object; nil if it has none
 	hidden  *hidden // the error that a plain refusal replaces; nil for none

@@ -36,7 +36,7 @@ func (p *Pipeline) schema(ctx context.Context, r *Request) error {
 	errs, err := w.Check(ctx)
 	var mistyped *validity.TypeError
 	if errors.As(err, &mistyped) {
-		return r.Undecodable(kind.Kind.Kind, mistyped.Err)
+		return r.madeBad(r.Undecodable(kind.Kind.Kind, mistyped.Err))
 	}
 	if err != nil {
 		return err
@@ -48,6 +48,7 @@ func (p *Pipeline) schema(ctx context.Context, r *Request) error {
 		return status.Unavailable(errs.ToAggregate().Error())
 	}
 	if len(errs) > 0 {
+		r.nameMutations(errs)
 		return status.Invalid(kind.Stored().Storage().GroupVersionKind().GroupKind(), r.Key.Name, errs)
 	}
 	if !kind.Builtin {

@@ -19,7 +19,7 @@ import (
 // validation evaluates the admission rules of the policy. It reports all refusals at once. Warnings go into the
 // answer, and all findings into the event.
 func (p *Pipeline) validation(ctx context.Context, r *Request) error {
-	r.findings, r.SawNamespace = nil, nil
+	r.findings = nil
 	if r.write != nil {
 		return nil
 	}

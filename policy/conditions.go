@@ -163,3 +163,6 @@ func (v *Version) Value(o *Object) any {
 	gvk := v.GroupVersionKind()
 	return v.object().Object(gvk.GroupVersion().String(), gvk.Kind, o.Meta, o.Content)
 }
+
+// WholeValue returns an object that is one map, with its metadata, as a CEL value.
+func (v *Version) WholeValue(object map[string]any) any { return v.object().Value(object) }

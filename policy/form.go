@@ -69,6 +69,9 @@ type Expression struct {
 // Load makes a program of the expression.
 func (e *Expression) Load() (*expr.Program, error) { return expr.Load(e.Checked, e.Text) }
 
+// LoadPatch makes a program of an expression of a mutation.
+func (e *Expression) LoadPatch() (*expr.Program, error) { return expr.LoadPatch(e.Checked, e.Text) }
+
 // Condition is an expression about a request, and perhaps about the object that it writes.
 type Condition struct {
 	Expression

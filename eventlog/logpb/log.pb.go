@@ -168,6 +168,56 @@ func (Type) EnumDescriptor() ([]byte, []int) {
 	return file_log_proto_rawDescGZIP(), []int{1}
 }
 
+// Mutator is the kind of what changed an object.
+type Mutator int32
+
+const (
+	Mutator_MUTATOR_RULE    Mutator = 0 // a rule of admission.mutate
+	Mutator_MUTATOR_WEBHOOK Mutator = 1
+	Mutator_MUTATOR_PLUGIN  Mutator = 2
+)
+
+// Enum value maps for Mutator.
+var (
+	Mutator_name = map[int32]string{
+		0: "MUTATOR_RULE",
+		1: "MUTATOR_WEBHOOK",
+		2: "MUTATOR_PLUGIN",
+	}
+	Mutator_value = map[string]int32{
+		"MUTATOR_RULE":    0,
+		"MUTATOR_WEBHOOK": 1,
+		"MUTATOR_PLUGIN":  2,
+	}
+)
+
+func (x Mutator) Enum() *Mutator {
+	p := new(Mutator)
+	*p = x
+	return p
+}
+
+func (x Mutator) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Mutator) Descriptor() protoreflect.EnumDescriptor {
+	return file_log_proto_enumTypes[2].Descriptor()
+}
+
+func (Mutator) Type() protoreflect.EnumType {
+	return &file_log_proto_enumTypes[2]
+}
+
+func (x Mutator) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Mutator.Descriptor instead.
+func (Mutator) EnumDescriptor() ([]byte, []int) {
+	return file_log_proto_rawDescGZIP(), []int{2}
+}
+
 type AuditLevel int32
 
 const (
@@ -207,11 +257,11 @@ func (x AuditLevel) String() string {
 }
 
 func (AuditLevel) Descriptor() protoreflect.EnumDescriptor {
-	return file_log_proto_enumTypes[2].Descriptor()
+	return file_log_proto_enumTypes[3].Descriptor()
 }
 
 func (AuditLevel) Type() protoreflect.EnumType {
-	return &file_log_proto_enumTypes[2]
+	return &file_log_proto_enumTypes[3]
 }
 
 func (x AuditLevel) Number() protoreflect.EnumNumber {
@@ -220,7 +270,7 @@ func (x AuditLevel) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use AuditLevel.Descriptor instead.
 func (AuditLevel) EnumDescriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{2}
+	return file_log_proto_rawDescGZIP(), []int{3}
 }
 
 type Role int32
@@ -273,11 +323,11 @@ func (x Role) String() string {
 }
 
 func (Role) Descriptor() protoreflect.EnumDescriptor {
-	return file_log_proto_enumTypes[3].Descriptor()
+	return file_log_proto_enumTypes[4].Descriptor()
 }
 
 func (Role) Type() protoreflect.EnumType {
-	return &file_log_proto_enumTypes[3]
+	return &file_log_proto_enumTypes[4]
 }
 
 func (x Role) Number() protoreflect.EnumNumber {
@@ -286,7 +336,7 @@ func (x Role) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Role.Descriptor instead.
 func (Role) EnumDescriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{3}
+	return file_log_proto_rawDescGZIP(), []int{4}
 }
 
 type Outcome int32
@@ -340,11 +390,11 @@ func (x Outcome) String() string {
 }
 
 func (Outcome) Descriptor() protoreflect.EnumDescriptor {
-	return file_log_proto_enumTypes[4].Descriptor()
+	return file_log_proto_enumTypes[5].Descriptor()
 }
 
 func (Outcome) Type() protoreflect.EnumType {
-	return &file_log_proto_enumTypes[4]
+	return &file_log_proto_enumTypes[5]
 }
 
 func (x Outcome) Number() protoreflect.EnumNumber {
@@ -353,7 +403,7 @@ func (x Outcome) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Outcome.Descriptor instead.
 func (Outcome) EnumDescriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{4}
+	return file_log_proto_rawDescGZIP(), []int{5}
 }
 
 // Batch is the value of one key <prefix>/log/<first revision>.
@@ -1434,7 +1484,9 @@ type Decisions struct {
 	Reason  string `protobuf:"bytes,8,opt,name=reason,proto3" json:"reason,omitempty"`
 	Program string `protobuf:"bytes,9,opt,name=program,proto3" json:"program,omitempty"`
 	// What the audit rules of the policy say about the request; absent in events of earlier versions.
-	Audit         *Audit `protobuf:"bytes,10,opt,name=audit,proto3" json:"audit,omitempty"`
+	Audit *Audit `protobuf:"bytes,10,opt,name=audit,proto3" json:"audit,omitempty"`
+	// What changed the object before it was checked, in the order in which it happened.
+	Mutations     []*Mutation `protobuf:"bytes,11,rep,name=mutations,proto3" json:"mutations,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1539,6 +1591,92 @@ func (x *Decisions) GetAudit() *Audit {
 	return nil
 }
 
+func (x *Decisions) GetMutations() []*Mutation {
+	if x != nil {
+		return x.Mutations
+	}
+	return nil
+}
+
+// Mutation is a change that mutating admission made of the object.
+type Mutation struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Rule   string                 `protobuf:"bytes,1,opt,name=rule,proto3" json:"rule,omitempty"`     // id of the change of a rule, or of the webhook or plugin
+	Source string                 `protobuf:"bytes,2,opt,name=source,proto3" json:"source,omitempty"` // file:line
+	// What changed: JSON pointers into the object as it was then.
+	Paths []string `protobuf:"bytes,3,rep,name=paths,proto3" json:"paths,omitempty"`
+	By    Mutator  `protobuf:"varint,4,opt,name=by,proto3,enum=stele.eventlog.v1.Mutator" json:"by,omitempty"`
+	// It was the second time that the rule ran for this request, because others had changed the object.
+	Reinvoked     bool `protobuf:"varint,5,opt,name=reinvoked,proto3" json:"reinvoked,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Mutation) Reset() {
+	*x = Mutation{}
+	mi := &file_log_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Mutation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Mutation) ProtoMessage() {}
+
+func (x *Mutation) ProtoReflect() protoreflect.Message {
+	mi := &file_log_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Mutation.ProtoReflect.Descriptor instead.
+func (*Mutation) Descriptor() ([]byte, []int) {
+	return file_log_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *Mutation) GetRule() string {
+	if x != nil {
+		return x.Rule
+	}
+	return ""
+}
+
+func (x *Mutation) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *Mutation) GetPaths() []string {
+	if x != nil {
+		return x.Paths
+	}
+	return nil
+}
+
+func (x *Mutation) GetBy() Mutator {
+	if x != nil {
+		return x.By
+	}
+	return Mutator_MUTATOR_RULE
+}
+
+func (x *Mutation) GetReinvoked() bool {
+	if x != nil {
+		return x.Reinvoked
+	}
+	return false
+}
+
 // Audit is what the audit rules of the policy in force say about a request: what the audit log shows of it.
 type Audit struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1562,7 +1700,7 @@ type Audit struct {
 
 func (x *Audit) Reset() {
 	*x = Audit{}
-	mi := &file_log_proto_msgTypes[11]
+	mi := &file_log_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1574,7 +1712,7 @@ func (x *Audit) String() string {
 func (*Audit) ProtoMessage() {}
 
 func (x *Audit) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[11]
+	mi := &file_log_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1587,7 +1725,7 @@ func (x *Audit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Audit.ProtoReflect.Descriptor instead.
 func (*Audit) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{11}
+	return file_log_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Audit) GetLevel() AuditLevel {
@@ -1656,7 +1794,7 @@ type Annotation struct {
 
 func (x *Annotation) Reset() {
 	*x = Annotation{}
-	mi := &file_log_proto_msgTypes[12]
+	mi := &file_log_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1668,7 +1806,7 @@ func (x *Annotation) String() string {
 func (*Annotation) ProtoMessage() {}
 
 func (x *Annotation) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[12]
+	mi := &file_log_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1681,7 +1819,7 @@ func (x *Annotation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Annotation.ProtoReflect.Descriptor instead.
 func (*Annotation) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{12}
+	return file_log_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Annotation) GetKey() string {
@@ -1711,7 +1849,7 @@ type Admission struct {
 
 func (x *Admission) Reset() {
 	*x = Admission{}
-	mi := &file_log_proto_msgTypes[13]
+	mi := &file_log_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1723,7 +1861,7 @@ func (x *Admission) String() string {
 func (*Admission) ProtoMessage() {}
 
 func (x *Admission) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[13]
+	mi := &file_log_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1736,7 +1874,7 @@ func (x *Admission) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Admission.ProtoReflect.Descriptor instead.
 func (*Admission) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{13}
+	return file_log_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Admission) GetRule() string {
@@ -1780,7 +1918,7 @@ type Payload struct {
 
 func (x *Payload) Reset() {
 	*x = Payload{}
-	mi := &file_log_proto_msgTypes[14]
+	mi := &file_log_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1792,7 +1930,7 @@ func (x *Payload) String() string {
 func (*Payload) ProtoMessage() {}
 
 func (x *Payload) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[14]
+	mi := &file_log_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1805,7 +1943,7 @@ func (x *Payload) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Payload.ProtoReflect.Descriptor instead.
 func (*Payload) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{14}
+	return file_log_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Payload) GetRole() Role {
@@ -1847,7 +1985,7 @@ type Class struct {
 
 func (x *Class) Reset() {
 	*x = Class{}
-	mi := &file_log_proto_msgTypes[15]
+	mi := &file_log_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1859,7 +1997,7 @@ func (x *Class) String() string {
 func (*Class) ProtoMessage() {}
 
 func (x *Class) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[15]
+	mi := &file_log_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1872,7 +2010,7 @@ func (x *Class) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Class.ProtoReflect.Descriptor instead.
 func (*Class) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{15}
+	return file_log_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Class) GetRetention() string {
@@ -1900,7 +2038,7 @@ type LogCreated struct {
 
 func (x *LogCreated) Reset() {
 	*x = LogCreated{}
-	mi := &file_log_proto_msgTypes[16]
+	mi := &file_log_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1912,7 +2050,7 @@ func (x *LogCreated) String() string {
 func (*LogCreated) ProtoMessage() {}
 
 func (x *LogCreated) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[16]
+	mi := &file_log_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1925,7 +2063,7 @@ func (x *LogCreated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogCreated.ProtoReflect.Descriptor instead.
 func (*LogCreated) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{16}
+	return file_log_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *LogCreated) GetBatchLimit() uint64 {
@@ -1954,7 +2092,7 @@ type ClockSet struct {
 
 func (x *ClockSet) Reset() {
 	*x = ClockSet{}
-	mi := &file_log_proto_msgTypes[17]
+	mi := &file_log_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1966,7 +2104,7 @@ func (x *ClockSet) String() string {
 func (*ClockSet) ProtoMessage() {}
 
 func (x *ClockSet) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[17]
+	mi := &file_log_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1979,7 +2117,7 @@ func (x *ClockSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClockSet.ProtoReflect.Descriptor instead.
 func (*ClockSet) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{17}
+	return file_log_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ClockSet) GetAheadNano() int64 {
@@ -2002,7 +2140,7 @@ type EpochStarted struct {
 
 func (x *EpochStarted) Reset() {
 	*x = EpochStarted{}
-	mi := &file_log_proto_msgTypes[18]
+	mi := &file_log_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2014,7 +2152,7 @@ func (x *EpochStarted) String() string {
 func (*EpochStarted) ProtoMessage() {}
 
 func (x *EpochStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[18]
+	mi := &file_log_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2027,7 +2165,7 @@ func (x *EpochStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EpochStarted.ProtoReflect.Descriptor instead.
 func (*EpochStarted) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{18}
+	return file_log_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *EpochStarted) GetLostFrom() uint64 {
@@ -2053,7 +2191,7 @@ type LevelRaised struct {
 
 func (x *LevelRaised) Reset() {
 	*x = LevelRaised{}
-	mi := &file_log_proto_msgTypes[19]
+	mi := &file_log_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2065,7 +2203,7 @@ func (x *LevelRaised) String() string {
 func (*LevelRaised) ProtoMessage() {}
 
 func (x *LevelRaised) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[19]
+	mi := &file_log_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2078,7 +2216,7 @@ func (x *LevelRaised) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LevelRaised.ProtoReflect.Descriptor instead.
 func (*LevelRaised) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{19}
+	return file_log_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *LevelRaised) GetFormat() uint32 {
@@ -2098,7 +2236,7 @@ type PolicyChunk struct {
 
 func (x *PolicyChunk) Reset() {
 	*x = PolicyChunk{}
-	mi := &file_log_proto_msgTypes[20]
+	mi := &file_log_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2110,7 +2248,7 @@ func (x *PolicyChunk) String() string {
 func (*PolicyChunk) ProtoMessage() {}
 
 func (x *PolicyChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[20]
+	mi := &file_log_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2123,7 +2261,7 @@ func (x *PolicyChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyChunk.ProtoReflect.Descriptor instead.
 func (*PolicyChunk) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{20}
+	return file_log_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *PolicyChunk) GetDigest() []byte {
@@ -2150,7 +2288,7 @@ type PolicyProposed struct {
 
 func (x *PolicyProposed) Reset() {
 	*x = PolicyProposed{}
-	mi := &file_log_proto_msgTypes[21]
+	mi := &file_log_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2162,7 +2300,7 @@ func (x *PolicyProposed) String() string {
 func (*PolicyProposed) ProtoMessage() {}
 
 func (x *PolicyProposed) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[21]
+	mi := &file_log_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2175,7 +2313,7 @@ func (x *PolicyProposed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyProposed.ProtoReflect.Descriptor instead.
 func (*PolicyProposed) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{21}
+	return file_log_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *PolicyProposed) GetDigest() []byte {
@@ -2245,7 +2383,7 @@ type File struct {
 
 func (x *File) Reset() {
 	*x = File{}
-	mi := &file_log_proto_msgTypes[22]
+	mi := &file_log_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2257,7 +2395,7 @@ func (x *File) String() string {
 func (*File) ProtoMessage() {}
 
 func (x *File) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[22]
+	mi := &file_log_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2270,7 +2408,7 @@ func (x *File) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use File.ProtoReflect.Descriptor instead.
 func (*File) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{22}
+	return file_log_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *File) GetPath() string {
@@ -2304,7 +2442,7 @@ type PolicyActivated struct {
 
 func (x *PolicyActivated) Reset() {
 	*x = PolicyActivated{}
-	mi := &file_log_proto_msgTypes[23]
+	mi := &file_log_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2316,7 +2454,7 @@ func (x *PolicyActivated) String() string {
 func (*PolicyActivated) ProtoMessage() {}
 
 func (x *PolicyActivated) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[23]
+	mi := &file_log_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2329,7 +2467,7 @@ func (x *PolicyActivated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyActivated.ProtoReflect.Descriptor instead.
 func (*PolicyActivated) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{23}
+	return file_log_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *PolicyActivated) GetDigest() []byte {
@@ -2355,7 +2493,7 @@ type Bulk struct {
 
 func (x *Bulk) Reset() {
 	*x = Bulk{}
-	mi := &file_log_proto_msgTypes[24]
+	mi := &file_log_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2367,7 +2505,7 @@ func (x *Bulk) String() string {
 func (*Bulk) ProtoMessage() {}
 
 func (x *Bulk) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[24]
+	mi := &file_log_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2380,7 +2518,7 @@ func (x *Bulk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bulk.ProtoReflect.Descriptor instead.
 func (*Bulk) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{24}
+	return file_log_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Bulk) GetObjects() []*BulkObject {
@@ -2400,7 +2538,7 @@ type BulkObject struct {
 
 func (x *BulkObject) Reset() {
 	*x = BulkObject{}
-	mi := &file_log_proto_msgTypes[25]
+	mi := &file_log_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2412,7 +2550,7 @@ func (x *BulkObject) String() string {
 func (*BulkObject) ProtoMessage() {}
 
 func (x *BulkObject) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[25]
+	mi := &file_log_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2425,7 +2563,7 @@ func (x *BulkObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BulkObject.ProtoReflect.Descriptor instead.
 func (*BulkObject) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{25}
+	return file_log_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *BulkObject) GetObject() *Object {
@@ -2470,7 +2608,7 @@ type Decision struct {
 
 func (x *Decision) Reset() {
 	*x = Decision{}
-	mi := &file_log_proto_msgTypes[26]
+	mi := &file_log_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2482,7 +2620,7 @@ func (x *Decision) String() string {
 func (*Decision) ProtoMessage() {}
 
 func (x *Decision) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[26]
+	mi := &file_log_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2495,7 +2633,7 @@ func (x *Decision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Decision.ProtoReflect.Descriptor instead.
 func (*Decision) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{26}
+	return file_log_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Decision) GetOutcome() Outcome {
@@ -2596,7 +2734,7 @@ type DecisionsCounted struct {
 
 func (x *DecisionsCounted) Reset() {
 	*x = DecisionsCounted{}
-	mi := &file_log_proto_msgTypes[27]
+	mi := &file_log_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2608,7 +2746,7 @@ func (x *DecisionsCounted) String() string {
 func (*DecisionsCounted) ProtoMessage() {}
 
 func (x *DecisionsCounted) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[27]
+	mi := &file_log_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2621,7 +2759,7 @@ func (x *DecisionsCounted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecisionsCounted.ProtoReflect.Descriptor instead.
 func (*DecisionsCounted) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{27}
+	return file_log_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *DecisionsCounted) GetCount() uint64 {
@@ -2665,7 +2803,7 @@ type DecisionsLost struct {
 
 func (x *DecisionsLost) Reset() {
 	*x = DecisionsLost{}
-	mi := &file_log_proto_msgTypes[28]
+	mi := &file_log_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2677,7 +2815,7 @@ func (x *DecisionsLost) String() string {
 func (*DecisionsLost) ProtoMessage() {}
 
 func (x *DecisionsLost) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[28]
+	mi := &file_log_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2690,7 +2828,7 @@ func (x *DecisionsLost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecisionsLost.ProtoReflect.Descriptor instead.
 func (*DecisionsLost) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{28}
+	return file_log_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *DecisionsLost) GetFromUnixNano() int64 {
@@ -2736,7 +2874,7 @@ type DecisionsAnchored struct {
 
 func (x *DecisionsAnchored) Reset() {
 	*x = DecisionsAnchored{}
-	mi := &file_log_proto_msgTypes[29]
+	mi := &file_log_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2748,7 +2886,7 @@ func (x *DecisionsAnchored) String() string {
 func (*DecisionsAnchored) ProtoMessage() {}
 
 func (x *DecisionsAnchored) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[29]
+	mi := &file_log_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2761,7 +2899,7 @@ func (x *DecisionsAnchored) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecisionsAnchored.ProtoReflect.Descriptor instead.
 func (*DecisionsAnchored) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{29}
+	return file_log_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *DecisionsAnchored) GetReplica() string {
@@ -2809,7 +2947,7 @@ type SinkCursor struct {
 
 func (x *SinkCursor) Reset() {
 	*x = SinkCursor{}
-	mi := &file_log_proto_msgTypes[30]
+	mi := &file_log_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2821,7 +2959,7 @@ func (x *SinkCursor) String() string {
 func (*SinkCursor) ProtoMessage() {}
 
 func (x *SinkCursor) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[30]
+	mi := &file_log_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2834,7 +2972,7 @@ func (x *SinkCursor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SinkCursor.ProtoReflect.Descriptor instead.
 func (*SinkCursor) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{30}
+	return file_log_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *SinkCursor) GetSink() string {
@@ -2947,7 +3085,7 @@ const file_log_proto_rawDesc = "" +
 	"\x06status\x18\t \x01(\rR\x06status\x12\x1d\n" +
 	"\n" +
 	"media_type\x18\n" +
-	" \x01(\tR\tmediaType\"\xd7\x02\n" +
+	" \x01(\tR\tmediaType\"\x92\x03\n" +
 	"\tDecisions\x12\x1e\n" +
 	"\n" +
 	"authorizer\x18\x01 \x01(\tR\n" +
@@ -2962,7 +3100,14 @@ const file_log_proto_rawDesc = "" +
 	"\x06reason\x18\b \x01(\tR\x06reason\x12\x18\n" +
 	"\aprogram\x18\t \x01(\tR\aprogram\x12.\n" +
 	"\x05audit\x18\n" +
-	" \x01(\v2\x18.stele.eventlog.v1.AuditR\x05audit\"\xb0\x02\n" +
+	" \x01(\v2\x18.stele.eventlog.v1.AuditR\x05audit\x129\n" +
+	"\tmutations\x18\v \x03(\v2\x1b.stele.eventlog.v1.MutationR\tmutations\"\x96\x01\n" +
+	"\bMutation\x12\x12\n" +
+	"\x04rule\x18\x01 \x01(\tR\x04rule\x12\x16\n" +
+	"\x06source\x18\x02 \x01(\tR\x06source\x12\x14\n" +
+	"\x05paths\x18\x03 \x03(\tR\x05paths\x12*\n" +
+	"\x02by\x18\x04 \x01(\x0e2\x1a.stele.eventlog.v1.MutatorR\x02by\x12\x1c\n" +
+	"\treinvoked\x18\x05 \x01(\bR\treinvoked\"\xb0\x02\n" +
 	"\x05Audit\x123\n" +
 	"\x05level\x18\x01 \x01(\x0e2\x1d.stele.eventlog.v1.AuditLevelR\x05level\x12\x16\n" +
 	"\x06stages\x18\x02 \x01(\rR\x06stages\x12\x12\n" +
@@ -3084,7 +3229,11 @@ const file_log_proto_rawDesc = "" +
 	"\rTYPE_DECISION\x10`\x12\x1a\n" +
 	"\x16TYPE_DECISIONS_COUNTED\x10a\x12\x17\n" +
 	"\x13TYPE_DECISIONS_LOST\x10b\x12\x19\n" +
-	"\x15TYPE_DECISIONS_CLOSED\x10c*\x94\x01\n" +
+	"\x15TYPE_DECISIONS_CLOSED\x10c*D\n" +
+	"\aMutator\x12\x10\n" +
+	"\fMUTATOR_RULE\x10\x00\x12\x13\n" +
+	"\x0fMUTATOR_WEBHOOK\x10\x01\x12\x12\n" +
+	"\x0eMUTATOR_PLUGIN\x10\x02*\x94\x01\n" +
 	"\n" +
 	"AuditLevel\x12\x1b\n" +
 	"\x17AUDIT_LEVEL_UNSPECIFIED\x10\x00\x12\x14\n" +
@@ -3123,88 +3272,92 @@ func file_log_proto_rawDescGZIP() []byte {
 	return file_log_proto_rawDescData
 }
 
-var file_log_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_log_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_log_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
+var file_log_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_log_proto_goTypes = []any{
 	(Compression)(0),          // 0: stele.eventlog.v1.Compression
 	(Type)(0),                 // 1: stele.eventlog.v1.Type
-	(AuditLevel)(0),           // 2: stele.eventlog.v1.AuditLevel
-	(Role)(0),                 // 3: stele.eventlog.v1.Role
-	(Outcome)(0),              // 4: stele.eventlog.v1.Outcome
-	(*Batch)(nil),             // 5: stele.eventlog.v1.Batch
-	(*Header)(nil),            // 6: stele.eventlog.v1.Header
-	(*Events)(nil),            // 7: stele.eventlog.v1.Events
-	(*Entry)(nil),             // 8: stele.eventlog.v1.Entry
-	(*Blob)(nil),              // 9: stele.eventlog.v1.Blob
-	(*Metadata)(nil),          // 10: stele.eventlog.v1.Metadata
-	(*Object)(nil),            // 11: stele.eventlog.v1.Object
-	(*Actor)(nil),             // 12: stele.eventlog.v1.Actor
-	(*Extra)(nil),             // 13: stele.eventlog.v1.Extra
-	(*Request)(nil),           // 14: stele.eventlog.v1.Request
-	(*Decisions)(nil),         // 15: stele.eventlog.v1.Decisions
-	(*Audit)(nil),             // 16: stele.eventlog.v1.Audit
-	(*Annotation)(nil),        // 17: stele.eventlog.v1.Annotation
-	(*Admission)(nil),         // 18: stele.eventlog.v1.Admission
-	(*Payload)(nil),           // 19: stele.eventlog.v1.Payload
-	(*Class)(nil),             // 20: stele.eventlog.v1.Class
-	(*LogCreated)(nil),        // 21: stele.eventlog.v1.LogCreated
-	(*ClockSet)(nil),          // 22: stele.eventlog.v1.ClockSet
-	(*EpochStarted)(nil),      // 23: stele.eventlog.v1.EpochStarted
-	(*LevelRaised)(nil),       // 24: stele.eventlog.v1.LevelRaised
-	(*PolicyChunk)(nil),       // 25: stele.eventlog.v1.PolicyChunk
-	(*PolicyProposed)(nil),    // 26: stele.eventlog.v1.PolicyProposed
-	(*File)(nil),              // 27: stele.eventlog.v1.File
-	(*PolicyActivated)(nil),   // 28: stele.eventlog.v1.PolicyActivated
-	(*Bulk)(nil),              // 29: stele.eventlog.v1.Bulk
-	(*BulkObject)(nil),        // 30: stele.eventlog.v1.BulkObject
-	(*Decision)(nil),          // 31: stele.eventlog.v1.Decision
-	(*DecisionsCounted)(nil),  // 32: stele.eventlog.v1.DecisionsCounted
-	(*DecisionsLost)(nil),     // 33: stele.eventlog.v1.DecisionsLost
-	(*DecisionsAnchored)(nil), // 34: stele.eventlog.v1.DecisionsAnchored
-	(*SinkCursor)(nil),        // 35: stele.eventlog.v1.SinkCursor
+	(Mutator)(0),              // 2: stele.eventlog.v1.Mutator
+	(AuditLevel)(0),           // 3: stele.eventlog.v1.AuditLevel
+	(Role)(0),                 // 4: stele.eventlog.v1.Role
+	(Outcome)(0),              // 5: stele.eventlog.v1.Outcome
+	(*Batch)(nil),             // 6: stele.eventlog.v1.Batch
+	(*Header)(nil),            // 7: stele.eventlog.v1.Header
+	(*Events)(nil),            // 8: stele.eventlog.v1.Events
+	(*Entry)(nil),             // 9: stele.eventlog.v1.Entry
+	(*Blob)(nil),              // 10: stele.eventlog.v1.Blob
+	(*Metadata)(nil),          // 11: stele.eventlog.v1.Metadata
+	(*Object)(nil),            // 12: stele.eventlog.v1.Object
+	(*Actor)(nil),             // 13: stele.eventlog.v1.Actor
+	(*Extra)(nil),             // 14: stele.eventlog.v1.Extra
+	(*Request)(nil),           // 15: stele.eventlog.v1.Request
+	(*Decisions)(nil),         // 16: stele.eventlog.v1.Decisions
+	(*Mutation)(nil),          // 17: stele.eventlog.v1.Mutation
+	(*Audit)(nil),             // 18: stele.eventlog.v1.Audit
+	(*Annotation)(nil),        // 19: stele.eventlog.v1.Annotation
+	(*Admission)(nil),         // 20: stele.eventlog.v1.Admission
+	(*Payload)(nil),           // 21: stele.eventlog.v1.Payload
+	(*Class)(nil),             // 22: stele.eventlog.v1.Class
+	(*LogCreated)(nil),        // 23: stele.eventlog.v1.LogCreated
+	(*ClockSet)(nil),          // 24: stele.eventlog.v1.ClockSet
+	(*EpochStarted)(nil),      // 25: stele.eventlog.v1.EpochStarted
+	(*LevelRaised)(nil),       // 26: stele.eventlog.v1.LevelRaised
+	(*PolicyChunk)(nil),       // 27: stele.eventlog.v1.PolicyChunk
+	(*PolicyProposed)(nil),    // 28: stele.eventlog.v1.PolicyProposed
+	(*File)(nil),              // 29: stele.eventlog.v1.File
+	(*PolicyActivated)(nil),   // 30: stele.eventlog.v1.PolicyActivated
+	(*Bulk)(nil),              // 31: stele.eventlog.v1.Bulk
+	(*BulkObject)(nil),        // 32: stele.eventlog.v1.BulkObject
+	(*Decision)(nil),          // 33: stele.eventlog.v1.Decision
+	(*DecisionsCounted)(nil),  // 34: stele.eventlog.v1.DecisionsCounted
+	(*DecisionsLost)(nil),     // 35: stele.eventlog.v1.DecisionsLost
+	(*DecisionsAnchored)(nil), // 36: stele.eventlog.v1.DecisionsAnchored
+	(*SinkCursor)(nil),        // 37: stele.eventlog.v1.SinkCursor
 }
 var file_log_proto_depIdxs = []int32{
 	0,  // 0: stele.eventlog.v1.Batch.compression:type_name -> stele.eventlog.v1.Compression
-	8,  // 1: stele.eventlog.v1.Events.entries:type_name -> stele.eventlog.v1.Entry
-	9,  // 2: stele.eventlog.v1.Entry.blobs:type_name -> stele.eventlog.v1.Blob
+	9,  // 1: stele.eventlog.v1.Events.entries:type_name -> stele.eventlog.v1.Entry
+	10, // 2: stele.eventlog.v1.Entry.blobs:type_name -> stele.eventlog.v1.Blob
 	1,  // 3: stele.eventlog.v1.Metadata.type:type_name -> stele.eventlog.v1.Type
-	11, // 4: stele.eventlog.v1.Metadata.object:type_name -> stele.eventlog.v1.Object
-	12, // 5: stele.eventlog.v1.Metadata.actor:type_name -> stele.eventlog.v1.Actor
-	14, // 6: stele.eventlog.v1.Metadata.request:type_name -> stele.eventlog.v1.Request
-	15, // 7: stele.eventlog.v1.Metadata.decisions:type_name -> stele.eventlog.v1.Decisions
-	19, // 8: stele.eventlog.v1.Metadata.payloads:type_name -> stele.eventlog.v1.Payload
-	21, // 9: stele.eventlog.v1.Metadata.log_created:type_name -> stele.eventlog.v1.LogCreated
-	23, // 10: stele.eventlog.v1.Metadata.epoch_started:type_name -> stele.eventlog.v1.EpochStarted
-	24, // 11: stele.eventlog.v1.Metadata.level_raised:type_name -> stele.eventlog.v1.LevelRaised
-	25, // 12: stele.eventlog.v1.Metadata.policy_chunk:type_name -> stele.eventlog.v1.PolicyChunk
-	26, // 13: stele.eventlog.v1.Metadata.policy_proposed:type_name -> stele.eventlog.v1.PolicyProposed
-	28, // 14: stele.eventlog.v1.Metadata.policy_activated:type_name -> stele.eventlog.v1.PolicyActivated
-	29, // 15: stele.eventlog.v1.Metadata.bulk:type_name -> stele.eventlog.v1.Bulk
-	22, // 16: stele.eventlog.v1.Metadata.clock_set:type_name -> stele.eventlog.v1.ClockSet
-	31, // 17: stele.eventlog.v1.Metadata.decision:type_name -> stele.eventlog.v1.Decision
-	32, // 18: stele.eventlog.v1.Metadata.decisions_counted:type_name -> stele.eventlog.v1.DecisionsCounted
-	33, // 19: stele.eventlog.v1.Metadata.decisions_lost:type_name -> stele.eventlog.v1.DecisionsLost
-	34, // 20: stele.eventlog.v1.Metadata.decisions_anchored:type_name -> stele.eventlog.v1.DecisionsAnchored
-	13, // 21: stele.eventlog.v1.Actor.extra:type_name -> stele.eventlog.v1.Extra
-	12, // 22: stele.eventlog.v1.Actor.impersonator:type_name -> stele.eventlog.v1.Actor
-	18, // 23: stele.eventlog.v1.Decisions.admission:type_name -> stele.eventlog.v1.Admission
-	16, // 24: stele.eventlog.v1.Decisions.audit:type_name -> stele.eventlog.v1.Audit
-	2,  // 25: stele.eventlog.v1.Audit.level:type_name -> stele.eventlog.v1.AuditLevel
-	17, // 26: stele.eventlog.v1.Audit.annotations:type_name -> stele.eventlog.v1.Annotation
-	3,  // 27: stele.eventlog.v1.Payload.role:type_name -> stele.eventlog.v1.Role
-	20, // 28: stele.eventlog.v1.Payload.class:type_name -> stele.eventlog.v1.Class
-	27, // 29: stele.eventlog.v1.PolicyProposed.form:type_name -> stele.eventlog.v1.File
-	27, // 30: stele.eventlog.v1.PolicyProposed.sources:type_name -> stele.eventlog.v1.File
-	30, // 31: stele.eventlog.v1.Bulk.objects:type_name -> stele.eventlog.v1.BulkObject
-	11, // 32: stele.eventlog.v1.BulkObject.object:type_name -> stele.eventlog.v1.Object
-	4,  // 33: stele.eventlog.v1.Decision.outcome:type_name -> stele.eventlog.v1.Outcome
-	31, // 34: stele.eventlog.v1.DecisionsCounted.like:type_name -> stele.eventlog.v1.Decision
-	35, // 35: stele.eventlog.v1.DecisionsAnchored.sinks:type_name -> stele.eventlog.v1.SinkCursor
-	36, // [36:36] is the sub-list for method output_type
-	36, // [36:36] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	12, // 4: stele.eventlog.v1.Metadata.object:type_name -> stele.eventlog.v1.Object
+	13, // 5: stele.eventlog.v1.Metadata.actor:type_name -> stele.eventlog.v1.Actor
+	15, // 6: stele.eventlog.v1.Metadata.request:type_name -> stele.eventlog.v1.Request
+	16, // 7: stele.eventlog.v1.Metadata.decisions:type_name -> stele.eventlog.v1.Decisions
+	21, // 8: stele.eventlog.v1.Metadata.payloads:type_name -> stele.eventlog.v1.Payload
+	23, // 9: stele.eventlog.v1.Metadata.log_created:type_name -> stele.eventlog.v1.LogCreated
+	25, // 10: stele.eventlog.v1.Metadata.epoch_started:type_name -> stele.eventlog.v1.EpochStarted
+	26, // 11: stele.eventlog.v1.Metadata.level_raised:type_name -> stele.eventlog.v1.LevelRaised
+	27, // 12: stele.eventlog.v1.Metadata.policy_chunk:type_name -> stele.eventlog.v1.PolicyChunk
+	28, // 13: stele.eventlog.v1.Metadata.policy_proposed:type_name -> stele.eventlog.v1.PolicyProposed
+	30, // 14: stele.eventlog.v1.Metadata.policy_activated:type_name -> stele.eventlog.v1.PolicyActivated
+	31, // 15: stele.eventlog.v1.Metadata.bulk:type_name -> stele.eventlog.v1.Bulk
+	24, // 16: stele.eventlog.v1.Metadata.clock_set:type_name -> stele.eventlog.v1.ClockSet
+	33, // 17: stele.eventlog.v1.Metadata.decision:type_name -> stele.eventlog.v1.Decision
+	34, // 18: stele.eventlog.v1.Metadata.decisions_counted:type_name -> stele.eventlog.v1.DecisionsCounted
+	35, // 19: stele.eventlog.v1.Metadata.decisions_lost:type_name -> stele.eventlog.v1.DecisionsLost
+	36, // 20: stele.eventlog.v1.Metadata.decisions_anchored:type_name -> stele.eventlog.v1.DecisionsAnchored
+	14, // 21: stele.eventlog.v1.Actor.extra:type_name -> stele.eventlog.v1.Extra
+	13, // 22: stele.eventlog.v1.Actor.impersonator:type_name -> stele.eventlog.v1.Actor
+	20, // 23: stele.eventlog.v1.Decisions.admission:type_name -> stele.eventlog.v1.Admission
+	18, // 24: stele.eventlog.v1.Decisions.audit:type_name -> stele.eventlog.v1.Audit
+	17, // 25: stele.eventlog.v1.Decisions.mutations:type_name -> stele.eventlog.v1.Mutation
+	2,  // 26: stele.eventlog.v1.Mutation.by:type_name -> stele.eventlog.v1.Mutator
+	3,  // 27: stele.eventlog.v1.Audit.level:type_name -> stele.eventlog.v1.AuditLevel
+	19, // 28: stele.eventlog.v1.Audit.annotations:type_name -> stele.eventlog.v1.Annotation
+	4,  // 29: stele.eventlog.v1.Payload.role:type_name -> stele.eventlog.v1.Role
+	22, // 30: stele.eventlog.v1.Payload.class:type_name -> stele.eventlog.v1.Class
+	29, // 31: stele.eventlog.v1.PolicyProposed.form:type_name -> stele.eventlog.v1.File
+	29, // 32: stele.eventlog.v1.PolicyProposed.sources:type_name -> stele.eventlog.v1.File
+	32, // 33: stele.eventlog.v1.Bulk.objects:type_name -> stele.eventlog.v1.BulkObject
+	12, // 34: stele.eventlog.v1.BulkObject.object:type_name -> stele.eventlog.v1.Object
+	5,  // 35: stele.eventlog.v1.Decision.outcome:type_name -> stele.eventlog.v1.Outcome
+	33, // 36: stele.eventlog.v1.DecisionsCounted.like:type_name -> stele.eventlog.v1.Decision
+	37, // 37: stele.eventlog.v1.DecisionsAnchored.sinks:type_name -> stele.eventlog.v1.SinkCursor
+	38, // [38:38] is the sub-list for method output_type
+	38, // [38:38] is the sub-list for method input_type
+	38, // [38:38] is the sub-list for extension type_name
+	38, // [38:38] is the sub-list for extension extendee
+	0,  // [0:38] is the sub-list for field type_name
 }
 
 func init() { file_log_proto_init() }
@@ -3231,8 +3384,8 @@ func file_log_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_log_proto_rawDesc), len(file_log_proto_rawDesc)),
-			NumEnums:      5,
-			NumMessages:   31,
+			NumEnums:      6,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -56,6 +56,7 @@ type Rules struct {
 // loaded are the rules of a form. Copies of a policy with other authorizers share them.
 type loaded struct {
 	validations map[subject][]matchedValidation
+	mutations   map[subject][]Mutation // in their order
 }
 
 // subject is what a write is about: the rules that may match it are indexed by it, so that a write does not get slower
@@ -98,7 +99,7 @@ func MustOf(p *policy.Policy) Rules {
 }
 
 func load(p *policy.Policy) (*loaded, error) {
-	r := &loaded{validations: map[subject][]matchedValidation{}}
+	r := &loaded{validations: map[subject][]matchedValidation{}, mutations: map[subject][]Mutation{}}
 	form := p.Form()
 	for i := range form.Validations {
 		rule, err := newValidation(&form.Validations[i])
@@ -107,6 +108,17 @@ func load(p *policy.Policy) (*loaded, error) {
 		}
 		for s, as := range subjects(p, &rule.Match) {
 			r.validations[s] = append(r.validations[s], matchedValidation{rule, as})
+		}
+	}
+	for i := range form.Mutations {
+		rule, err := newMutation(&form.Mutations[i])
+		if err != nil {
+			return nil, fmt.Errorf("policy: %s: %w", form.Mutations[i].ID, err)
+		}
+		for s, as := range subjects(p, &rule.Match) {
+			if s.operation != policy.Delete { // it has no object
+				r.mutations[s] = append(r.mutations[s], Mutation{rule, as})
+			}
 		}
 	}
 	return r, nil
@@ -122,6 +134,11 @@ type rule struct {
 }
 
 func newRule(m *policy.Match, params []byte, variables []policy.Variable) (*rule, error) {
+	return newRuleWith((*policy.Expression).Load, m, params, variables)
+}
+
+// newRuleWith is newRule with the function that loads expressions.
+func newRuleWith(load func(*policy.Expression) (*expr.Program, error), m *policy.Match, params []byte, variables []policy.Variable) (*rule, error) {
 	r := &rule{variables: map[string]*expr.Program{}, params: celtype.Dynamic.Value(nil)}
 	if len(params) > 0 {
 		var value any
@@ -141,11 +158,11 @@ func newRule(m *policy.Match, params []byte, variables []policy.Variable) (*rule
 	}
 	r.namespaces, r.objects = selector(m.NamespaceSelector), selector(m.ObjectSelector)
 	for i := range m.Conditions {
-		program, err := m.Conditions[i].Load()
+		program, err := load(&m.Conditions[i].Expression)
 		r.conditions, errs = append(r.conditions, program), append(errs, err)
 	}
 	for i := range variables {
-		program, err := variables[i].Load()
+		program, err := load(&variables[i].Expression)
 		r.variables[expr.VarVariables+variables[i].Name], errs = program, append(errs, err)
 	}
 	return r, errors.Join(errs...)

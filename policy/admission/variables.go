@@ -2,6 +2,7 @@ package admission
 
 import (
 	"context"
+	"maps"
 
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/interpreter"
@@ -22,6 +23,8 @@ type variables struct {
 	r      *rule
 	budget expr.Budget
 	known  map[string]any // variables evaluated so far
+
+	mutating *Mutating // the object as mutations have changed it; nil for a validation
 }
 
 // see sets the version in which expressions see objects.
@@ -38,6 +41,18 @@ func (v *variables) seen(o *policy.Object) any {
 		o = &policy.Object{Meta: o.Meta, Content: v.v.Kind.Convert(o.Content, v.as.Kind)}
 	}
 	return v.as.Seen(v.a.Request.Subresource).Value(o)
+}
+
+// seenWhole returns an object of the request that is one map as a CEL value.
+func (v *variables) seenWhole(root map[string]any) any {
+	if v.as.Kind != v.v.Kind {
+		root = converted(root, v.v.Kind, v.as.Kind)
+	}
+	if v.as != v.v {
+		root = maps.Clone(root)
+		root["apiVersion"], root["kind"] = v.as.Seen(v.a.Request.Subresource).GroupVersionKind().ToAPIVersionAndKind()
+	}
+	return v.as.Seen(v.a.Request.Subresource).WholeValue(root)
 }
 
 // begin prepares the variables for a rule, which sees objects in the version as.
@@ -58,7 +73,12 @@ func (v *variables) ResolveName(name string) (any, bool) {
 	}
 	switch name {
 	case expr.VarObject:
-		return once(&v.a.object, func() any { return v.seen(v.a.Object) })
+		return once(&v.a.object, func() any {
+			if m := v.mutating; m != nil && m.doc != nil {
+				return v.seenWhole(m.doc.Root())
+			}
+			return v.seen(v.a.Object)
+		})
 	case expr.VarOldObject:
 		return once(&v.a.old, func() any { return v.seen(v.a.Old) })
 	case expr.VarRequest:

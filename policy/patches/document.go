@@ -4,6 +4,7 @@
 package patches
 
 import (
+	"fmt"
 	"reflect"
 	"strings"
 
@@ -22,6 +23,33 @@ func New(root map[string]any) *Document { return &Document{root: root, own: map[
 
 // Root returns the object as it is now. The next patch may change it.
 func (d *Document) Root() map[string]any { return d.root }
+
+// Own returns the object as a map that the caller may change.
+func (d *Document) Own() map[string]any {
+	d.root = d.owned(d.root)
+	return d.root
+}
+
+// Keep undoes changes of some fields at the top of the object, and returns an error if there were any.
+func (d *Document) Keep(changes []Change, names ...string) error {
+	for i := range changes {
+		c := &changes[i]
+		for _, name := range names {
+			was := c.Old
+			if whole, ok := c.Old.(map[string]any); ok && c.Path == "" {
+				was = whole[name]
+			} else if c.Path != "/"+name {
+				continue
+			}
+			if is, has := d.root[name]; has && equal(is, was) {
+				continue
+			}
+			d.Own()[name] = was
+			return fmt.Errorf("%s cannot be changed", name)
+		}
+	}
+	return nil
+}
 
 // Change is a field that a patch set or removed.
 type Change struct {

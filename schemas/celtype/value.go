@@ -255,6 +255,29 @@ func (o *objectValue) Iterator() traits.Iterator   { return o.whole().Iterator()
 func (o *objectValue) Size() ref.Val               { return o.whole().Size() }
 func (o *objectValue) Equal(other ref.Val) ref.Val { return equal(o.whole(), other) }
 
+// MetadataJSON returns the fields of metadata that are set and that admission rules see, as decoded JSON. The caller may
+// change the maps and lists.
+func MetadataJSON(m *metav1.ObjectMeta) map[string]any {
+	fields := metadataFields(m)
+	for name, value := range fields {
+		switch v := value.(type) {
+		case map[string]string:
+			entries := make(map[string]any, len(v))
+			for key, text := range v {
+				entries[key] = text
+			}
+			fields[name] = entries
+		case []string:
+			list := make([]any, len(v))
+			for i := range v {
+				list[i] = v[i]
+			}
+			fields[name] = list
+		}
+	}
+	return fields
+}
+
 // metadataFields returns the fields of metadata that are set.
 func metadataFields(m *metav1.ObjectMeta) map[string]any {
 	fields := make(map[string]any, 12)

@@ -1,0 +1,293 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/google/cel-go/common/types/ref"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/structured-merge-diff/v6/typed"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/expr"
+	"stele.dev/stele/policy/patches"
+	"stele.dev/stele/schemas/celtype"
+	"stele.dev/stele/schemas/openapi"
+)
+
+// Mutation is a rule of mutating admission that may be about writes of a version.
+type Mutation struct {
+	*mutation
+	as *policy.Version // in which the rule sees objects
+}
+
+// mutation is a policy.Mutation with its expressions loaded.
+type mutation struct {
+	*policy.Mutation
+	*rule
+	programs []*expr.Program // of its steps
+}
+
+func newMutation(r *policy.Mutation) (*mutation, error) {
+	common, err := newRuleWith((*policy.Expression).LoadPatch, &r.Match, r.Params, r.Variables)
+	m, errs := &mutation{Mutation: r, rule: common}, []error{err}
+	for i := range r.Mutations {
+		program, err := r.Mutations[i].Expression.LoadPatch()
+		m.programs, errs = append(m.programs, program), append(errs, err)
+	}
+	return m, errors.Join(errs...)
+}
+
+// Mutations returns the mutations that may be about writes of a subresource, in their order. The caller must not change
+// them.
+func (r Rules) Mutations(v *policy.Version, subresource string, operation policy.Operation) []Mutation {
+	return r.mutations[subject{v, subresource, operation}]
+}
+
+// Applied is what a step of a mutation changed.
+type Applied struct {
+	Step    *policy.MutationStep
+	Changes []patches.Change
+	// Unknown are fields that it set and that the schema does not have. They were dropped.
+	Unknown []string
+}
+
+// Prepare drops what the schema does not have from the content of an object, and fills in defaults. It returns the fields
+// that it dropped.
+type Prepare func(content map[string]any) (unknown []string, err error)
+
+// MutationError says which step of a mutation cannot be evaluated or applied.
+type MutationError struct {
+	Rule, Source string
+	Err          error
+}
+
+func (e *MutationError) Error() string { return e.Err.Error() }
+
+func (e *MutationError) Unwrap() error { return e.Err }
+
+// Mutating is the object of a write while mutations change it. It is for one goroutine.
+type Mutating struct {
+	vars    variables
+	prepare Prepare
+	doc     *patches.Document // nil until a mutation changes the object
+	meta    *metav1.ObjectMeta
+	stale   bool // meta is older than the document
+}
+
+// Mutate begins to change the object of a write. prepare drops what the schema does not have and fills in defaults: it is
+// called after each step that changed the object, as in Kubernetes. The evaluations end with the context; see
+// [expr.Limited].
+func (r Rules) Mutate(ctx context.Context, v *policy.Version, a *Attributes, prepare Prepare) *Mutating {
+	m := &Mutating{prepare: prepare, meta: a.Object.Meta}
+	m.vars = variables{p: r.policy, v: v, a: a, ctx: ctx, mutating: m}
+	return m
+}
+
+// Run runs a mutation. asked says whether the mutation is about the write as it is now. It returns the steps that changed
+// something. The error is a [*MutationError], or that of prepare; a rule whose failure policy is Ignore goes on with its
+// next step.
+func (m *Mutating) Run(rule *Mutation) (applied []Applied, asked bool, err error) {
+	vars := &m.vars
+	vars.begin(rule.rule, rule.as)
+	if rule.Match.ObjectSelector != nil || rule.Match.NamespaceSelector != nil {
+		if err := m.refresh(); err != nil {
+			return nil, false, err
+		}
+	}
+	applies, broken := rule.applies(vars, rule.ID, rule.Source.String(), &rule.Match)
+	if broken != nil && !rule.Ignore {
+		return nil, true, &MutationError{rule.ID, broken.at.Source.String(), fmt.Errorf("condition %s: %w", broken.at.Name, broken.err)}
+	}
+	if !applies {
+		return nil, broken != nil, nil
+	}
+	for i := range rule.Mutations {
+		step := &rule.Mutations[i]
+		clear(vars.known) // variables are evaluated on the object that the step sees
+		changes, unknown, err := m.step(step, rule.programs[i])
+		failed := new(MutationError)
+		switch {
+		case errors.As(err, &failed) && rule.Ignore:
+			vars.a.consider(step.ID, step.Source.String(), "is ignored: "+err.Error())
+			continue
+		case err != nil:
+			vars.a.consider(step.ID, step.Source.String(), policy.VerdictFails)
+			return applied, true, err
+		case len(changes) == 0:
+			vars.a.consider(step.ID, step.Source.String(), "changes nothing")
+			continue
+		}
+		if vars.a.Considered != nil {
+			vars.a.consider(step.ID, step.Source.String(), "changes "+strings.Join(paths(changes), ", "))
+		}
+		applied = append(applied, Applied{step, changes, unknown})
+	}
+	return applied, true, nil
+}
+
+func paths(changes []patches.Change) (list []string) {
+	for i := range changes {
+		list = append(list, changes[i].Path)
+	}
+	return list
+}
+
+// step evaluates and applies one step.
+func (m *Mutating) step(s *policy.MutationStep, program *expr.Program) (changes []patches.Change, unknown []string, err error) {
+	vars := &m.vars
+	failed := func(err error) error { return &MutationError{s.ID, s.Source.String(), err} }
+	result, err := program.Eval(vars.ctx, vars, &vars.budget)
+	if err != nil {
+		return nil, nil, failed(err)
+	}
+	if m.doc == nil {
+		m.doc = patches.New(vars.whole(vars.a.Object))
+	}
+	doc, kind, as := m.doc, vars.v.Kind, vars.as.Kind
+	switch {
+	case as != kind:
+		doc = patches.New(converted(doc.Root(), kind, as))
+	case kind.Builtin: // the step may be undone
+		doc = patches.New(doc.Root())
+	}
+	if changes, err = m.apply(doc, s.PatchType, result); err != nil {
+		return nil, nil, failed(fmt.Errorf("the %s cannot be applied: %w", s.PatchType, err))
+	}
+	if len(changes) == 0 {
+		return nil, nil, nil
+	}
+	if as != kind {
+		doc = patches.New(converted(doc.Root(), as, kind))
+	}
+	if unknown, err = m.prepared(doc); err != nil {
+		return nil, nil, err
+	}
+	if kind.Builtin && len(unknown) > 0 { // as in Kubernetes, which decodes it into a Go type
+		return nil, nil, failed(fmt.Errorf("strict decoding error: unknown field %q", unknown[0]))
+	}
+	m.doc = doc
+	m.changed(changes)
+	return changes, unknown, nil
+}
+
+// apply applies the result of an expression.
+func (m *Mutating) apply(doc *patches.Document, patchType string, result ref.Val) (changes []patches.Change, err error) {
+	if patchType == policy.JSONPatch {
+		operations, err := expr.Operations(result)
+		if err != nil {
+			return nil, err
+		}
+		if changes, err = doc.JSON(operations); errors.Is(err, patches.ErrTest) {
+			return nil, nil // as in Kubernetes, the patch is not applied
+		} else if err != nil {
+			return nil, err
+		}
+		return changes, doc.Keep(changes, "apiVersion", "kind")
+	}
+	configuration, err := expr.Configuration(result)
+	if err != nil {
+		return nil, err
+	}
+	if changes, err = doc.Apply(mergeType(m.vars.as.Seen(m.vars.a.Request.Subresource)), configuration); err != nil {
+		return nil, err
+	}
+	return changes, doc.Keep(changes, "apiVersion", "kind")
+}
+
+// changed notes that the object is another one.
+func (m *Mutating) changed(changes []patches.Change) {
+	m.vars.a.object, m.vars.a.request = nil, nil
+	for i := range changes {
+		if strings.HasPrefix(changes[i].Path, "/metadata") || changes[i].Path == "" {
+			m.stale = true
+		}
+	}
+}
+
+// prepared prepares the content of a document.
+func (m *Mutating) prepared(doc *patches.Document) (unknown []string, err error) {
+	if m.prepare == nil {
+		return nil, nil
+	}
+	root := doc.Own()
+	metadata, has := root["metadata"]
+	delete(root, "metadata")
+	unknown, err = m.prepare(root)
+	if has {
+		root["metadata"] = metadata
+	}
+	return unknown, err
+}
+
+// refresh makes the object of the attributes that of the document, for its metadata.
+func (m *Mutating) refresh() error {
+	if !m.stale {
+		return nil
+	}
+	fields, _ := m.doc.Root()["metadata"].(map[string]any)
+	meta := &metav1.ObjectMeta{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(fields, meta, true); err != nil {
+		return fmt.Errorf("metadata: %w", err)
+	}
+	m.meta, m.stale = meta, false
+	m.vars.a.Object = &policy.Object{Meta: meta, Content: m.vars.a.Object.Content}
+	return nil
+}
+
+// Object returns the object as it is now; nil if nothing has changed it. The error says what is wrong with its metadata.
+func (m *Mutating) Object() (*policy.Object, error) {
+	if m.doc == nil {
+		return nil, nil
+	}
+	if err := m.refresh(); err != nil {
+		return nil, err
+	}
+	content := make(map[string]any, len(m.doc.Root()))
+	for name, value := range m.doc.Root() {
+		if name != "metadata" {
+			content[name] = value
+		}
+	}
+	return &policy.Object{Meta: m.meta.DeepCopy(), Content: content}, nil
+}
+
+// converted returns a whole object of one kind as that of an equivalent kind.
+func converted(root map[string]any, from, to *policy.Kind) map[string]any {
+	content := make(map[string]any, len(root))
+	for name, value := range root {
+		if name != "metadata" {
+			content[name] = value
+		}
+	}
+	next := map[string]any{}
+	for name, value := range from.Convert(content, to) {
+		next[name] = value
+	}
+	next["metadata"] = root["metadata"]
+	return next
+}
+
+// whole returns an object as one map.
+func (v *variables) whole(o *policy.Object) map[string]any {
+	gvk := v.v.Seen(v.a.Request.Subresource).GroupVersionKind()
+	root := make(map[string]any, len(o.Content)+3)
+	for name, value := range o.Content {
+		root[name] = value
+	}
+	root["apiVersion"], root["kind"] = gvk.GroupVersion().String(), gvk.Kind
+	root["metadata"] = celtype.MetadataJSON(o.Meta)
+	return root
+}
+
+type mergeKey struct{}
+
+// mergeType returns the type of a version's objects for apply configurations. A Scale has no program.
+func mergeType(v *policy.Version) typed.ParseableType {
+	if v.Program != nil {
+		return v.MergeType()
+	}
+	return v.Keep(mergeKey{}, func() any { return openapi.MergeType(v.Schema) }).(typed.ParseableType)
+}
