@@ -255,7 +255,7 @@ func fieldSteps(path string) (steps []string) {
 	if path == "<nil>" {
 		return nil
 	}
-	for path != "" {
+	for path = strings.TrimPrefix(path, "."); path != ""; {
 		if path[0] == '[' {
 			key, rest, _ := strings.Cut(path[1:], "]")
 			steps, path = append(steps, key), strings.TrimPrefix(rest, ".")

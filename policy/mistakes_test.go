@@ -269,13 +269,12 @@ func TestWhatIsBesideAMistakeIsCheckedAllTheSame(t *testing.T) {
 				`bundle.flow.flowSchemas.s.priorityLevel: "onw" is not one of "catch-all", "exempt", "global-default", "leader-election", "node-high", "own", "system", "workload-high", "workload-low"; did you mean "own"?`,
 			},
 		},
-		"in what is not enforced": {
+		"in a mutation": {
 			`{
 	cluster: §"other"
-	teams: a: admission: mutate: §m: {order: 1, match: {apiGroups: ["a.example.com"], resources: ["x"], operations: [§"CREAT"]}, patchType: "JSONPatch", expression: "x"}
+	teams: a: admission: mutate: m: {order: 1, match: {apiGroups: ["a.example.com"], resources: ["x"], operations: [§"CREAT"]}, mutations: x: {patchType: "JSONPatch", expression: "x"}}
 }`, []string{
 				`bundle.cluster: conflicting values "other" and "test"; the other one is at bundle.cue:6`,
-				"bundle.teams.a.admission.mutate.m: this version of stele does not enforce `admission.mutate` yet; leave it out: a rule that nobody keeps is worse than none",
 				`bundle.teams.a.admission.mutate.m.match.operations.0: "CREAT" is not one of "*", "CONNECT", "CREATE", "DELETE", "UPDATE"; did you mean "CREATE"?`,
 			},
 		},
@@ -329,7 +328,7 @@ func TestTheWholeFormatIsAllowedBesideAMistake(t *testing.T) {
 		}
 		admission: mutate: m: {
 			order: 1, match: {apiGroups: ["a.example.com"], apiVersions: ["v1"], resources: ["widgets"], operations: ["*"], namespaceSelector: {}, objectSelector: {any: 1}, conditions: c: "true"}
-			params: any: 1, variables: v: "1", patchType: "JSONPatch", expression: "x", reinvocationPolicy: "Never"
+			params: any: 1, variables: v: "1", mutations: x: {order: 1, patchType: "JSONPatch", expression: "x"}, failurePolicy: "Ignore", reinvocationPolicy: "Never"
 		}
 		admission: validate: v: {
 			match: {apiGroups: ["a.example.com"], resources: ["widgets"]}

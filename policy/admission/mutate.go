@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/google/cel-go/common/types/ref"
@@ -150,10 +152,14 @@ func (m *Mutating) step(s *policy.MutationStep, program *expr.Program) (changes 
 	switch {
 	case as != kind:
 		doc = patches.New(converted(doc.Root(), kind, as))
-	case kind.Builtin: // the step may be undone
+	case kind.Builtin || s.PatchType == policy.JSONPatch: // the step may be undone
 		doc = patches.New(doc.Root())
 	}
-	if changes, err = m.apply(doc, s.PatchType, result); err != nil {
+	changes, err = m.apply(doc, s.PatchType, result)
+	if err == nil && s.PatchType == policy.JSONPatch {
+		err = checkMetadata(doc.Root(), changes)
+	}
+	if err != nil {
 		return nil, nil, failed(fmt.Errorf("the %s cannot be applied: %w", s.PatchType, err))
 	}
 	if len(changes) == 0 {
@@ -171,6 +177,49 @@ func (m *Mutating) step(s *policy.MutationStep, program *expr.Program) (changes 
 	m.doc = doc
 	m.changed(changes)
 	return changes, unknown, nil
+}
+
+// checkMetadata checks the types of metadata that a JSON patch changed.
+func checkMetadata(root map[string]any, changes []patches.Change) error {
+	if !slices.ContainsFunc(changes, inMetadata) {
+		return nil
+	}
+	fields, ok := root["metadata"].(map[string]any)
+	if !ok {
+		return errors.New("metadata must be a struct")
+	}
+	for _, name := range []string{"labels", "annotations"} {
+		entries, ok := fields[name].(map[string]any)
+		if !ok && fields[name] != nil {
+			return fmt.Errorf("metadata.%s must be a map", name)
+		}
+		for key, value := range entries {
+			if _, ok := value.(string); !ok {
+				return fmt.Errorf("metadata.%s[%s] must be a string, and is %v", name, key, value)
+			}
+		}
+	}
+	if !slices.ContainsFunc(changes, func(c patches.Change) bool { return inMetadata(c) && !textual.MatchString(c.Path) }) {
+		return nil
+	}
+	_, err := metadataOf(fields)
+	return err
+}
+
+// textual matches the paths of labels and annotations, which are the usual changes of metadata.
+var textual = regexp.MustCompile(`^/metadata/(labels|annotations)(/|$)`)
+
+func inMetadata(c patches.Change) bool {
+	return c.Path == "" || c.Path == "/metadata" || strings.HasPrefix(c.Path, "/metadata/")
+}
+
+// metadataOf decodes metadata.
+func metadataOf(fields map[string]any) (*metav1.ObjectMeta, error) {
+	meta := &metav1.ObjectMeta{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(fields, meta, true); err != nil {
+		return nil, fmt.Errorf("metadata: %w", err)
+	}
+	return meta, nil
 }
 
 // apply applies the result of an expression.
@@ -200,11 +249,7 @@ func (m *Mutating) apply(doc *patches.Document, patchType string, result ref.Val
 // changed notes that the object is another one.
 func (m *Mutating) changed(changes []patches.Change) {
 	m.vars.a.object, m.vars.a.request = nil, nil
-	for i := range changes {
-		if strings.HasPrefix(changes[i].Path, "/metadata") || changes[i].Path == "" {
-			m.stale = true
-		}
-	}
+	m.stale = m.stale || slices.ContainsFunc(changes, inMetadata)
 }
 
 // prepared prepares the content of a document.
@@ -228,9 +273,9 @@ func (m *Mutating) refresh() error {
 		return nil
 	}
 	fields, _ := m.doc.Root()["metadata"].(map[string]any)
-	meta := &metav1.ObjectMeta{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(fields, meta, true); err != nil {
-		return fmt.Errorf("metadata: %w", err)
+	meta, err := metadataOf(fields)
+	if err != nil {
+		return err
 	}
 	m.meta, m.stale = meta, false
 	m.vars.a.Object = &policy.Object{Meta: meta, Content: m.vars.a.Object.Content}
