@@ -327,8 +327,8 @@ func TestTheWholeFormatIsAllowedBesideAMistake(t *testing.T) {
 			denies: d: {subjects: [{user: "x"}], rules: {}, unless: "true", reason: "x"}
 		}
 		admission: mutate: m: {
-			order: 1, match: {apiGroups: ["a.example.com"], apiVersions: ["v1"], resources: ["widgets"], operations: ["*"], namespaceSelector: {}, objectSelector: {any: 1}, conditions: c: "true"}
-			params: any: 1, variables: v: "1", mutations: x: {order: 1, patchType: "JSONPatch", expression: "x"}, failurePolicy: "Ignore", reinvocationPolicy: "Never"
+			order: 1, match: {apiGroups: ["a.example.com"], apiVersions: ["v1"], resources: ["widgets"], operations: ["*"], namespaceSelector: {}, objectSelector: {}, conditions: c: "true"}
+			params: any: 1, variables: v: "params.any", mutations: x: {order: 1, patchType: "JSONPatch", expression: "[JSONPatch{}]"}, failurePolicy: "Ignore", reinvocationPolicy: "Never"
 		}
 		admission: validate: v: {
 			match: {apiGroups: ["a.example.com"], resources: ["widgets"]}
