@@ -85,6 +85,7 @@ var large = map[string]string{
 	"cmd/stele/internal/restore": "undo, undelete and revert share the plan and the writes",
 	"cmd/stele/internal/client":  "a file for each kind of answer, on one connection",
 	"cmd/stele":                  "a file for each command",
+	"core":                       "a file for each stage, and the loop that runs them on one request",
 	"core/plans":                 "stored objects and recorded writes are tried by the same code, and explained by the same findings",
 	"policy":                     "deciding is one program over one form: access, the chain, conditions and admission share it",
 	"core/read":                  "get, list and watch share pages, history windows and the past, also for the rows of views",
