@@ -112,7 +112,7 @@ func (p *Pipeline) event(r *Request, w *edit.Write) *eventlog.Event {
 		Actor:            r.Actor(),
 		Request: &logpb.Request{
 			Verb: r.Info.Verb, Subresource: r.Info.Subresource, UserAgent: call.UTF8(r.HTTP.UserAgent()), SourceIps: call.SourceIPs(r.HTTP),
-			AuditId: call.UTF8(r.AuditID), Uri: call.UTF8(r.HTTP.URL.RequestURI()), ReceivedUnixNano: r.Received.UnixNano(),
+			AuditId: call.UTF8(r.AuditID), Uri: r.RecordedURI(), ReceivedUnixNano: r.Received.UnixNano(),
 			FieldManager: call.UTF8(r.Body.Options.FieldManager), Status: uint32(w.Code), MediaType: r.Body.MediaType,
 		},
 		Decisions: &logpb.Decisions{

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -11,8 +12,9 @@ import (
 	"stele.dev/stele/core/read"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/eventlog/logpb"
+	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/audits"
-	"stele.dev/stele/projections/audit/hashing"
+	"stele.dev/stele/schemas/program"
 )
 
 // prepareRecord prepares the record of a request whose audit rule is known: that of an answer which must wait for it, the
@@ -98,12 +100,16 @@ var readVerbs = map[string]bool{"get": true, "list": true, "watch": true, "head"
 // made returns what was decided about a request that ended with err. ok is false if nothing is recorded of it here.
 func (p *Pipeline) made(r *Request, err error) (made *decisions.Made, ok bool) {
 	made = &decisions.Made{Admission: r.findings, Audit: r.AuditRecord()}
+	made.Name = nameOf(r)
 	if err == nil {
 		made.Outcome = outcomeOf(r)
 	} else {
 		made.Status, _ = status.From(err)
 		made.Outcome = failureOf(r, err, made.Status)
 		made.Rule, made.Source = ruleOf(r, err, made.Status)
+		if made.Name == "" {
+			made.Name = namedIn(r, made.Status)
+		}
 	}
 	switch made.Outcome {
 	case logpb.Outcome_OUTCOME_UNSPECIFIED:
@@ -168,6 +174,8 @@ func ruleOf(r *Request, err error, s *metav1.Status) (rule, source string) {
 		if d := r.Decision; d != nil && s.Code == http.StatusForbidden {
 			return d.Rule, d.Source
 		}
+	case "decode", "schema":
+		return schemaRule(r, s)
 	case "validation":
 		if s.Details != nil && len(s.Details.Causes) > 0 {
 			return string(s.Details.Causes[0].Type), s.Details.Causes[0].Field
@@ -186,7 +194,7 @@ func (p *Pipeline) addContents(r *Request, made *decisions.Made) {
 	if !always && !r.RecordsBody() && r.Kept.Limit == 0 {
 		return
 	}
-	secret := r.secretFields()
+	secret := r.SecretFields()
 	if always || r.RecordsBody() {
 		switch text := call.Fetched(r.HTTP); {
 		case r.Body != nil:
@@ -200,15 +208,44 @@ func (p *Pipeline) addContents(r *Request, made *decisions.Made) {
 	}
 }
 
-// secretFields returns the fields of the request's objects that hold secrets.
-func (r *Request) secretFields() hashing.Fields {
-	kind := r.Kind
-	if kind == nil && r.Tip.Policy != nil {
-		kind = r.Tip.Policy.Version(r.GVR()) // it was refused before it was found
+// schemaRule returns the CEL rule, or the line of the schema, that the first error with a line names; empty if none does.
+func schemaRule(r *Request, s *metav1.Status) (rule, source string) {
+	if r.Kind == nil || s.Details == nil {
+		return "", ""
 	}
-	var marked [][]string
-	if kind != nil && kind.Program != nil { // virtual kinds have no program
-		marked = kind.Program.SensitivePaths()
+	kind := r.Kind.Kind.Kind
+	for i := range s.Details.Causes {
+		text := s.Details.Causes[i].Message
+		if source = program.PlaceIn(text); source == "" {
+			continue
+		}
+		for j := range r.Kind.Rules {
+			if x := &r.Kind.Rules[j]; x.Source.String() == source {
+				return policy.RuleID(kind, x), source
+			}
+		}
+		return kind.Resource() + "/schema", source
 	}
-	return hashing.FieldsOf(r.Info.APIGroup, r.Info.Resource, marked)
+	return "", ""
+}
+
+// nameOf returns the name of an object that a request creates, or its generateName; empty if the path has the name, or if the
+// body was not decoded.
+func nameOf(r *Request) string {
+	if r.Info == nil || r.Info.Name != "" || r.Object == nil {
+		return ""
+	}
+	return cmp.Or(r.Object.Meta.Name, r.Object.Meta.GenerateName)
+}
+
+// namedIn returns the name of the object that the error of a create names.
+func namedIn(r *Request, s *metav1.Status) string {
+	d := s.Details
+	if r.Info == nil || r.Info.Verb != "create" || r.Info.Name != "" || d == nil || d.Group != r.Info.APIGroup {
+		return ""
+	}
+	if d.Kind == r.Info.Resource || r.Kind != nil && d.Kind == r.Kind.Kind.Kind.Kind {
+		return d.Name
+	}
+	return ""
 }

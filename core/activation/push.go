@@ -208,6 +208,6 @@ func (w *push) sign(m *logpb.Metadata) {
 	m.Decisions.Audit = w.c.AuditRecord()
 	m.Request = &logpb.Request{
 		Verb: w.c.Info.Verb, UserAgent: call.UTF8(w.c.HTTP.UserAgent()), SourceIps: call.SourceIPs(w.c.HTTP), AuditId: call.UTF8(w.c.AuditID),
-		Uri: call.UTF8(w.c.HTTP.URL.RequestURI()), ReceivedUnixNano: w.c.Received.UnixNano(), Status: http.StatusCreated, MediaType: w.c.Body.MediaType,
+		Uri: w.c.RecordedURI(), ReceivedUnixNano: w.c.Received.UnixNano(), Status: http.StatusCreated, MediaType: w.c.Body.MediaType,
 	}
 }

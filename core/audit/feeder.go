@@ -5,6 +5,9 @@
 // something else costs nothing but that batch: the feeder tries again, with longer and longer pauses, and sends what the
 // sink has missed when it is back. So each line is sent at least once, and those of a log are sent in order.
 //
+// A sink may refuse one line for ever and take others. Such a line is written to a file beside the cursor, so that it holds up
+// no others and is not lost (see refused.go).
+//
 // The log of record is sent by one replica, the leader. The others follow how far it has got, which it records in the log
 // from time to time ([Feeder.Cursor]), so that a new leader goes on from there.
 package audit
@@ -38,12 +41,15 @@ type Sink interface {
 	// Name identifies the sink in metrics, in the names of cursors and in the log. It is unique.
 	Name() string
 	// Send sends records. If it fails, the same records are sent again. The error is [ErrTooLarge] if fewer or smaller
-	// records may be taken.
+	// records may be taken, and [ErrRefused] if sending the same records again can hardly succeed.
 	Send(ctx context.Context, records []Record) error
 }
 
 // ErrTooLarge says that a sink does not take so much at once.
 var ErrTooLarge = errors.New("the sink does not take so many bytes at once")
+
+// ErrRefused says that a sink does not take these records, or anything, until somebody changes something.
+var ErrRefused = errors.New("the sink refuses the records")
 
 // Batching says how lines are sent. The fields are those of kube-apiserver's flags --audit-webhook-batch-max-size,
 // --audit-webhook-batch-max-wait and --audit-webhook-initial-backoff.
@@ -94,7 +100,9 @@ type Feeder struct {
 	bytes   int
 	saved   eventlog.Head
 	savedAt time.Time
+	witness *Record // one that the sink has taken; nil if none is known
 
+	aside    atomic.Uint64 // lines that this process has set aside
 	done     atomic.Uint64
 	lines    atomic.Uint64
 	standing atomic.Bool
@@ -153,12 +161,13 @@ func (f *Feeder) Floor() uint64 {
 // Lines returns how many lines the sink has taken from this process.
 func (f *Feeder) Lines() uint64 { return f.lines.Load() }
 
-// Health returns why the sink takes nothing; nil if it does.
+// Health returns why the sink takes nothing, and which lines it has refused; nil if there is nothing to say.
 func (f *Feeder) Health() error {
+	var failing error
 	if p := f.failing.Load(); p != nil {
-		return fmt.Errorf("%s has taken no audit lines since %s: %w", f.o.Sink.Name(), p.since.UTC().Format(time.RFC3339), p.err)
+		failing = fmt.Errorf("%s has taken no audit lines since %s: %w", f.o.Sink.Name(), p.since.UTC().Format(time.RFC3339), p.err)
 	}
-	return nil
+	return errors.Join(failing, f.refusedHealth())
 }
 
 // poll is how often a feeder looks whether it leads, and how long it waits for the log at a time.
@@ -288,8 +297,11 @@ func (f *Feeder) pause(ctx context.Context, d time.Duration) {
 // flush sends the batch, until the sink takes it or this replica does not lead any more.
 func (f *Feeder) flush(ctx context.Context) {
 	pause := f.o.Batching.Backoff
-	for ctx.Err() == nil && f.o.Leads() {
+	for refusals := 0; ctx.Err() == nil && f.o.Leads(); {
 		err := f.send(ctx, f.batch)
+		if refusals = countRefusal(refusals, err); refusals >= refusalsBefore {
+			err = f.isolate(ctx, f.batch)
+		}
 		if f.sent(ctx, err) {
 			f.note(f.read)
 			f.drop()
@@ -308,11 +320,20 @@ func (f *Feeder) send(ctx context.Context, records []Record) error {
 		if err := f.sendSome(ctx, records[:n]); err != nil {
 			return err
 		}
-		f.o.Metrics.sent.WithLabelValues(f.o.Sink.Name(), f.o.LogName).Add(float64(n))
-		f.lines.Add(uint64(n))
+		f.took(records[:n])
 		records = records[n:]
 	}
 	return nil
+}
+
+// took notes records that the sink has taken.
+func (f *Feeder) took(records []Record) {
+	n := len(records)
+	f.o.Metrics.sent.WithLabelValues(f.o.Sink.Name(), f.o.LogName).Add(float64(n))
+	f.lines.Add(uint64(n))
+	if last := &records[n-1]; len(last.Line) <= maxWitness {
+		f.witness = &Record{last.Line, last.Event}
+	}
 }
 
 func (f *Feeder) sendSome(ctx context.Context, records []Record) error {

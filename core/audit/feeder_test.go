@@ -435,13 +435,109 @@ func TestMetricsSayWhetherASinkIsUp(t *testing.T) {
 		f.append(1)
 		time.Sleep(3 * time.Second)
 		got := gather(t, o.Metrics)
-		want := map[string]float64{"stele_audit_sink_sent_lines_total": 3, "stele_audit_sink_up": 0, "stele_audit_sink_revision": 4, "stele_audit_sink_gaps_total": 0}
+		want := map[string]float64{"stele_audit_sink_sent_lines_total": 3, "stele_audit_sink_up": 0, "stele_audit_sink_revision": 4, "stele_audit_sink_gaps_total": 0, "stele_audit_sink_refused_lines_total": 0}
 		if failures := got["stele_audit_sink_failures_total"]; failures < 1 {
 			t.Errorf("%v failures", failures)
 		}
 		delete(got, "stele_audit_sink_failures_total")
 		if !maps.Equal(got, want) {
 			t.Errorf("metrics are %v, want %v", got, want)
+		}
+		stop()
+	})
+}
+
+// A sink that refuses some lines for ever gets all others. The refused ones are set aside, also if they are alone, first, last
+// or many.
+func TestALineThatIsRefusedHoldsUpNoOthers(t *testing.T) {
+	for name, poison := range map[string]func(n int) bool{
+		"one":          func(n int) bool { return n == 13 },
+		"first":        func(n int) bool { return n == 1 },
+		"last":         func(n int) bool { return n == 30 },
+		"whole batch":  func(n int) bool { return n <= 12 },
+		"every second": func(n int) bool { return n%2 == 0 },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f, s := newFixture(t), &sink{}
+			s.set(func(_ context.Context, records []audit.Record) error {
+				for _, r := range records {
+					n := 0
+					if _, err := fmt.Sscanf(r.Event.Meta.GetRequest().GetAuditId(), "id-%d", &n); err != nil || poison(n) {
+						return fmt.Errorf("%w: 400", audit.ErrRefused)
+					}
+				}
+				return nil
+			})
+			var logged bytes.Buffer
+			o := f.options(s)
+			o.Logger, o.Metrics = slog.New(slog.NewTextHandler(&logged, nil)), audit.NewMetrics()
+			feeder, stop := run(t, o)
+			f.append(30)
+			time.Sleep(time.Minute)
+			f.append(10)
+			time.Sleep(10 * time.Minute)
+			aside := asideIn(t, f)
+			for n := 1; n <= f.n; n++ {
+				id := fmt.Sprint("id-", n)
+				if got := slices.Contains(aside, id); got != poison(n) || slices.Contains(s.ids, id) == got {
+					t.Errorf("%s: %s is set aside: %v, sent: %v", name, id, got, slices.Contains(s.ids, id))
+				}
+			}
+			if n := gather(t, o.Metrics)["stele_audit_sink_refused_lines_total"]; int(n) != len(aside) {
+				t.Errorf("%s: %v lines are counted, %d are set aside", name, n, len(aside))
+			}
+			if err := feeder.Health(); err == nil || !strings.Contains(err.Error(), "refused.jsonl") || feeder.Floor() != f.tip.Revision {
+				t.Errorf("%s: health %v, floor %d", name, err, feeder.Floor())
+			}
+			if n := strings.Count(logged.String(), "is set aside"); n != 1 {
+				t.Errorf("%s: logged are\n%s", name, logged.String())
+			}
+			stop()
+		})
+	}
+}
+
+// asideIn returns the audit IDs of the lines that were set aside, each once.
+func asideIn(t *testing.T, f *fixture) (ids []string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(f.dir, "fake.refused.jsonl"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		var x struct {
+			Event  auditv1.Event
+			Answer string
+		}
+		if err := json.Unmarshal([]byte(line), &x); err != nil || !strings.Contains(x.Answer, "400") {
+			t.Errorf("%s: %v", line, err)
+		}
+		ids = append(ids, string(x.Event.AuditID))
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// A sink that refuses everything, for example because its credentials have expired, is one that is down: nothing is set aside.
+func TestASinkThatRefusesEverythingGetsItLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, s := newFixture(t), &sink{}
+		feeder, stop := run(t, f.options(s))
+		f.append(3)
+		time.Sleep(3 * time.Second)
+		s.set(func(context.Context, []audit.Record) error { return fmt.Errorf("%w: 401", audit.ErrRefused) })
+		for range 360 { // an hour
+			f.append(1)
+			time.Sleep(10 * time.Second)
+		}
+		synctest.Wait()
+		if s.calls > 1000 || feeder.Health() == nil {
+			t.Errorf("%d attempts in an hour; %v", s.calls, feeder.Health())
+		}
+		s.set(nil)
+		time.Sleep(2 * time.Minute)
+		if gaps, aside := s.gaps(f.n), asideIn(t, f); gaps != "" || len(aside) > 0 || feeder.Health() != nil {
+			t.Errorf("%s, set aside %v, %v", gaps, aside, feeder.Health())
 		}
 		stop()
 	})

@@ -8,8 +8,8 @@ import (
 
 // Metrics are those of all feeders. They are safe for concurrent use.
 type Metrics struct {
-	sent, failures, gaps *prometheus.CounterVec
-	up, revision         *prometheus.Desc
+	sent, failures, gaps, refused *prometheus.CounterVec
+	up, revision                  *prometheus.Desc
 
 	mu      sync.Mutex
 	feeders []*Feeder
@@ -25,6 +25,7 @@ func NewMetrics() *Metrics {
 		sent:     counter("stele_audit_sink_sent_lines_total", "Audit lines that the sink has taken."),
 		failures: counter("stele_audit_sink_failures_total", "Attempts to send audit lines that failed."),
 		gaps:     counter("stele_audit_sink_gaps_total", "How often records were not kept until the sink had their lines."),
+		refused:  counter("stele_audit_sink_refused_lines_total", "Audit lines that the sink refused and that were set aside in a file."),
 		up:       prometheus.NewDesc("stele_audit_sink_up", "Whether the sink takes audit lines.", labels, nil),
 		revision: prometheus.NewDesc("stele_audit_sink_revision", "The sink has the lines of the log up to this revision.", labels, nil),
 	}
@@ -34,7 +35,7 @@ func (m *Metrics) add(f *Feeder) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.feeders = append(m.feeders, f)
-	for _, v := range []*prometheus.CounterVec{m.sent, m.failures, m.gaps} {
+	for _, v := range []*prometheus.CounterVec{m.sent, m.failures, m.gaps, m.refused} {
 		v.WithLabelValues(f.o.Sink.Name(), f.o.LogName)
 	}
 }
@@ -44,6 +45,7 @@ func (m *Metrics) Describe(c chan<- *prometheus.Desc) {
 	m.sent.Describe(c)
 	m.failures.Describe(c)
 	m.gaps.Describe(c)
+	m.refused.Describe(c)
 	c <- m.up
 	c <- m.revision
 }
@@ -53,6 +55,7 @@ func (m *Metrics) Collect(c chan<- prometheus.Metric) {
 	m.sent.Collect(c)
 	m.failures.Collect(c)
 	m.gaps.Collect(c)
+	m.refused.Collect(c)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, f := range m.feeders {

@@ -67,7 +67,7 @@ func (c *Call) AuditRecord() *logpb.Audit {
 	if !c.Audit.Recorded() {
 		return shared
 	}
-	timings, secret := c.Timings.String(), c.secretFields()
+	timings, secret := c.Timings.String(), c.recordedSecrets()
 	if timings == "" && secret == nil {
 		return shared
 	}
@@ -76,9 +76,9 @@ func (c *Call) AuditRecord() *logpb.Audit {
 	}
 }
 
-// secretFields returns the fields that are secret in the bodies that are recorded, in the version of the request and in the
+// recordedSecrets returns the fields that are secret in the bodies that are recorded, in the version of the request and in the
 // one that is stored; nil if there are none, or if no body is recorded.
-func (c *Call) secretFields() []string {
+func (c *Call) recordedSecrets() []string {
 	if !c.RecordsBody() || c.Kind == nil || c.Kind.Program == nil || c.Kind.Kind == nil {
 		return nil
 	}

@@ -1,8 +1,6 @@
 package decisions
 
 import (
-	"net/http"
-	"net/url"
 	"strings"
 	"time"
 
@@ -21,6 +19,8 @@ type Made struct {
 	Outcome logpb.Outcome
 	// Status is the error that the client got; nil if there was none.
 	Status *metav1.Status
+	// Name is the name of the object if the path has none, or its generateName; empty if it is not known.
+	Name string
 	// Rule and Source name the rule that refused, and its line.
 	Rule, Source string
 	Admission    []*logpb.Admission
@@ -50,7 +50,7 @@ func (r *Recorder) EventOf(c *call.Call, m *Made) *eventlog.Event {
 	meta := &logpb.Metadata{
 		Type: logpb.Type_TYPE_DECISION, Actor: actorOf(c),
 		Request: &logpb.Request{
-			UserAgent: call.UTF8(c.HTTP.UserAgent()), SourceIps: call.SourceIPs(c.HTTP), AuditId: call.UTF8(c.AuditID), Uri: call.UTF8(URI(c.HTTP)),
+			UserAgent: call.UTF8(c.HTTP.UserAgent()), SourceIps: call.SourceIPs(c.HTTP), AuditId: call.UTF8(c.AuditID), Uri: c.RecordedURI(),
 			ReceivedUnixNano: c.Received.UnixNano(), Status: uint32(c.W.Code), MediaType: call.UTF8(c.HTTP.Header.Get("Content-Type")),
 		},
 		Decisions: &logpb.Decisions{Admission: m.Admission, Warnings: c.Warnings(), Audit: m.Audit},
@@ -63,6 +63,9 @@ func (r *Recorder) EventOf(c *call.Call, m *Made) *eventlog.Event {
 		}
 	}
 	addTarget(c, meta)
+	if o := meta.Object; o != nil && o.Name == "" {
+		o.Name = call.UTF8(m.Name)
+	}
 	if f := c.Flow.Schema; f != nil {
 		d.FlowSchema, d.PriorityLevel = f.Name, f.PriorityLevel
 	}
@@ -150,40 +153,6 @@ func actorOf(c *call.Call) *logpb.Actor {
 		return (&call.Call{User: c.Requester, Requester: c.Requester}).Actor()
 	}
 	return c.Actor()
-}
-
-// secretParameters are query parameters that may have credentials. Their values are not recorded.
-var secretParameters = []string{"access_token", "id_token", "token", "password", "secret", "client_secret", "authorization", "signature", "api_key", "apikey"}
-
-// URI returns the URI of a request, without what may be credentials.
-func URI(h *http.Request) string {
-	uri := h.URL.RequestURI()
-	query := h.URL.RawQuery
-	if query == "" {
-		return uri
-	}
-	parts := strings.Split(query, "&")
-	hidden := false
-	for i, part := range parts {
-		name, value, _ := strings.Cut(part, "=")
-		if plain, err := url.QueryUnescape(name); err == nil && value != "" && isSecret(plain) {
-			parts[i], hidden = name+"=hidden", true
-		}
-	}
-	if !hidden {
-		return uri
-	}
-	path, _, _ := strings.Cut(uri, "?")
-	return path + "?" + strings.Join(parts, "&")
-}
-
-func isSecret(name string) bool {
-	for _, s := range secretParameters {
-		if strings.EqualFold(name, s) {
-			return true
-		}
-	}
-	return false
 }
 
 // sizeOf estimates the encoded size of an event.

@@ -80,17 +80,16 @@ type Recorder struct {
 	budget  budget
 	counts  counts
 
-	mu       sync.Mutex
-	waiting  []*pending
-	bytes    int64         // of waiting
-	writing  bool          // decisions that are not in waiting any more are being written
-	stopped  bool          // nothing is taken any more
-	gaps     []gap         // what is lost and not recorded yet, at most maxGaps
-	problem  error         // of the newest attempt to write; nil if it succeeded
-	lost     uint64        // decisions that could not be written since an attempt succeeded
-	wake     chan struct{} // has an item if something waits
-	urgent   chan struct{} // has an item if somebody waits for a record to be on disk
-	anchored eventlog.Head // the newest head in the log of record
+	mu      sync.Mutex
+	waiting []*pending
+	bytes   int64         // of waiting
+	writing bool          // decisions that are not in waiting any more are being written
+	stopped bool          // nothing is taken any more
+	gaps    []gap         // what is lost and not recorded yet, at most maxGaps
+	problem error         // of the newest attempt to write; nil if it succeeded
+	lost    uint64        // decisions that could not be written since an attempt succeeded
+	wake    chan struct{} // has an item if something waits
+	urgent  chan struct{} // has an item if somebody waits for a record to be on disk
 
 	tip eventlog.Head // of the goroutine that writes
 }
@@ -303,6 +302,8 @@ func (r *Recorder) Run(ctx context.Context) error {
 	gathered.Stop()
 	checked := r.check(ctx)
 	defer func() { <-checked }()
+	heads, anchored := r.anchors(ctx)
+	defer func() { <-anchored }()
 	gathering := false
 	for {
 		select {
@@ -318,7 +319,7 @@ func (r *Recorder) Run(ctx context.Context) error {
 			r.flush(ctx, nil)
 		case <-tick.C:
 			r.flush(ctx, r.counts.take(time.Now()))
-			r.anchor(ctx)
+			offer(heads, r.tip)
 			r.retain(ctx)
 		case <-ctx.Done():
 			r.finish(context.WithoutCancel(ctx))

@@ -68,6 +68,7 @@ func (p *Plane) keys() (k replicas.Keys) {
 		k.Authority = p.authority.Fingerprint()
 	}
 	k.Signing, k.Tokens = p.Keys.IDs()
+	k.Audit = p.hashes.Fingerprint()
 	return k
 }
 

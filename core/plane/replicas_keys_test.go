@@ -157,6 +157,22 @@ func TestReplicasOfOneAuthority(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	other := filepath.Join(t.TempDir(), "pki")
+	if err := os.CopyFS(other, os.DirFS(shared)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(other, "audit.key"), []byte(strings.Repeat("ab", 32)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	third, err := open(other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "replicas do not tell that their audit.key differs", func() bool {
+		err := a.Replicas.Health()
+		return err != nil && strings.Contains(err.Error(), third.Address()+") makes other hashes of secrets") && !strings.Contains(err.Error(), b.Address())
+	})
+	third.Stop()
 	// The token of a Secret has the authority of all replicas, and is not written again and again.
 	c := client(t, b)
 	if _, err := c.CoreV1().Secrets("default").Create(t.Context(), &corev1.Secret{

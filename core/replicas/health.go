@@ -34,6 +34,9 @@ func (r *Registry) differences() (list []error) {
 		if !slices.Equal(x.Keys.Tokens, self.Keys.Tokens) {
 			list = append(list, fmt.Errorf("replica %s (%s) verifies tokens of service accounts by other keys: give all replicas the same keys by --service-account-signing-key-file and --service-account-key-file", x.ID, x.Address))
 		}
+		if a, b := x.Keys.Audit, self.Keys.Audit; a != b && a != "" && b != "" { // earlier versions do not say it
+			list = append(list, fmt.Errorf("replica %s (%s) makes other hashes of secrets in audit lines and decisions, so equal values are not equal there: copy audit.key to the folders of the keys of all replicas", x.ID, x.Address))
+		}
 		if x.Configuration != self.Configuration {
 			list = append(list, fmt.Errorf("replica %s (%s) has other files on authorization or authentication: compare the metrics stele_authorization_file_info and stele_authentication_file_info of both", x.ID, x.Address))
 		}

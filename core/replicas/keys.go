@@ -22,6 +22,13 @@ type Keys struct {
 	// signs; leases do not say it.
 	Tokens  []string
 	Signing string
+	// Audit identifies the key of the hashes in audit lines; "" if it is not known.
+	Audit string
+}
+
+// differ reports whether two replicas use different keys, as far as both say which.
+func (k *Keys) differ(other *Keys) bool {
+	return k.Authority != other.Authority || !slices.Equal(k.Tokens, other.Tokens) || k.Audit != other.Audit && k.Audit != "" && other.Audit != ""
 }
 
 // KeysMap is the name of the ConfigMap in kube-system that says which keys are those of the log. It has no secrets. It

@@ -32,6 +32,7 @@ const (
 	tipAnnotation         = prefix + "tip"
 	authorityAnnotation   = prefix + "authority"
 	tokenKeysAnnotation   = prefix + "service-account-keys"
+	auditKeyAnnotation    = prefix + "audit-key"
 	configAnnotation      = prefix + "configuration"
 	runsAnnotation        = prefix + "runs"
 	annotationsSeparators = ","
@@ -45,7 +46,7 @@ func (x *Replica) annotations() map[string]string {
 		addressAnnotation: x.Address, buildAnnotation: x.Build, readsAnnotation: number(uint64(x.Reads)),
 		appliedAnnotation: number(x.Applied), sealedAnnotation: number(x.Sealed), tipAnnotation: number(x.Tip),
 		authorityAnnotation: x.Keys.Authority, tokenKeysAnnotation: strings.Join(x.Keys.Tokens, annotationsSeparators),
-		configAnnotation: x.Configuration, runsAnnotation: strings.Join(x.Runs, annotationsSeparators),
+		auditKeyAnnotation: x.Keys.Audit, configAnnotation: x.Configuration, runsAnnotation: strings.Join(x.Runs, annotationsSeparators),
 	} {
 		if value != "" {
 			said[name] = value
@@ -73,7 +74,7 @@ func replicaOf(l *coordinationv1.Lease) Replica {
 	x := Replica{
 		ID: l.Name, Address: l.Annotations[addressAnnotation], Build: l.Annotations[buildAnnotation], Reads: uint32(number(readsAnnotation, 32)),
 		Applied: number(appliedAnnotation, 64), Sealed: number(sealedAnnotation, 64), Tip: number(tipAnnotation, 64),
-		Keys:          Keys{Authority: l.Annotations[authorityAnnotation], Tokens: list(tokenKeysAnnotation)},
+		Keys:          Keys{Authority: l.Annotations[authorityAnnotation], Tokens: list(tokenKeysAnnotation), Audit: l.Annotations[auditKeyAnnotation]},
 		Configuration: l.Annotations[configAnnotation], Runs: list(runsAnnotation), Started: l.CreationTimestamp.Time,
 	}
 	if l.Spec.RenewTime != nil {

@@ -98,8 +98,8 @@ func (r *Registry) objects() []*ReplicaObject {
 	self := all[0]
 	list := make([]*ReplicaObject, len(all))
 	for i, x := range all {
-		keys := KeysStatus{Same: "same", Authority: x.Keys.Authority, ServiceAccounts: x.Keys.Tokens}
-		if x.Keys.Authority != self.Keys.Authority || !slices.Equal(x.Keys.Tokens, self.Keys.Tokens) {
+		keys := KeysStatus{Same: "same", Authority: x.Keys.Authority, ServiceAccounts: x.Keys.Tokens, Audit: x.Keys.Audit}
+		if x.Keys.differ(&self.Keys) {
 			keys.Same = "other"
 		}
 		list[i] = &ReplicaObject{

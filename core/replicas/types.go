@@ -52,4 +52,6 @@ type KeysStatus struct {
 	Authority string `json:"authority,omitempty"`
 	// ServiceAccounts are the IDs of the keys that verify tokens of service accounts.
 	ServiceAccounts []string `json:"serviceAccounts,omitempty"`
+	// Audit identifies the key of the hashes in audit lines.
+	Audit string `json:"audit,omitempty"`
 }

@@ -7,6 +7,7 @@ var map_KeysStatus = map[string]string{
 	"same":            "Same says whether they are those of the server that answers: same or other.",
 	"authority":       "Authority is the SHA-256 of the public key of its certificate authority.",
 	"serviceAccounts": "ServiceAccounts are the IDs of the keys that verify tokens of service accounts.",
+	"audit":           "Audit identifies the key of the hashes in audit lines.",
 }
 
 func (KeysStatus) SwaggerDoc() map[string]string {

@@ -75,7 +75,7 @@ func (s *Sink) Send(ctx context.Context, records []audit.Record) error {
 const maxAnswer = 64 << 10
 
 // Do sends a request and reads the answer, of which it passes the beginning to check. The error is [audit.ErrTooLarge] for a
-// 413.
+// 413, and [audit.ErrRefused] for another answer that says that the request is wrong.
 func Do(client *http.Client, request *http.Request, check func(body []byte) error) error {
 	answer, err := client.Do(request)
 	if err != nil {
@@ -86,6 +86,8 @@ func Do(client *http.Client, request *http.Request, check func(body []byte) erro
 	switch code := answer.StatusCode; {
 	case code == http.StatusRequestEntityTooLarge:
 		return fmt.Errorf("%w: %s", audit.ErrTooLarge, answer.Status)
+	case code >= 400 && code < 500 && code != http.StatusRequestTimeout && code != http.StatusTooEarly && code != http.StatusTooManyRequests:
+		return fmt.Errorf("%w: the answer is %s: %.200q", audit.ErrRefused, answer.Status, body)
 	case code < 200 || code > 299:
 		return fmt.Errorf("the answer is %s: %.200q", answer.Status, body)
 	case err != nil:

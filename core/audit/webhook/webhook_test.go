@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -87,6 +88,10 @@ func TestBadAnswersAreErrors(t *testing.T) {
 	}{
 		"503":           {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "busy", http.StatusServiceUnavailable) }, "503 Service Unavailable: \"busy"},
 		"404, endless":  {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound); endless(w) }, "404 Not Found"},
+		"400":           {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "bad", http.StatusBadRequest) }, "400 Bad Request: \"bad"},
+		"401":           {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }, "401"},
+		"408":           {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusRequestTimeout) }, "408"},
+		"429":           {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTooManyRequests) }, "429"},
 		"413":           {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusRequestEntityTooLarge) }, audit.ErrTooLarge.Error()},
 		"a closed line": {func(w http.ResponseWriter, _ *http.Request) { panic(http.ErrAbortHandler) }, "EOF"},
 		"silence":       {func(http.ResponseWriter, *http.Request) { <-released }, context.DeadlineExceeded.Error()},
@@ -104,7 +109,7 @@ func TestBadAnswersAreErrors(t *testing.T) {
 		}
 		server.CloseClientConnections()
 		server.Close()
-		if err == nil || !strings.Contains(err.Error(), test.want) || errors.Is(err, audit.ErrTooLarge) != (name == "413") {
+		if err == nil || !strings.Contains(err.Error(), test.want) || errors.Is(err, audit.ErrTooLarge) != (name == "413") || errors.Is(err, audit.ErrRefused) != slices.Contains([]string{"400", "401", "404, endless"}, name) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -114,3 +114,13 @@ func (k *Key) Hash(value []byte) string {
 	}
 	return Prefix + hex.EncodeToString(sum[:16])
 }
+
+// Fingerprint identifies the key without giving it away: 16 hexadecimal digits; "" for a nil key.
+func (k *Key) Fingerprint() string {
+	if k == nil {
+		return ""
+	}
+	mac := hmac.New(sha256.New, k.key)
+	mac.Write([]byte("stele.dev/audit.key fingerprint"))
+	return hex.EncodeToString(mac.Sum(nil)[:8])
+}

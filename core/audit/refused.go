@@ -1,0 +1,174 @@
+package audit
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"stele.dev/stele/projections/audit"
+)
+
+// A line that can never be taken must neither hold up the others nor get lost. A sink that takes nothing at all must not
+// make the feeder give up the lines. Both answer in the same way, with a 400 or a 401. So the feeder tells them apart by
+// experiment: after some attempts it sends smaller parts, down to single lines. A line is set aside if the sink refuses it
+// alone and takes another one right after, twice. If the sink takes no other, the lines wait, as for a sink that is down.
+const (
+	// refusalsBefore is how many attempts in a row are refused before a batch is sent in parts.
+	refusalsBefore = 4
+	// rounds is how often a line must be refused while another one is taken.
+	rounds = 2
+	// maxWitness bounds the line that is kept to be sent again.
+	maxWitness = 64 << 10
+	// maxAside bounds the file of lines that were set aside. When it is full, the next such line waits.
+	maxAside = 64 << 20
+)
+
+// countRefusal returns how many attempts in a row the sink has refused.
+func countRefusal(before int, err error) int {
+	if errors.Is(err, ErrRefused) {
+		return before + 1
+	}
+	return 0
+}
+
+// isolate sends records in smaller and smaller parts, and sets aside those that the sink refuses alone. The error is that of
+// the last attempt, if the sink takes nothing.
+func (f *Feeder) isolate(ctx context.Context, records []Record) error {
+	err := f.sendSome(ctx, records)
+	switch n := len(records); {
+	case err == nil:
+		f.took(records)
+		return nil
+	case !errors.Is(err, ErrRefused):
+		return err
+	case n > 1:
+		if err := f.isolate(ctx, records[:n/2]); err != nil {
+			return err
+		}
+		return f.isolate(ctx, records[n/2:])
+	}
+	for round := range rounds {
+		if round > 0 {
+			again := f.sendSome(ctx, records)
+			if again == nil {
+				f.took(records)
+				return nil
+			}
+			if !errors.Is(again, ErrRefused) {
+				return again
+			}
+		}
+		if !f.takesAnother(ctx, &records[0]) {
+			return err
+		}
+	}
+	return f.setAside(&records[0], err)
+}
+
+// takesAnother reports whether the sink takes another record than one that it refuses: one that it took before, one of the
+// batch, or the newest of the log. So records may be sent again.
+func (f *Feeder) takesAnother(ctx context.Context, than *Record) bool {
+	others := []*Record{f.witness}
+	if f.witness == nil {
+		others = []*Record{&f.batch[0], &f.batch[len(f.batch)-1], f.newestRecord(ctx)}
+	}
+	for _, other := range others {
+		if other == nil || string(other.Line) == string(than.Line) {
+			continue
+		}
+		if f.sendSome(ctx, []Record{*other}) == nil {
+			f.witness = other
+			return true
+		}
+	}
+	return false
+}
+
+// newestRecord returns the newest record of the log; nil if the newest events have no lines.
+func (f *Feeder) newestRecord(ctx context.Context) *Record {
+	batches, err := f.o.Log.Back(ctx, ^uint64(0)>>1, 64)
+	if err != nil {
+		return nil
+	}
+	for _, b := range batches {
+		for i := len(b.Events) - 1; i >= 0; i-- {
+			e := b.Events[i]
+			if lines := audit.Render(nil, e, f.o.Key); len(lines) > 0 {
+				return &Record{lines[:lineLength(lines)], e}
+			}
+		}
+	}
+	return nil
+}
+
+// refusedFile returns the name of the file of lines that were set aside.
+func (f *Feeder) refusedFile() string {
+	return strings.TrimSuffix(f.o.File, ".cursor") + ".refused.jsonl"
+}
+
+// refusedLine is a line of that file.
+type refusedLine struct {
+	RefusedAt time.Time       `json:"refusedAt"`
+	Sink      string          `json:"sink"`
+	Log       string          `json:"log"`
+	Answer    string          `json:"answer"`
+	Event     json.RawMessage `json:"event"`
+}
+
+// setAside writes a record to the file of those that the sink refuses.
+func (f *Feeder) setAside(r *Record, why error) error {
+	line, err := json.Marshal(&refusedLine{time.Now().UTC(), f.o.Sink.Name(), f.o.LogName, why.Error(), json.RawMessage(strings.TrimSpace(string(r.Line)))})
+	if err != nil {
+		return err
+	}
+	if err := f.appendRefused(append(line, '\n')); err != nil {
+		return fmt.Errorf("%w; the line cannot be set aside: %w", why, err)
+	}
+	f.o.Metrics.refused.WithLabelValues(f.o.Sink.Name(), f.o.LogName).Inc()
+	if f.aside.Add(1) == 1 {
+		f.o.Logger.Error("a sink refuses a line and takes others; the line is set aside, and so are later ones without a message", "sink", f.o.Sink.Name(), "log", f.o.LogName, "file", f.refusedFile(), "answer", why)
+	}
+	return nil
+}
+
+// appendRefused appends a line to the file, and returns when it is on disk.
+func (f *Feeder) appendRefused(line []byte) (err error) {
+	file, err := os.OpenFile(f.refusedFile(), os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	size := info.Size()
+	if size+int64(len(line)) > maxAside {
+		return fmt.Errorf("%s is full: send its lines, and move it away", f.refusedFile())
+	}
+	if last := make([]byte, 1); size > 0 {
+		if _, err := file.ReadAt(last, size-1); err != nil {
+			return err
+		}
+		if last[0] != '\n' { // a crash has cut the last line
+			line = append([]byte("\n"), line...)
+		}
+	}
+	if _, err := file.Write(line); err != nil {
+		return errors.Join(err, file.Truncate(size))
+	}
+	return file.Sync()
+}
+
+// refusedHealth names the file of lines that were set aside, if there are any.
+func (f *Feeder) refusedHealth() error {
+	info, err := os.Stat(f.refusedFile())
+	if err != nil || info.Size() == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s has refused audit lines for good; they are in %s: send them, and remove the file", f.o.Sink.Name(), f.refusedFile())
+}
