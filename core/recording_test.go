@@ -61,7 +61,7 @@ func TestDecisionsAreRecorded(t *testing.T) {
 		"refused":    {403, "DELETE", widgetsPath + "/a", "", "REFUSED authorization 403", nobody},
 		"denied":     {403, "DELETE", widgetsPath + "/precious", "", "REFUSED authorization 403 t/denies/keep-precious", nil},
 		"body":       {400, "POST", widgetsPath, "{", "REFUSED decode 400", nil},
-		"schema":     {422, "POST", widgetsPath, widget("x", -1), "REFUSED schema 422", nil},
+		"schema":     {422, "POST", widgetsPath, widget("x", -1), "REFUSED schema 422 widgets.example.com/schema", nil},
 		"validation": {422, "POST", widgetsPath, widget("x", 11), "REFUSED validation 422 t/validate/size-limit/max", nil},
 		"exists":     {409, "POST", widgetsPath, widget("a", 1), "CONFLICT commit 409", nil},
 		"unchanged":  {200, "PATCH", widgetsPath + "/a", `{"spec":{"size":1}}`, "UNCHANGED commit 200", merge},
@@ -88,6 +88,60 @@ func TestDecisionsAreRecorded(t *testing.T) {
 	if d.GetRevision() == 0 || len(e.Meta.GetPolicyDigest()) == 0 || e.Meta.GetActor().GetUser() != "admin" || e.Meta.GetObject().GetResource() != "widgets" || d.GetSource() == "" ||
 		d.GetFlowSchema() == "" || e.Meta.GetDecisions().GetRule() == "" || string(e.Content(logpb.Role_ROLE_REQUEST)) != widget("x", 11) {
 		t.Errorf("a refusal is recorded as %v, %s", e.Meta, e.Contents)
+	}
+}
+
+// Refusals of schemas name the line, or the CEL rule, and creates name the object, also if the server was to make the name.
+func TestRefusalsNameRuleLineAndObject(t *testing.T) {
+	p := newPlane(t)
+	p.push(t, policyBody(t, strings.Replace(bundle, "			additionalPrinterColumns", `			validations: even: {rule: "self.spec.size % 2 == 0", message: "must be even"}
+			additionalPrinterColumns`, 1), nil))
+	generated := `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"generateName":"made-"},"spec":{"size":3}}`
+	for id, tc := range map[string]struct {
+		code             int
+		body, rule, name string
+	}{
+		"bound":     {422, widget("x", -1), "widgets.example.com/schema", "x"},
+		"cel":       {422, widget("y", 3), "widgets.example.com/validations/even", "y"},
+		"generated": {422, generated, "widgets.example.com/validations/even", "made-"},
+		"elsewhere": {400, `{"metadata":{"name":"z","namespace":"other"},"spec":{"size":2}}`, "", ""},
+	} {
+		p.must(t, tc.code, "POST", widgetsPath, tc.body, "Audit-ID", id)
+		m := p.decisions(t, id)[0].Meta
+		d := m.GetDecision()
+		if d.GetRule() != tc.rule || strings.Contains(d.GetSource(), ".cue:") != (tc.rule != "") || tc.name == "" && m.GetObject().GetName() != "" || !strings.HasPrefix(m.GetObject().GetName(), tc.name) {
+			t.Errorf("%s: rule %q at %q, object %q", id, d.GetRule(), d.GetSource(), m.GetObject().GetName())
+		}
+	}
+}
+
+// URIs in events and records have no credentials, and no values of secret fields.
+func TestRecordedURIsHaveNoSecrets(t *testing.T) {
+	p := newAudited(t, `rest: {order: 1, level: "Metadata"}`)
+	const secret = "s3cr3t-v4lue"
+	p.must(t, 201, "POST", widgetsPath+"?access_token="+secret+"&fieldManager=me", widget("a", 1), "Audit-ID", "write")
+	for id, path := range map[string]string{
+		"token":    widgetsPath + "?X-Amz-Security-Token=" + secret + "&limit=5",
+		"selector": "/api/v1/namespaces/default/secrets?fieldSelector=metadata.name%3Dx,data.password%3D" + secret,
+		"pattern":  "/api/v1/namespaces/default/secrets?fieldSelector=" + secret,
+		"plain":    widgetsPath + "?labelSelector=owner%3Dann&limit=5",
+	} {
+		p.do("GET", path, "", "Audit-ID", id)
+		m := p.decisions(t, id)[0].Meta
+		if uri := m.GetRequest().GetUri(); strings.Contains(uri, secret) || strings.Contains(path, secret) != strings.Contains(uri, "hidden") || id == "plain" && uri != path {
+			t.Errorf("%s: the record has the URI %s", id, uri)
+		}
+	}
+	found := false
+	for _, e := range p.events(t, 0) {
+		uri := e.Meta.GetRequest().GetUri()
+		found = found || uri == widgetsPath+"?access_token=hidden&fieldManager=me"
+		if strings.Contains(uri, secret) {
+			t.Errorf("an event has the URI %s", uri)
+		}
+	}
+	if !found {
+		t.Error("the event of the write has another URI")
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"weak"
@@ -363,7 +364,9 @@ func TestListsLookAtFewObjects(t *testing.T) {
 func TestAnIndexGoesWithTheRecentChanges(t *testing.T) {
 	c := newCrowd(t, 1, 20<<10, 1000)
 	sel := objects.Select("", labels.SelectorFromSet(labels.Set{"name": "o7"}), nil)
-	list(c.store.State(), sel, "", "")
+	for range 2 { // an index of a label is made when it is asked for again
+		list(c.store.State(), sel, "", "")
+	}
 	if n := c.store.State().Scanned(widgets, &sel); n > 1 {
 		t.Fatalf("a list looks at %d objects", n)
 	}
@@ -453,5 +456,66 @@ func TestDerivedObjectsHaveNoIndexes(t *testing.T) {
 		if got := list(s.State(), objects.Select("", labels.SelectorFromSet(labels.Set{"app": "a7"}), nil), "", ""); app == "b" && len(got) != 0 {
 			t.Errorf("%d objects that were replaced", len(got))
 		}
+	}
+}
+
+// A flood of selectors, each with a label that has a value of its own for every object, takes a bounded amount of memory, and
+// so does one index that is too large. Selectors that nobody repeats make no index.
+func TestIndexesTakeABoundedAmountOfMemory(t *testing.T) {
+	store := objects.New(0)
+	tx := store.Begin()
+	tx.SetKinds([]objects.Kind{{GroupResource: widgets}}, nil)
+	const size, keys = 2000, 40
+	for i := range size {
+		labels := make([]string, keys)
+		for k := range labels {
+			labels[k] = fmt.Sprintf(`"l%d":"v%d"`, k, i)
+		}
+		name := fmt.Sprintf("o%d", i)
+		e := &eventlog.Event{Meta: &logpb.Metadata{Type: logpb.Type_TYPE_CREATED, Object: &logpb.Object{Group: widgets.Group, Resource: widgets.Resource, Namespace: "n", Name: name, Uid: "u"}}}
+		e.AddContent(&logpb.Payload{Role: logpb.Role_ROLE_OBJECT}, fmt.Appendf(nil, `{"metadata":{"name":%q,"namespace":"n","uid":"u","labels":{%s}}}`, name, strings.Join(labels, ",")))
+		if err := tx.Apply(e, uint64(i+1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	state := store.Publish(tx, size)
+	ask := func(key, times int) {
+		for range times {
+			sel := objects.Select("", labels.SelectorFromSet(labels.Set{fmt.Sprint("l", key): "v7"}), nil)
+			n := 0
+			for range state.List(widgets, &sel, "", "") {
+				n++
+			}
+			if n != 1 {
+				t.Fatalf("l%d: %d objects", key, n)
+			}
+		}
+	}
+	for key := range keys {
+		ask(key, 1)
+	}
+	if bytes, n := store.IndexSize(); n != 0 {
+		t.Errorf("selectors that nobody repeats have made %d indexes of %d bytes", n, bytes)
+	}
+	ask(0, 2)
+	one, n := store.IndexSize()
+	if n != 1 || one < 50*size || one > 200*size {
+		t.Fatalf("%d indexes of %d bytes", n, one)
+	}
+	store.IndexBytes = 3 * one
+	for key := range keys {
+		ask(key, 3)
+		if key%2 == 0 {
+			ask(0, 1) // it is used all the time, and stays
+		}
+	}
+	if bytes, n := store.IndexSize(); n == 0 || n > 3 || bytes > store.IndexBytes {
+		t.Errorf("%d indexes of %d bytes", n, bytes)
+	}
+	store.IndexBytes = one
+	ask(1, 4)
+	ask(1, 4)
+	if bytes, n := store.IndexSize(); bytes > 3*one || n > 3 {
+		t.Errorf("an index that is too large is kept: %d of %d bytes", n, bytes)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"stele.dev/stele/limits/lru"
 	"stele.dev/stele/projections/objects/postings"
 )
 
@@ -25,6 +26,7 @@ type index struct {
 	subject
 	kind *Kind
 	*postings.Index[*Object]
+	used uint64 // the use by which it was used last, of Store.uses
 }
 
 // Key returns what identifies the object in its resource.
@@ -61,6 +63,11 @@ const (
 	indexFrom = 500
 	// maxIndexes is the maximum number of indexes of a resource. Above it, the one goes that has not been used for longest.
 	maxIndexes = 16
+	// DefaultIndexBytes is the default memory for all indexes of a store. Above it, those go that have not been used for
+	// longest. One label with a value of its own for each of 300,000 objects takes about as much.
+	DefaultIndexBytes = 32 << 20
+	// asksRemembered is how many subjects are remembered that have no index and were asked for once.
+	asksRemembered = 64
 	// maxRequired is how many requirements of a selection are considered.
 	maxRequired = 8
 	// selective is the share of the objects, one in so many, of which an index is good enough to look for no better one.
@@ -184,7 +191,61 @@ func (s *Store) index(r schema.GroupResource, of subject, state *State) *index {
 	}
 	copy(f.indexes[1:i+1], f.indexes[:i])
 	f.indexes[0] = x
+	s.uses++
+	x.used = s.uses
 	return x
+}
+
+// wanted reports whether an index is worth making: it was asked for before, and its memory is there. So selectors that nobody
+// repeats cost no memory. The caller holds mu.
+func (s *Store) wanted(f *feed, of subject, total int) bool {
+	if f.asked == nil {
+		f.asked = lru.New[subject, asked](asksRemembered)
+	}
+	was, before := f.asked.Get(of)
+	if !before {
+		f.asked.Add(of, asked{}, 1)
+		return of.field // the policy names all fields that have an index
+	}
+	return was.tooLarge == 0 || total < was.tooLarge
+}
+
+// asked says what became of an index that was asked for.
+type asked struct {
+	tooLarge int // with so many objects it was too large; 0 if it was not
+}
+
+// makeRoom drops the indexes that have not been used for longest, until those that are left fit into the memory together with
+// another one. The caller holds mu.
+func (s *Store) makeRoom(size int64) {
+	for {
+		total, oldest, in := size, (*index)(nil), (*feed)(nil)
+		for _, f := range s.feeds {
+			for _, x := range f.indexes {
+				total += x.Size()
+				if oldest == nil || x.used < oldest.used {
+					oldest, in = x, f
+				}
+			}
+		}
+		if total <= s.IndexBytes || oldest == nil {
+			return
+		}
+		in.indexes = slices.DeleteFunc(in.indexes, func(x *index) bool { return x == oldest })
+	}
+}
+
+// IndexSize returns about how many bytes of memory the indexes take, and how many there are.
+func (s *Store) IndexSize() (bytes int64, n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, f := range s.feeds {
+		for _, x := range f.indexes {
+			bytes += x.Size()
+			n++
+		}
+	}
+	return bytes, n
 }
 
 // makeIndex makes an index of the current state. It returns nil if the kind has no such field, or if the index is being made
@@ -193,7 +254,7 @@ func (s *Store) makeIndex(r schema.GroupResource, of subject) *index {
 	s.mu.Lock()
 	f, state := s.feed(r), s.state.Load()
 	kind, t := state.kinds[r], state.trees[r]
-	if kind == nil || t == nil || f.making[of] {
+	if kind == nil || t == nil || f.making[of] || !s.wanted(f, of, t.Len()) {
 		s.mu.Unlock()
 		return nil
 	}
@@ -211,13 +272,20 @@ func (s *Store) makeIndex(r schema.GroupResource, of subject) *index {
 			return
 		}
 		f.indexes = slices.DeleteFunc(f.indexes, func(other *index) bool { return other.subject == of })
+		if x.Size() > s.IndexBytes/2 {
+			f.asked.Add(of, asked{max(1, t.Len()*3/4)}, 1)
+			return
+		}
+		s.makeRoom(x.Size())
+		s.uses++
+		x.used = s.uses
 		f.indexes = slices.Insert(f.indexes, 0, x)
 		if len(f.indexes) > maxIndexes {
 			f.indexes = slices.Delete(f.indexes, maxIndexes, len(f.indexes))
 		}
 	}()
 	if value := of.value(kind); value != nil {
-		x = &index{of, kind, postings.New(state.Revision, value, t.Scan)}
+		x = &index{subject: of, kind: kind, Index: postings.New(state.Revision, value, t.Scan)}
 	}
 	return x
 }

@@ -37,6 +37,9 @@ const DefaultHistoryBytes = 24 << 20
 // Store holds the current state and the recent changes. One goroutine calls Begin, the methods of Tx, and
 // Publish; all other methods are safe for concurrent use.
 type Store struct {
+	// IndexBytes is the memory for indexes of labels and fields. It is not changed when the store is in use.
+	IndexBytes int64
+
 	state   atomic.Pointer[State]
 	derived atomic.Bool // the store has derived objects
 	// cloning is held while a tree is cloned, because that writes to the original.
@@ -56,7 +59,8 @@ type Store struct {
 	floor    uint64
 	base     uint64 // the floor of feeds that are new, see Restore
 	watchers int
-	pinned   []pin // ascending by revision
+	uses     uint64 // of indexes
+	pinned   []pin  // ascending by revision
 	// spent is the total cost of all changes ever published.
 	spent uint64
 
@@ -80,7 +84,7 @@ func New(historyBytes int) *Store {
 	if historyBytes == 0 {
 		historyBytes = DefaultHistoryBytes
 	}
-	s := &Store{historyBytes: historyBytes, feeds: map[schema.GroupResource]*feed{}, halfway: map[*Watcher]struct{}{}, work: make(chan struct{}, 1)}
+	s := &Store{IndexBytes: DefaultIndexBytes, historyBytes: historyBytes, feeds: map[schema.GroupResource]*feed{}, halfway: map[*Watcher]struct{}{}, work: make(chan struct{}, 1)}
 	s.state.Store(&State{})
 	return s
 }

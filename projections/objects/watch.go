@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"stele.dev/stele/limits/lru"
 )
 
 // Limits of one watcher's queue. Above them, the watcher reads the shared changes instead.
@@ -34,7 +35,8 @@ type feed struct {
 	// indexes are those of the kind that the resource has, the last used one first. The changes since their revisions are
 	// in memory. See Store.index.
 	indexes []*index
-	making  map[subject]bool // indexes that are being made
+	making  map[subject]bool           // indexes that are being made
+	asked   *lru.Cache[subject, asked] // what has no index, or had none when it was asked for
 }
 
 type fieldValue struct{ field, value string }

@@ -67,6 +67,21 @@ type Index[T Item] struct {
 	// postings are the items with a value, ordered by key. Slices are replaced and never changed.
 	postings map[string][]T
 	total    int // items in postings
+	texts    int // bytes of the values
+	size     atomic.Int64
+}
+
+// Size returns about how many bytes of memory the index takes. It does not wait.
+func (x *Index[T]) Size() int64 { return x.size.Load() }
+
+// perItem and perValue are about the bytes that an item and a value take, with room in the map that is not used.
+const (
+	perItem  = 8
+	perValue = 80
+)
+
+func (x *Index[T]) measure() {
+	x.size.Store(int64(x.total*perItem + len(x.postings)*perValue + x.texts))
 }
 
 // New makes an index of the items of a revision. scan calls its function with all of them, ordered by key. value returns the
@@ -111,7 +126,9 @@ func New[T Item](revision uint64, value func(T) (string, bool), scan func(each f
 	x.postings = make(map[string][]T, len(numbers))
 	for value, number := range numbers {
 		x.postings[strings.Clone(value)] = array[ends[number]-counts[number] : ends[number] : ends[number]]
+		x.texts += len(value)
 	}
+	x.measure()
 	return x
 }
 
@@ -159,12 +176,17 @@ func (x *Index[T]) Advance(changes []Change[T], from, to uint64) {
 		was := x.postings[value]
 		is := edited(was, e)
 		x.total += len(is) - len(was)
+		if was != nil {
+			x.texts -= len(value)
+		}
 		if len(is) == 0 {
 			delete(x.postings, value)
 			continue
 		}
+		x.texts += len(value)
 		x.postings[strings.Clone(value)] = is // without keeping the text that the value is a part of
 	}
+	x.measure()
 	x.revision.Store(to)
 }
 
