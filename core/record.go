@@ -12,9 +12,7 @@ import (
 	"stele.dev/stele/core/read"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/eventlog/logpb"
-	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/audits"
-	"stele.dev/stele/schemas/program"
 )
 
 // prepareRecord prepares the record of a request whose audit rule is known: that of an answer which must wait for it, the
@@ -108,7 +106,7 @@ func (p *Pipeline) made(r *Request, err error) (made *decisions.Made, ok bool) {
 		made.Outcome = failureOf(r, err, made.Status)
 		made.Rule, made.Source = ruleOf(r, err, made.Status)
 		if made.Name == "" {
-			made.Name = namedIn(r, made.Status)
+			made.Name = decisions.NamedIn(&r.Call, made.Status)
 		}
 	}
 	switch made.Outcome {
@@ -175,7 +173,7 @@ func ruleOf(r *Request, err error, s *metav1.Status) (rule, source string) {
 			return d.Rule, d.Source
 		}
 	case "decode", "schema":
-		return schemaRule(r, s)
+		return decisions.SchemaRule(&r.Call, s)
 	case "validation":
 		if s.Details != nil && len(s.Details.Causes) > 0 {
 			return string(s.Details.Causes[0].Type), s.Details.Causes[0].Field
@@ -208,27 +206,6 @@ func (p *Pipeline) addContents(r *Request, made *decisions.Made) {
 	}
 }
 
-// schemaRule returns the CEL rule, or the line of the schema, that the first error with a line names; empty if none does.
-func schemaRule(r *Request, s *metav1.Status) (rule, source string) {
-	if r.Kind == nil || s.Details == nil {
-		return "", ""
-	}
-	kind := r.Kind.Kind.Kind
-	for i := range s.Details.Causes {
-		text := s.Details.Causes[i].Message
-		if source = program.PlaceIn(text); source == "" {
-			continue
-		}
-		for j := range r.Kind.Rules {
-			if x := &r.Kind.Rules[j]; x.Source.String() == source {
-				return policy.RuleID(kind, x), source
-			}
-		}
-		return kind.Resource() + "/schema", source
-	}
-	return "", ""
-}
-
 // nameOf returns the name of an object that a request creates, or its generateName; empty if the path has the name, or if the
 // body was not decoded.
 func nameOf(r *Request) string {
@@ -236,16 +213,4 @@ func nameOf(r *Request) string {
 		return ""
 	}
 	return cmp.Or(r.Object.Meta.Name, r.Object.Meta.GenerateName)
-}
-
-// namedIn returns the name of the object that the error of a create names.
-func namedIn(r *Request, s *metav1.Status) string {
-	d := s.Details
-	if r.Info == nil || r.Info.Verb != "create" || r.Info.Name != "" || d == nil || d.Group != r.Info.APIGroup {
-		return ""
-	}
-	if d.Kind == r.Info.Resource || r.Kind != nil && d.Kind == r.Kind.Kind.Kind.Kind {
-		return d.Name
-	}
-	return ""
 }
