@@ -4,7 +4,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/policy"
-	"stele.dev/stele/schemas/program"
+	"stele.dev/stele/policy/wording"
 )
 
 // SchemaRule returns the CEL rule, or the line of the schema, that the first error with a line names; empty if none does.
@@ -15,7 +15,7 @@ func SchemaRule(c *call.Call, s *metav1.Status) (rule, source string) {
 	kind := c.Kind.Kind.Kind
 	for i := range s.Details.Causes {
 		text := s.Details.Causes[i].Message
-		if source = program.PlaceIn(text); source == "" {
+		if source = wording.PlaceIn(text); source == "" {
 			continue
 		}
 		for j := range c.Kind.Rules {
