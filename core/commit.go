@@ -15,6 +15,7 @@ import (
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/logpb"
+	"stele.dev/stele/projections/quotas"
 )
 
 // commit makes the event of a write and appends it to the log. The append succeeds only if its checks hold: whatever
@@ -42,21 +43,23 @@ func (p *Pipeline) commit(ctx context.Context, r *Request) error {
 		if stale := w.Checks.Evaluate(r.Tip.Objects, r.Tip.Policies); stale != nil {
 			return r.refused(w, stale)
 		}
+		if err := r.CheckQuota(w); err != nil {
+			return err
+		}
 		return p.answerDryRun(r, w)
 	}
-	event := p.event(r, w)
-	if r.Unmanaged != nil {
-		p.logger.Warn("managedFields could not be updated", "auditID", r.AuditID, "path", r.HTTP.URL.Path, "error", r.Unmanaged)
-	}
-	entry, err := eventlog.Encode(event)
+	proposal, err := p.propose(r, w)
 	if err != nil {
 		return err
 	}
-	// A delete may first mark the object and wait for finalizers.
-	entry.Frees = entry.Frees || w.Type == logpb.Type_TYPE_UPDATED && (r.Object == nil || r.OldMeta.DeletionTimestamp != nil)
-	tip, revision, err := p.committer.Commit(ctx, &commit.Proposal{Entry: entry, Checks: w.Checks})
+	tip, revision, err := p.committer.Commit(ctx, proposal)
 	var stale *commit.Stale
+	var exceeded *quotas.Exceeded
 	switch {
+	case errors.As(err, &exceeded):
+		// All other checks held on the state of this refusal, which the log had: it is final.
+		r.Confirmed = true
+		return r.OverQuota(exceeded)
 	case errors.As(err, &stale):
 		return p.stale(r, w, stale)
 	case err != nil:
@@ -76,6 +79,20 @@ func (p *Pipeline) commit(ctx context.Context, r *Request) error {
 		return fmt.Errorf("core: the object committed at revision %d is not in the state that it led to", revision)
 	}
 	return p.reader.AnswerObject(&r.Call, w.Code, o.JSON)
+}
+
+// propose returns the proposal of a write.
+func (p *Pipeline) propose(r *Request, w *edit.Write) (*commit.Proposal, error) {
+	if r.Unmanaged != nil {
+		p.logger.Warn("managedFields could not be updated", "auditID", r.AuditID, "path", r.HTTP.URL.Path, "error", r.Unmanaged)
+	}
+	entry, err := eventlog.Encode(p.event(r, w))
+	if err != nil {
+		return nil, err
+	}
+	// A delete may first mark the object and wait for finalizers.
+	entry.Frees = entry.Frees || w.Type == logpb.Type_TYPE_UPDATED && (r.Object == nil || r.OldMeta.DeletionTimestamp != nil)
+	return &commit.Proposal{Entry: entry, Checks: w.Checks}, nil
 }
 
 // stale handles a write whose checks failed. If there is a newer tip, the request goes back with it.

@@ -10,6 +10,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"stele.dev/stele/policy/expr"
+	"stele.dev/stele/policy/quotas"
 	"stele.dev/stele/policy/reach"
 	"stele.dev/stele/schemas"
 )
@@ -48,6 +49,8 @@ type Form struct {
 	Reviewers []Reviewer `json:"reviewers,omitempty"`
 	// Mutations are the rules of mutating admission, in their order.
 	Mutations []Mutation `json:"mutations,omitempty"`
+	// Quota is what resource quotas can limit besides numbers of objects.
+	Quota quotas.Form `json:"quota,omitzero"`
 	// Views are the lists that are kept up to date, sorted by name.
 	Views []View `json:"views,omitempty"`
 	// Windows are the history windows that the bundle sets, sorted by resource.

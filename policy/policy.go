@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
 	"stele.dev/stele/policy/expr"
+	"stele.dev/stele/policy/quotas"
 	"stele.dev/stele/policy/reach"
 	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/builtin"
@@ -35,6 +36,7 @@ type Policy struct {
 	namespaces *Version
 	retentions *reach.Retentions
 	*kept
+	quotas     *quotas.Rules
 }
 
 // Kind is a kind with the programs of its versions.
@@ -56,6 +58,7 @@ type Kind struct {
 	Reads *Version
 
 	window *reach.Window
+	quotas *quotas.Rules // of the kind of quotas only
 
 	// forms numbers the versions by form: versions with the same form have the same number. It is
 	// nil if all versions have one form.
@@ -143,6 +146,9 @@ func Of(form *Form, options ...program.Option) (*Policy, error) {
 		return nil, err
 	}
 	if err := p.readRetentions(); err != nil {
+		return nil, err
+	}
+	if err := p.readQuotas(); err != nil {
 		return nil, err
 	}
 	if p.access, err = newAccess(form); err != nil {

@@ -13,6 +13,7 @@ import (
 	"stele.dev/stele/projections/checkpoint"
 	"stele.dev/stele/projections/objects"
 	"stele.dev/stele/projections/policies"
+	"stele.dev/stele/projections/quotas"
 )
 
 // The sections of a checkpoint, in their order.
@@ -192,6 +193,7 @@ func (c *Committer) read(ctx context.Context, r *checkpoint.Reader) (*Tip, error
 			return nil, fmt.Errorf("the policy activated at revision %d cannot be loaded: %w", active.Revision, err)
 		}
 	}
+	tip.Quotas = quotas.New(tip.Policy.Quotas(), tip.Objects)
 	return tip, nil
 }
 

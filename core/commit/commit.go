@@ -15,6 +15,7 @@ import (
 	"stele.dev/stele/policy"
 	"stele.dev/stele/projections/objects"
 	"stele.dev/stele/projections/policies"
+	"stele.dev/stele/projections/quotas"
 )
 
 var (
@@ -117,7 +118,7 @@ func New(o Options) *Committer {
 	changed, grown := make(chan struct{}), make(chan struct{})
 	c.policyChanged.Store(&changed)
 	c.grown.Store(&grown)
-	c.tip.Store(&Tip{Head: o.Log.Start(), Objects: o.Objects.State(), Policies: &policies.State{}})
+	c.tip.Store(&Tip{Head: o.Log.Start(), Objects: o.Objects.State(), Policies: &policies.State{}, Quotas: &quotas.State{}})
 	return c
 }
 

@@ -13,6 +13,7 @@ import (
 	"stele.dev/stele/policy"
 	"stele.dev/stele/projections/objects"
 	"stele.dev/stele/projections/policies"
+	"stele.dev/stele/projections/quotas"
 )
 
 // round is a group of proposals that are decided together.
@@ -182,6 +183,10 @@ func (r *round) evaluate(s *scratch) (accepted []*pending, refused []refusal) {
 			refused = append(refused, refusal{p, stale})
 			continue
 		}
+		if exceeded := p.checkQuota(s.tx.State(), s.quotas); exceeded != nil {
+			refused = append(refused, refusal{p, exceeded})
+			continue
+		}
 		if !p.state.CompareAndSwap(waiting, sent) {
 			continue // it was withdrawn
 		}
@@ -218,12 +223,13 @@ type scratch struct {
 	tx       *objects.Tx
 	policies *policies.State
 	policy   *policy.Policy
+	quotas   *quotas.State
 	revision uint64 // of the last event
 }
 
 func (c *Committer) begin() *scratch {
 	tip := c.Tip()
-	return &scratch{Committer: c, tx: c.objects.Begin(), policies: tip.Policies, policy: tip.Policy, revision: tip.Revision()}
+	return &scratch{Committer: c, tx: c.objects.Begin(), policies: tip.Policies, policy: tip.Policy, quotas: tip.Quotas, revision: tip.Revision()}
 }
 
 // apply folds an event at a revision. On an error the scratch state does not change.
@@ -243,21 +249,32 @@ func (s *scratch) apply(e *eventlog.Event, revision uint64) (err error) {
 			return fmt.Errorf("commit: the policy activated at revision %d cannot be loaded: %w", revision, err)
 		}
 	}
+	changed := len(s.tx.Changes())
 	if err := s.tx.Apply(e, revision); err != nil {
 		return err
 	}
 	if active != s.policy {
 		s.tx.SetKinds(s.kinds(s.policy, active), ahead)
 	}
+	s.count(active, s.tx.Changes()[changed:])
 	s.policies, s.policy, s.revision = next, active, revision+e.Span()-1
 	return nil
+}
+
+// count makes the usage of quotas that of the scratch state, after changes under a policy.
+func (s *scratch) count(active *policy.Policy, changes []*objects.Change) {
+	if active != nil && !active.Quotas().Same(s.quotas.Rules()) {
+		s.quotas = quotas.New(active.Quotas(), s.tx.State())
+	} else if len(changes) > 0 {
+		s.quotas = s.quotas.Apply(changes, s.tx.State())
+	}
 }
 
 // publish makes the scratch state the tip.
 func (c *Committer) publish(s *scratch, b *eventlog.Batch) {
 	state := c.objects.Publish(s.tx, b.Last())
 	before := c.tip.Load()
-	after := &Tip{Head: b.Head(), Time: b.Time, Objects: state, Policies: s.policies, Policy: s.policy, ClockSets: before.ClockSets.After(b)}
+	after := &Tip{Head: b.Head(), Time: b.Time, Objects: state, Policies: s.policies, Policy: s.policy, Quotas: s.quotas, ClockSets: before.ClockSets.After(b)}
 	other := before.PolicyRevision() != after.PolicyRevision()
 	if after.Activated = before.Activated; other {
 		after.Activated = b.Time

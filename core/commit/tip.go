@@ -7,9 +7,11 @@ import (
 	"github.com/tidwall/gjson"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/eventlog"
+	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/projections/objects"
 	"stele.dev/stele/projections/policies"
+	"stele.dev/stele/projections/quotas"
 )
 
 // Tip is the state of the log at one revision: the objects, the policies, and the compiled policy in force. They
@@ -19,6 +21,8 @@ type Tip struct {
 	Time     time.Time // log time of the last batch
 	Objects  *objects.State
 	Policies *policies.State
+	// Quotas is the usage of all resource quotas.
+	Quotas *quotas.State
 	// Policy is the policy in force, nil before the first activation.
 	Policy *policy.Policy
 	// Activated is the log time of its activation.
@@ -79,6 +83,9 @@ type Checks struct {
 	EmptyNamespace string
 	// EmptyResources must have no objects.
 	EmptyResources []schema.GroupResource
+	// Quota says that the event's object, which is Object, must fit into the resource quotas of its namespace. The committer
+	// checks it last.
+	Quota bool
 }
 
 // Stale reports which check failed.
@@ -89,6 +96,23 @@ type Stale struct {
 }
 
 func (s *Stale) Error() string { return "commit: " + s.Reason }
+
+// CheckQuota returns why an object does not fit into the resource quotas of its namespace; nil if it does. object is the
+// object to be stored, as JSON. o and q are a state of the objects and the usage that belongs to it.
+func CheckQuota(o *objects.State, q *quotas.State, k Key, object []byte) *quotas.Exceeded {
+	if len(q.Quotas(k.Namespace)) == 0 {
+		return nil
+	}
+	return q.Check(k.GroupResource, k.Namespace, o.Get(k.GroupResource, k.Namespace, k.Name), object)
+}
+
+// checkQuota is [CheckQuota] for the event of a proposal.
+func (p *Proposal) checkQuota(o *objects.State, q *quotas.State) *quotas.Exceeded {
+	if !p.Checks.Quota || p.Checks.Object == nil {
+		return nil
+	}
+	return CheckQuota(o, q, *p.Checks.Object, p.Entry.Event().Content(logpb.Role_ROLE_OBJECT))
+}
 
 // Namespaces is the resource of namespaces.
 var Namespaces = schema.GroupResource{Resource: "namespaces"}

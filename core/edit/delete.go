@@ -101,7 +101,10 @@ func (d *Draft) Unchanged() int {
 }
 
 // alreadyExists returns the error for a create of an existing object.
-func (d *Draft) alreadyExists() error {
+func (d *Draft) alreadyExists(object []byte) error {
+	if exceeded := d.Tip.Quotas.Check(d.Resource(), d.Key.Namespace, nil, object); exceeded != nil {
+		return d.OverQuota(exceeded) // as upstream, quotas are checked before names
+	}
 	err := status.AlreadyExists(d.Resource(), d.Key.Name)
 	if gjson.GetBytes(d.Old.JSON, "metadata.deletionTimestamp").Exists() {
 		err.ErrStatus.Message = "object is being deleted: " + err.ErrStatus.Message

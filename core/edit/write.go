@@ -35,15 +35,15 @@ func (d *Draft) Decide() (*Write, error) {
 	var err error
 	switch {
 	case d.Creates():
-		if d.Old != nil {
-			return nil, d.alreadyExists()
-		}
-		w.Type, w.Code, w.Checks.ActiveNamespace = logpb.Type_TYPE_CREATED, http.StatusCreated, d.Key.Namespace
+		w.Type, w.Code, w.Checks.ActiveNamespace, w.Checks.Quota = logpb.Type_TYPE_CREATED, http.StatusCreated, d.Key.Namespace, true
 		w.Payload, err = d.encode(d.Object.Meta, d.Object.Content)
+		if d.Old != nil {
+			return nil, d.alreadyExists(w.Payload)
+		}
 	case d.Object == nil:
 		return d.decideDelete(w)
 	default:
-		w.Type = logpb.Type_TYPE_UPDATED
+		w.Type, w.Checks.Quota = logpb.Type_TYPE_UPDATED, true
 		d.keepTimes()
 		if !d.Kind.Kind.Builtin && d.Info.Subresource != "status" && !equalContent(d.Object.Content, d.OldContent, d.Kind.Status) {
 			d.Object.Meta.Generation++
@@ -52,7 +52,7 @@ func (d *Draft) Decide() (*Write, error) {
 			return nil, err
 		}
 		if d.OldMeta.DeletionTimestamp != nil && !d.held() && !d.holdsContent() {
-			w.After = w.Payload
+			w.After, w.Checks.Quota = w.Payload, false
 			d.remove(w)
 			return w, nil
 		}

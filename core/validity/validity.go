@@ -87,7 +87,9 @@ func (w *Write) Check(ctx context.Context) (field.ErrorList, error) {
 			}
 		}
 		o.Content["metadata"] = validated(o.Meta)
-		if kind.Face != nil {
+		if kind.Resource() == "resourcequotas" {
+			found = append(found, builtin.ValidateResourceQuota(o.Content, oldContent, kind.QuotaNames())...)
+		} else if kind.Face != nil {
 			found = append(found, kind.Face.Validate(o.Content, oldContent)...)
 		} else {
 			found = append(found, builtin.Validate(kind.Kind.Kind, o.Content, oldContent)...)

@@ -153,6 +153,7 @@ func (c *compiler) bundle(v cue.Value) *policy.Form {
 	}
 	slices.SortStableFunc(f.Mutations, func(a, b policy.Mutation) int { return cmp.Compare(a.Order, b.Order) })
 	c.views(v, f)
+	c.quota(v, f)
 	c.crosscheck(v, f)
 	c.replaceable(f)
 	c.unreadParams()

@@ -1,5 +1,5 @@
 // Package builtin has the kinds that every server serves: Namespace, ConfigMap, Secret, ServiceAccount,
-// Event and Lease. Event is served twice: the events of events.k8s.io are a [Face] of the events of the
+// ResourceQuota, Event and Lease. Event is served twice: the events of events.k8s.io are a [Face] of the events of the
 // core group.
 //
 // The schemas are the CUE files of this package, compiled like those of a bundle. Rules that CUE cannot

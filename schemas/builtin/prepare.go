@@ -34,6 +34,7 @@ var preparations = map[string]func(obj, old map[string]any){
 	"ConfigMap":      prepareConfigMap,
 	"Secret":         prepareSecret,
 	"ServiceAccount": prepareServiceAccount,
+	"ResourceQuota":  prepareResourceQuota,
 }
 
 // withoutNulls removes the nulls in m[key] and its parts. Typed clients write a null for an unset time,
