@@ -50,6 +50,7 @@ import "stele.dev/policy"
 }
 bundle: policy.#Bundle & {
 	cluster: "test"
+	quota: resources: "size.example.com": sums: widgets: {kind: "widgets.example.com", path: ".spec.size"}
 	teams: t: {
 		contact: "#t", groups: ["*"], namespaces: ["*"]
 		kinds: "widgets.example.com": {

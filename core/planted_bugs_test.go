@@ -103,6 +103,19 @@ var allPlantedBugs = []plantedBug{
 	{"the namespace is not checked", []edit{{tipFile,
 		`if exists, active := NamespaceState(o, ns); !exists || !active {`,
 		`if exists, active := NamespaceState(o, ns); (!exists || !active) && !BUG {`}}},
+	{"quotas are not checked", []edit{{roundFile,
+		`if exceeded := s.checkQuota(p.Proposal); exceeded != nil {`,
+		`if exceeded := s.checkQuota(p.Proposal); exceeded != nil && !BUG {`}}},
+	{"quotas are checked on the state before the batch", []edit{{roundFile,
+		`exceeded, s.measured = s.quotas.Fits(`,
+		`usage := s.quotas
+	if BUG {
+		usage = s.Tip().Quotas
+	}
+	exceeded, s.measured = usage.Fits(`}}},
+	{"a refusal by a quota is not confirmed", []edit{{roundFile,
+		`if x.confirmed || r.log.Exclusive() {`,
+		`if exceeded := (*quotas.Exceeded)(nil); x.confirmed || r.log.Exclusive() || BUG && errors.As(x.reason, &exceeded) {`}}},
 	{"a namespace is removed with what is in it", []edit{
 		{tipFile, `if r, found := o.FirstIn(ns); found {`, `if r, found := o.FirstIn(ns); found && !BUG {`},
 		{"core/edit/namespaces.go", `_, found := d.Tip.Objects.FirstIn(d.Key.Name)

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/tidwall/gjson"
 )
 
 // passing is the namespace of the simulation that comes and goes.
@@ -143,6 +145,7 @@ func (c *client) step(i int) *operation {
 	default:
 		o.verb = "get"
 	}
+	o.size = gjson.Get(body, "spec.size").Int()
 	c.send(o, method, path+"?"+query, body, header...)
 	version, _ := o.answer.field("metadata", "resourceVersion").(string)
 	o.told, _ = strconv.ParseUint(version, 10, 64)

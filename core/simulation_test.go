@@ -90,7 +90,7 @@ func TestSimulation(t *testing.T) {
 		return
 	}
 	// A simulation in which nothing goes wrong shows nothing.
-	for _, what := range []string{"200", "201", "404", "409", "403", "503", "504", "crash", "activation", "watched", "rendered", "sealed", "trimmed", "past", "watched the past", "restored", "erased", "410", "exact", "pages", "cached", "namespace", "epoch"} {
+	for _, what := range []string{"200", "201", "404", "409", "403", "503", "504", "crash", "activation", "watched", "rendered", "sealed", "trimmed", "past", "watched the past", "restored", "erased", "410", "exact", "pages", "cached", "namespace", "epoch", "quota", "exceeded"} {
 		if total[what] < seeds/10 {
 			t.Errorf("%q happened %d times in %d seeds", what, total[what], seeds)
 		}
@@ -140,6 +140,7 @@ type operation struct {
 	past       uint64 // the revision that it asks for, of a past list
 	uid        string // that the object must have, if not ""
 	update     uint64 // the revision that the object must have, if not 0
+	size       int64  // of the widget that a write asks for
 	atLeast    uint64 // the revision that a read may not be older than, if it may be older than the newest
 	cached     bool   // a read may be older than the newest
 	answer     answer
@@ -241,6 +242,7 @@ func (s *simulation) run() {
 	background.Go(func() { s.keep(ctx, log, s.rng(3)) })
 	background.Go(func() { s.comeAndGo(ctx, s.rng(4)) })
 	background.Go(func() { s.lose(ctx, log, s.rng(5)) })
+	background.Go(func() { s.limit(ctx, s.rng(6)) })
 	for i := range 3 {
 		background.Go(func() { s.observe(ctx, s.rng(uint64(10+i))) })
 	}
@@ -581,6 +583,8 @@ type model struct {
 	} // policies in force
 	namespaces map[string][]namespaceRecord // ascending
 	lost       [][2]uint64                  // first and last revision that were lost
+	usage      []usageRecord                // of quotas, ascending
+	sizes      map[string]int64             // of widgets by name, at the end of usage
 	last       uint64
 }
 
@@ -666,6 +670,9 @@ func (s *simulation) model() *model {
 				for key, body := range written {
 					m.objects[key] = append(m.objects[key], objectRecord{e.Revision, inForce(body, known && !editors)})
 				}
+			}
+			if broken := m.addUsage(e); broken != "" {
+				s.t.Errorf("the quota was exceeded at revision %d: %s", e.Revision, broken)
 			}
 			o := e.Meta.GetObject()
 			if o.GetResource() == "namespaces" {
@@ -861,6 +868,9 @@ func (s *simulation) checkRefusal(m *model, o *operation, lo, hi uint64, fail fu
 	var holds func(uint64) bool
 	namespace, _, _ := strings.Cut(o.key, "/")
 	switch code := o.answer.code; {
+	case o.refusedByQuota():
+		s.count("exceeded")
+		holds = func(r uint64) bool { return m.overQuota(o, r) }
 	case o.cached && code == 404: // a refusal may be an old one, too
 		lo = max(1, o.atLeast)
 		holds = func(r uint64) bool { return m.at(o.key, r) == "" }

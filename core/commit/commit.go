@@ -125,6 +125,12 @@ func New(o Options) *Committer {
 // Tip returns the newest state that this replica knows.
 func (c *Committer) Tip() *Tip { return c.tip.Load() }
 
+// Quotas returns the usage of resource quotas at the tip.
+func (c *Committer) Quotas() *quotas.State { return c.Tip().Quotas }
+
+// Grown returns a channel that is closed when the tip moves after the call.
+func (c *Committer) Grown() <-chan struct{} { return *c.grown.Load() }
+
 // PolicyChanged returns a channel that is closed when a policy comes in force that differs from that of any tip read
 // after the call.
 func (c *Committer) PolicyChanged() <-chan struct{} { return *c.policyChanged.Load() }

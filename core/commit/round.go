@@ -183,7 +183,7 @@ func (r *round) evaluate(s *scratch) (accepted []*pending, refused []refusal) {
 			refused = append(refused, refusal{p, stale})
 			continue
 		}
-		if exceeded := p.checkQuota(s.tx.State(), s.quotas); exceeded != nil {
+		if exceeded := s.checkQuota(p.Proposal); exceeded != nil {
 			refused = append(refused, refusal{p, exceeded})
 			continue
 		}
@@ -224,7 +224,8 @@ type scratch struct {
 	policies *policies.State
 	policy   *policy.Policy
 	quotas   *quotas.State
-	revision uint64 // of the last event
+	measured *quotas.Write // what the next event to apply is measured as; nil if that is not known
+	revision uint64        // of the last event
 }
 
 func (c *Committer) begin() *scratch {
@@ -261,13 +262,26 @@ func (s *scratch) apply(e *eventlog.Event, revision uint64) (err error) {
 	return nil
 }
 
+// checkQuota returns why the object of a proposal does not fit into the resource quotas of its namespace; nil if it does.
+func (s *scratch) checkQuota(p *Proposal) (exceeded *quotas.Exceeded) {
+	s.measured = nil
+	k := p.Checks.Object
+	if !p.Checks.Quota || k == nil || len(s.quotas.Quotas(k.Namespace)) == 0 {
+		return nil
+	}
+	before := s.tx.State().Get(k.GroupResource, k.Namespace, k.Name)
+	exceeded, s.measured = s.quotas.Fits(k.GroupResource, k.Namespace, before, p.Entry.Event().Content(logpb.Role_ROLE_OBJECT))
+	return exceeded
+}
+
 // count makes the usage of quotas that of the scratch state, after changes under a policy.
 func (s *scratch) count(active *policy.Policy, changes []*objects.Change) {
 	if active != nil && !active.Quotas().Same(s.quotas.Rules()) {
 		s.quotas = quotas.New(active.Quotas(), s.tx.State())
 	} else if len(changes) > 0 {
-		s.quotas = s.quotas.Apply(changes, s.tx.State())
+		s.quotas = s.quotas.Apply(changes, s.tx.State(), s.measured)
 	}
+	s.measured = nil
 }
 
 // publish makes the scratch state the tip.

@@ -7,7 +7,6 @@ import (
 	"github.com/tidwall/gjson"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/eventlog"
-	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/projections/objects"
 	"stele.dev/stele/projections/policies"
@@ -104,14 +103,6 @@ func CheckQuota(o *objects.State, q *quotas.State, k Key, object []byte) *quotas
 		return nil
 	}
 	return q.Check(k.GroupResource, k.Namespace, o.Get(k.GroupResource, k.Namespace, k.Name), object)
-}
-
-// checkQuota is [CheckQuota] for the event of a proposal.
-func (p *Proposal) checkQuota(o *objects.State, q *quotas.State) *quotas.Exceeded {
-	if !p.Checks.Quota || p.Checks.Object == nil {
-		return nil
-	}
-	return CheckQuota(o, q, *p.Checks.Object, p.Entry.Event().Content(logpb.Role_ROLE_OBJECT))
 }
 
 // Namespaces is the resource of namespaces.

@@ -197,7 +197,7 @@ func TestNoSecretIsDeletedForWrongAnswers(t *testing.T) {
 		})
 		ctx, cancel := context.WithCancel(context.Background())
 		var running sync.WaitGroup
-		running.Go(func() { controllers.Run(ctx, selected, wrong, issuer, slog.New(slog.DiscardHandler)) })
+		running.Go(func() { controllers.Run(ctx, selected, wrong, issuer, nil, slog.New(slog.DiscardHandler)) })
 		<-heard
 		cancel()
 		running.Wait()

@@ -29,6 +29,7 @@ import (
 	"stele.dev/stele/core/controllers/clients"
 	"stele.dev/stele/core/controllers/garbage"
 	"stele.dev/stele/core/controllers/namespaces"
+	"stele.dev/stele/core/controllers/quotas"
 	"stele.dev/stele/core/controllers/serviceaccounts"
 	"stele.dev/stele/core/inside"
 )
@@ -47,6 +48,7 @@ type Controller struct {
 var All = []Controller{
 	{"garbage-collector-controller", []string{"garbage-collector", "garbagecollector"}, "generic-garbage-collector", garbage.Run},
 	{"namespace-controller", []string{"namespace"}, "namespace-controller", namespaces.Run},
+	{"resourcequota-controller", []string{"resourcequota"}, "resourcequota-controller", quotas.Run},
 	{"serviceaccount-controller", []string{"serviceaccount"}, "service-account-controller", serviceaccounts.Run},
 	{"serviceaccount-token-controller", []string{"serviceaccount-token"}, "tokens-controller", accounttokens.Run},
 }
@@ -92,15 +94,15 @@ func (c *Controller) user() user.Info {
 }
 
 // Run runs controllers until the context ends. The handler serves their requests. A controller that fails or panics is
-// restarted. The issuer is nil if no tokens are issued.
-func Run(ctx context.Context, selected []Controller, api http.Handler, issuer *clients.Issuer, logger *slog.Logger) error {
+// restarted. The issuer is nil if no tokens are issued, usage if the status of quotas is not reported.
+func Run(ctx context.Context, selected []Controller, api http.Handler, issuer *clients.Issuer, usage clients.Usage, logger *slog.Logger) error {
 	var running sync.WaitGroup
 	for _, c := range selected {
 		set, err := newSet(inside.Config(api, c.user()), logger.With("controller", c.Name))
 		if err != nil {
 			return err
 		}
-		set.Issuer = issuer
+		set.Issuer, set.Usage = issuer, usage
 		running.Go(func() { c.keepRunning(ctx, set) })
 	}
 	running.Wait()

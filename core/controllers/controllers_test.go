@@ -67,7 +67,7 @@ func TestControllersOutlastAnAPIThatIsAway(t *testing.T) {
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	running.Go(func() { controllers.Run(ctx, selected, away, nil, slog.New(slog.DiscardHandler)) })
+	running.Go(func() { controllers.Run(ctx, selected, away, nil, nil, slog.New(slog.DiscardHandler)) })
 	t.Cleanup(func() { cancel(); running.Wait() })
 	p.create(t, namespaces, "", "shop")
 	p.awaitThere(t, accounts, "shop", "default")
@@ -103,7 +103,7 @@ func TestNothingIsCollectedForWrongAnswers(t *testing.T) {
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	running.Go(func() { controllers.Run(ctx, selected, wrong, nil, slog.New(slog.DiscardHandler)) })
+	running.Go(func() { controllers.Run(ctx, selected, wrong, nil, nil, slog.New(slog.DiscardHandler)) })
 	<-heard
 	cancel()
 	running.Wait()
@@ -128,7 +128,7 @@ func TestNothingIsCollectedForWrongAnswers(t *testing.T) {
 		p.ServeHTTP(w, r)
 	})
 	ctx, cancel = context.WithCancel(context.Background())
-	running.Go(func() { controllers.Run(ctx, selected, notServed, nil, slog.New(slog.DiscardHandler)) })
+	running.Go(func() { controllers.Run(ctx, selected, notServed, nil, nil, slog.New(slog.DiscardHandler)) })
 	p.awaitGone(t, configMaps, "default", "garbage")
 	<-heard
 	cancel()

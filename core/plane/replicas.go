@@ -82,7 +82,7 @@ func (p *Plane) lead(ctx context.Context) error {
 	if p.authority != nil {
 		issuer.RootCA = p.authority.PEM
 	}
-	return controllers.Run(ctx, p.config.Controllers, p.Pipeline, issuer, p.config.Logger)
+	return controllers.Run(ctx, p.config.Controllers, p.Pipeline, issuer, p.Committer, p.config.Logger)
 }
 
 // pki returns the path of a file in the folder of the keys that replicas share, or of the folder.

@@ -1,6 +1,7 @@
 package table
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -66,6 +67,13 @@ var layouts = map[string]*layout{
 		func(o gjson.Result, now time.Time) []any {
 			return []any{name(o), o.Get("spec.holderIdentity").String(), age(o, now)}
 		},
+	},
+	"ResourceQuota": {
+		[]metav1.TableColumnDefinition{
+			nameHeader, text("Request", "Request represents a minimum amount of cpu/memory that a container may consume."),
+			text("Limit", "Limits control the maximum amount of cpu/memory that a container may use independent of contention on the node."), ageHeader,
+		},
+		quotaRow,
 	},
 	"RoleBinding":        {bindingHeaders("roleBinding", rbacv1.RoleBinding{}.SwaggerDoc()["roleRef"]), bindingRow},
 	"ClusterRoleBinding": {bindingHeaders("clusterRoleBinding", rbacv1.ClusterRoleBinding{}.SwaggerDoc()["roleRef"]), bindingRow},
@@ -166,6 +174,25 @@ func bindingRow(o gjson.Result, now time.Time) []any {
 		name(o), o.Get("roleRef.kind").String() + "/" + o.Get("roleRef.name").String(), age(o, now),
 		of(rbacv1.UserKind), of(rbacv1.GroupKind), of(rbacv1.ServiceAccountKind),
 	}
+}
+
+// quotaRow shows how much is used of what; what the limits of containers add up to has a column of its own.
+func quotaRow(o gjson.Result, now time.Time) []any {
+	hard, used := o.Get("status.hard").Map(), o.Get("status.used").Map()
+	var requests, limits []string
+	for _, resource := range slices.Sorted(maps.Keys(hard)) {
+		is := "0"
+		if u, ok := used[resource]; ok {
+			is = u.String()
+		}
+		entry := resource + ": " + is + "/" + hard[resource].String()
+		if strings.HasPrefix(resource, "limits.") {
+			limits = append(limits, entry)
+		} else {
+			requests = append(requests, entry)
+		}
+	}
+	return []any{name(o), strings.Join(requests, ", "), strings.Join(limits, ", "), age(o, now)}
 }
 
 func flowSchemaRow(o gjson.Result, now time.Time) []any {

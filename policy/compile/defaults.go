@@ -38,14 +38,14 @@ func builtinRoles() []policy.Role {
 			policy.Rule{ID: "secrets", Verbs: readVerbs, APIGroups: core, Resources: []string{"secrets"}},
 			policy.Rule{ID: "leases", Verbs: append(readVerbs[:len(readVerbs):len(readVerbs)], writeVerbs...), APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}}),
 		builtinRole("system:aggregate-to-view", label("view"), nil,
-			policy.Rule{ID: "core", Verbs: readVerbs, APIGroups: core, Resources: []string{"configmaps", "events", "namespaces", "serviceaccounts"}},
+			policy.Rule{ID: "core", Verbs: readVerbs, APIGroups: core, Resources: []string{"configmaps", "events", "namespaces", "resourcequotas", "resourcequotas/status", "serviceaccounts"}},
 			// Everybody may read the changes of objects that they may read.
 			policy.Rule{ID: "changes", Verbs: readVerbs, APIGroups: []string{"log.stele.dev"}, Resources: []string{"changes"}}),
 		// Admins of a namespace may read the history of its secrets. Editors may not, although they
 		// read and write the current secrets: a secret is often replaced because somebody must not
 		// know it any more.
 		builtinRole("system:aggregate-to-admin", label("admin"), nil,
-			policy.Rule{ID: "core", Verbs: []string{policy.HistoryVerb}, APIGroups: core, Resources: []string{"configmaps", "events", "secrets", "serviceaccounts"}},
+			policy.Rule{ID: "core", Verbs: []string{policy.HistoryVerb}, APIGroups: core, Resources: []string{"configmaps", "events", "resourcequotas", "secrets", "serviceaccounts"}},
 			policy.Rule{ID: "leases", Verbs: []string{policy.HistoryVerb}, APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}}),
 		builtinRole("system:discovery", nil, nil,
 			policy.Rule{ID: "paths", Verbs: []string{"get"}, NonResourceURLs: []string{

@@ -15,54 +15,80 @@ type Item struct {
 	json   string // "" if there is no object
 	sums   []measured
 	labels labels.Set // nil until needed
+	// top is the value of a field of the object, topName its name. Most paths begin with the same.
+	top     gjson.Result
+	topName string
 }
 
 type measured struct {
-	known bool
-	value resource.Quantity
-	err   error
+	known  bool
+	value  Amount
+	format resource.Format // of the first quantity; "" if there is none
+	err    error
 }
 
 // Item returns an object of the kind, given as the JSON that clients get in the version in which it is stored; "" stands for
 // no object, which uses nothing.
 func (k *Kind) Item(json string) Item { return Item{kind: k, json: json} }
 
-var one = *resource.NewQuantity(1, resource.DecimalSI)
+var one = Units(1)
 
 // Use returns how much the object uses. The error says what is no quantity, or is negative; what has an error counts as
 // nothing.
-func (i *Item) Use(m Measure) (resource.Quantity, error) {
+func (i *Item) Use(m Measure) (Amount, error) {
 	switch {
 	case i.json == "" || m.Kind != i.kind:
-		return resource.Quantity{}, nil
+		return Amount{}, nil
 	case m.Counts():
 		return one, nil
 	}
+	s := i.sum(m)
+	return s.value, s.err
+}
+
+// Format returns the format in which the object writes what it uses; "" if it writes nothing.
+func (i *Item) Format(m Measure) resource.Format {
+	if i.json == "" || m.Kind != i.kind || m.Counts() {
+		return ""
+	}
+	return i.sum(m).format
+}
+
+func (i *Item) sum(m Measure) *measured {
 	if i.sums == nil {
 		i.sums = make([]measured, len(i.kind.sums))
 	}
 	s := &i.sums[m.sum]
 	if !s.known {
 		s.known = true
-		s.value, s.err = sum(i.json, i.kind.sums[m.sum])
+		s.add(i, i.kind.sums[m.sum])
 	}
-	return s.value, s.err
+	return s
 }
 
-// sum adds the quantities at a path.
-func sum(json string, path fieldPath) (total resource.Quantity, err error) {
-	path.visit(json, func(v gjson.Result) {
-		q, wrong := quantity(v)
+// visit calls f for the values at a path.
+func (i *Item) visit(path fieldPath, f func(gjson.Result)) {
+	if i.topName != path.top {
+		i.top, i.topName = gjson.Get(i.json, path.top), path.top
+	}
+	path.visit(i.top, f)
+}
+
+// add adds the quantities at a path.
+func (s *measured) add(i *Item, path fieldPath) {
+	i.visit(path, func(v gjson.Result) {
+		q, err := quantity(v)
 		switch {
-		case wrong != nil:
-			err = wrong
+		case err != nil:
+			s.err = err
 		case q.Sign() < 0:
-			err = fmt.Errorf("%s is negative", q.String())
+			s.err = fmt.Errorf("%s is negative", q.String())
 		default:
-			total.Add(q)
+			if s.value = s.value.Add(AmountOf(q)); s.format == "" {
+				s.format = q.Format
+			}
 		}
 	})
-	return total, err
 }
 
 func quantity(v gjson.Result) (resource.Quantity, error) {
@@ -112,7 +138,7 @@ func (s *scope) holds(i *Item) (value string, has bool) {
 		value, has = i.labelSet()[s.of.ValueLabel]
 		return value, has
 	case s.of.ValueField != "":
-		s.value.visit(i.json, func(v gjson.Result) { value, has = v.String(), true })
+		i.visit(s.value, func(v gjson.Result) { value, has = v.String(), true })
 		return value, has
 	}
 	if s.selector != nil && !s.selector.Matches(i.labelSet()) {
@@ -120,7 +146,7 @@ func (s *scope) holds(i *Item) (value string, has bool) {
 	}
 	for _, f := range s.fields {
 		equal := false
-		f.path.visit(i.json, func(v gjson.Result) { equal = v.Type == f.want.Type && v.String() == f.want.String() })
+		i.visit(f.path, func(v gjson.Result) { equal = v.Type == f.want.Type && v.String() == f.want.String() })
 		if !equal {
 			return "", false
 		}

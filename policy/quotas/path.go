@@ -12,7 +12,8 @@ import (
 // fieldPath leads from the root of an object to values: names with dots, and [*] for each item of a list or value of a map.
 type fieldPath struct {
 	names []string // names, and each for [*]
-	steps []string // gjson paths between the [*]
+	top   string   // gjson path of the first name
+	steps []string // gjson paths between the [*], without top
 }
 
 const each = "[*]"
@@ -30,7 +31,12 @@ func parsePath(text string) (p fieldPath, err error) {
 		if name == "" || strings.ContainsAny(name, "]*\"'") {
 			return p, wrong
 		}
-		p.names, run = append(p.names, name), append(run, gjson.Escape(name))
+		if len(p.names) == 0 {
+			p.top = gjson.Escape(name)
+		} else {
+			run = append(run, gjson.Escape(name))
+		}
+		p.names = append(p.names, name)
 		for rest != "" {
 			if !strings.HasPrefix(rest, "*]") {
 				return p, wrong
@@ -47,9 +53,13 @@ func parsePath(text string) (p fieldPath, err error) {
 	return p, nil
 }
 
-// visit calls f for the values at the path in an object. Fields that are absent or null are left out.
-func (p fieldPath) visit(json string, f func(gjson.Result)) {
-	visit(gjson.Get(json, p.steps[0]), p.steps[1:], f)
+// visit calls f for the values at the path in an object, given the value of its first name. Fields that are absent or null are
+// left out.
+func (p fieldPath) visit(top gjson.Result, f func(gjson.Result)) {
+	if p.steps[0] != "" {
+		top = top.Get(p.steps[0])
+	}
+	visit(top, p.steps[1:], f)
 }
 
 func visit(at gjson.Result, steps []string, f func(gjson.Result)) {

@@ -15,6 +15,7 @@ import (
 var All = []Controller{
 	{"system:serviceaccount:kube-system:namespace-controller", []string{"list", "delete", "deletecollection"}, nil, "a namespace that has any stays in Terminating"},
 	{"system:serviceaccount:kube-system:generic-garbage-collector", []string{"get", "list", "watch", "delete", "patch"}, nil, "what owned ones are deleted with stays"},
+	{"system:serviceaccount:kube-system:resourcequota-controller", []string{"get", "update"}, []string{"resourcequotas"}, "quotas do not show what is used"},
 	{"system:serviceaccount:kube-system:service-account-controller", []string{"create", "list", "watch"}, []string{"serviceaccounts"}, "namespaces get no service account"},
 	{"system:serviceaccount:kube-system:tokens-controller", []string{"get", "list", "watch", "patch", "delete"}, []string{"secrets"}, "secrets get no tokens"},
 }

@@ -12,21 +12,24 @@ import (
 )
 
 // count adds to the quotas of a namespace what a change of one of its objects adds. The state is not published yet.
-func (s *State) count(c *objects.Change) {
+func (s *State) count(c *objects.Change, known *Write) {
 	kind := s.rules.Kind(c.Object.Resource())
 	if kind == nil {
 		return
 	}
-	before, after := text(c.Before), ""
-	if !c.Deleted {
-		after = view(c.Object.JSON)
+	w := known
+	if w == nil || w.of != c.Before || w.rules != s.rules {
+		after := ""
+		if !c.Deleted {
+			after = view(c.Object.JSON)
+		}
+		w = s.measure(kind, c.Before, after)
 	}
-	w := write{rules: s.rules, before: kind.Item(before), after: kind.Item(after)}
 	all := s.Quotas(c.Object.Namespace)
 	var next []*Quota
 	for i, q := range all {
 		var counted *Quota
-		w.charge(kind, q, func(line int, more, less resource.Quantity, _ error) {
+		w.charge(q, func(line int, more, less quotas.Amount, _ error) {
 			if more.Cmp(less) == 0 {
 				return
 			}
@@ -36,11 +39,7 @@ func (s *State) count(c *objects.Change) {
 				counted = &own
 			}
 			l := &counted.Lines[line]
-			used := l.Used.DeepCopy()
-			used.Add(more)
-			used.Sub(less)
-			used.Format = l.Hard.Format
-			l.Used = used
+			l.Used = l.Used.Add(more).Sub(less)
 		})
 		if counted != nil {
 			if next == nil {
@@ -61,22 +60,28 @@ func text(o *objects.Object) string {
 	return view(o.JSON)
 }
 
-// write is the write of an object, which has been another one before.
-type write struct {
+// Write is what is measured of the write of an object. It is for one goroutine.
+type Write struct {
 	rules         *quotas.Rules
+	kind          *quotas.Kind
+	of            *objects.Object // the stored object; nil if there is none
 	before, after quotas.Item
 }
 
-// charge calls f for each line of a quota that the kind of the object is counted in: with what the line counts of the object
+func (s *State) measure(kind *quotas.Kind, before *objects.Object, after string) *Write {
+	return &Write{rules: s.rules, kind: kind, of: before, before: kind.Item(text(before)), after: kind.Item(after)}
+}
+
+// charge calls f for each line of a quota that counts objects of the kind: with what the line counts of the object
 // after the write, and before it. err says what of the new object is no quantity, and was one before.
-func (w *write) charge(kind *quotas.Kind, q *Quota, f func(line int, more, less resource.Quantity, err error)) {
+func (w *Write) charge(q *Quota, f func(line int, more, less quotas.Amount, err error)) {
 	known, was, is := false, false, false
 	for i := range q.Lines {
-		var more, less resource.Quantity
+		var more, less quotas.Amount
 		var err error
 		counted, wrongBefore := false, false
 		for _, m := range q.Lines[i].measures {
-			if m.Kind != kind {
+			if m.Kind != w.kind {
 				continue
 			}
 			counted = true
@@ -85,11 +90,11 @@ func (w *write) charge(kind *quotas.Kind, q *Quota, f func(line int, more, less 
 			}
 			if was {
 				use, wrong := w.before.Use(m)
-				less, wrongBefore = plus(less, use), wrongBefore || wrong != nil
+				less, wrongBefore = less.Add(use), wrongBefore || wrong != nil
 			}
 			if is {
 				use, wrong := w.after.Use(m)
-				more = plus(more, use)
+				more = more.Add(use)
 				if wrong != nil {
 					err = wrong
 				}
@@ -104,22 +109,14 @@ func (w *write) charge(kind *quotas.Kind, q *Quota, f func(line int, more, less 
 	}
 }
 
-// plus returns the sum of two quantities, which it does not change.
-func plus(a, b resource.Quantity) resource.Quantity {
-	if a.IsZero() {
-		return b
-	}
-	sum := a.DeepCopy()
-	sum.Add(b)
-	return sum
-}
-
 // Charge is what a write adds to a line of a quota.
 type Charge struct {
 	Quota *Quota
 	*Line
 	// Requested is how much the write adds; zero or less if it adds nothing.
-	Requested resource.Quantity
+	Requested quotas.Amount
+	// Format is that of the object's quantity.
+	Format resource.Format
 	// Err says what of the object is no quantity; nil if nothing is wrong.
 	Err error
 }
@@ -129,8 +126,7 @@ func (c *Charge) Exceeds() bool {
 	if c.Requested.Sign() <= 0 {
 		return false
 	}
-	total := plus(c.Used, c.Requested)
-	return total.Cmp(c.Hard) > 0
+	return c.Used.Add(c.Requested).Cmp(c.Hard) > 0
 }
 
 // Charges returns what a write of an object of a resource would add to the quotas of its namespace, ordered by the names of
@@ -145,39 +141,68 @@ func (s *State) Charges(r schema.GroupResource, namespace string, before *object
 	if kind == nil {
 		return nil
 	}
-	w := write{rules: s.rules, before: kind.Item(text(before)), after: kind.Item(view(after))}
+	w := s.measure(kind, before, view(after))
 	for _, q := range of {
-		w.charge(kind, q, func(line int, more, less resource.Quantity, err error) {
-			more = more.DeepCopy()
-			more.Sub(less)
-			all = append(all, Charge{Quota: q, Line: &q.Lines[line], Requested: more, Err: err})
+		w.charge(q, func(line int, more, less quotas.Amount, err error) {
+			all = append(all, w.newCharge(q, line, more, less, err))
 		})
 	}
 	return all
 }
 
+func (w *Write) newCharge(q *Quota, line int, more, less quotas.Amount, err error) Charge {
+	c := Charge{Quota: q, Line: &q.Lines[line], Requested: more.Sub(less), Format: q.Lines[line].Format, Err: err}
+	for _, m := range c.measures {
+		if format := w.after.Format(m); format != "" {
+			c.Format = format
+			break
+		}
+	}
+	return c
+}
+
 // Check returns why a write, as of [State.Charges], does not fit into the quotas of its namespace; nil if it does. The quota
 // of the error is the first one by name.
 func (s *State) Check(r schema.GroupResource, namespace string, before *objects.Object, after []byte) *Exceeded {
-	if len(s.Quotas(namespace)) == 0 || len(after) == 0 {
-		return nil
-	}
-	var x *Exceeded
-	for _, c := range s.Charges(r, namespace, before, after) {
-		if x != nil && x.Quota != c.Quota {
-			break
-		}
-		switch {
-		case c.Err != nil:
-			return &Exceeded{Quota: c.Quota, Charges: []Charge{c}}
-		case c.Exceeds():
-			if x == nil {
-				x = &Exceeded{Quota: c.Quota}
-			}
-			x.Charges = append(x.Charges, c)
-		}
-	}
+	x, _ := s.Fits(r, namespace, before, after)
 	return x
+}
+
+// Fits is Check. It also returns what it has measured, for [State.Apply]; nil if the namespace has no quotas.
+func (s *State) Fits(r schema.GroupResource, namespace string, before *objects.Object, after []byte) (x *Exceeded, w *Write) {
+	of := s.Quotas(namespace)
+	if len(of) == 0 || len(after) == 0 {
+		return nil, nil
+	}
+	kind := s.rules.Kind(r)
+	if kind == nil {
+		return nil, nil
+	}
+	w = s.measure(kind, before, view(after))
+	for _, q := range of {
+		var wrong *Exceeded
+		w.charge(q, func(line int, more, less quotas.Amount, err error) {
+			if more.Cmp(less) <= 0 && err == nil {
+				return
+			}
+			c := w.newCharge(q, line, more, less, err)
+			switch {
+			case err != nil && wrong == nil:
+				wrong = &Exceeded{Quota: q, Charges: []Charge{c}}
+			case c.Exceeds() && x == nil:
+				x = &Exceeded{Quota: q, Charges: []Charge{c}}
+			case c.Exceeds():
+				x.Charges = append(x.Charges, c)
+			}
+		})
+		if wrong != nil {
+			return wrong, w
+		}
+		if x != nil {
+			return x, w
+		}
+	}
+	return nil, w
 }
 
 // Exceeded is the error of a write that does not fit into a quota.
@@ -192,16 +217,15 @@ func (x *Exceeded) Error() string {
 	if err := x.Charges[0].Err; err != nil {
 		return fmt.Sprintf("failed quota: %s: %s: %v", x.Quota.Name, x.Charges[0].Name, err)
 	}
-	list := func(of func(*Charge) resource.Quantity) string {
+	list := func(text func(*Charge) string) string {
 		parts := make([]string, len(x.Charges))
 		for i := range x.Charges {
-			q := of(&x.Charges[i]).DeepCopy()
-			parts[i] = x.Charges[i].Name + "=" + q.String()
+			parts[i] = x.Charges[i].Name + "=" + text(&x.Charges[i])
 		}
 		return strings.Join(parts, ",")
 	}
 	return fmt.Sprintf("exceeded quota: %s, requested: %s, used: %s, limited: %s", x.Quota.Name,
-		list(func(c *Charge) resource.Quantity { return c.Requested }),
-		list(func(c *Charge) resource.Quantity { return c.Used }),
-		list(func(c *Charge) resource.Quantity { return c.Hard }))
+		list(func(c *Charge) string { return c.Requested.Text(c.Format) }),
+		list(func(c *Charge) string { return c.Used.Text(c.Line.Format) }),
+		list(func(c *Charge) string { return c.Hard.Text(c.Line.Format) }))
 }

@@ -16,9 +16,15 @@ import (
 // State is the usage of all quotas at one revision. It is immutable and safe for concurrent use. The zero State has none.
 type State struct {
 	rules *quotas.Rules
-	// namespaces has the quotas of each namespace that has some, sorted by name; nil if there are none.
-	namespaces *btree.Map[string, []*Quota]
+	// namespaces has the quotas of each namespace that has some; nil if there are none.
+	namespaces *btree.Map[string, *namespace]
 }
+
+// namespace has the quotas of a namespace, sorted by name. It is immutable.
+type namespace struct{ quotas []*Quota }
+
+// degree is that of the tree of namespaces. A write copies the nodes on the path to its namespace.
+const degree = 8
 
 // Quota is a ResourceQuota with its usage. It is immutable.
 type Quota struct {
@@ -31,12 +37,12 @@ type Quota struct {
 	in   []quotas.Requirement
 }
 
-// Line is one entry of spec.hard. Quantities MUST NOT be changed, nor printed without a copy.
+// Line is one entry of spec.hard.
 type Line struct {
-	Name string
-	Hard resource.Quantity
-	// Used is how much is used. It is in the format of Hard.
-	Used resource.Quantity
+	Name       string
+	Hard, Used quotas.Amount
+	// Format is that of the quantity in spec.hard, in which both are written.
+	Format resource.Format
 
 	measures []quotas.Measure // none if nothing here is counted under this name
 }
@@ -61,8 +67,10 @@ func (s *State) Quotas(namespace string) []*Quota {
 	if s == nil || s.namespaces == nil {
 		return nil
 	}
-	all, _ := s.namespaces.Get(namespace)
-	return all
+	if in, ok := s.namespaces.Get(namespace); ok {
+		return in.quotas
+	}
+	return nil
 }
 
 // Quota returns a quota, or nil.
@@ -79,8 +87,8 @@ func (s *State) All(f func(*Quota) bool) {
 	if s == nil || s.namespaces == nil {
 		return
 	}
-	s.namespaces.Scan(func(_ string, all []*Quota) bool {
-		return !slices.ContainsFunc(all, func(q *Quota) bool { return !f(q) })
+	s.namespaces.Scan(func(_ string, in *namespace) bool {
+		return !slices.ContainsFunc(in.quotas, func(q *Quota) bool { return !f(q) })
 	})
 }
 
@@ -96,8 +104,9 @@ func search(all []*Quota, name string) (int, bool) {
 	return slices.BinarySearchFunc(all, name, func(q *Quota, name string) int { return strings.Compare(q.Name, name) })
 }
 
-// Apply returns the state after changes of objects that lead to o. The changes are those since s, in their order.
-func (s *State) Apply(changes []*objects.Change, o *objects.State) *State {
+// Apply returns the state after changes of objects that lead to o. The changes are those since s, in their order. known is what
+// [State.Fits] has measured of the only change; nil if it was not asked.
+func (s *State) Apply(changes []*objects.Change, o *objects.State, known *Write) *State {
 	next := s
 	for _, c := range changes {
 		is := c.Object.Resource() == quotas.Quotas
@@ -107,7 +116,7 @@ func (s *State) Apply(changes []*objects.Change, o *objects.State) *State {
 		if next == s {
 			next = s.clone()
 		}
-		next.count(c)
+		next.count(c, known)
 		switch {
 		case !is:
 		case c.Deleted:
@@ -128,14 +137,14 @@ func (s *State) clone() *State {
 }
 
 // set replaces the quotas of a namespace. The state is not published yet.
-func (s *State) set(namespace string, all []*Quota) {
+func (s *State) set(name string, all []*Quota) {
 	if s.namespaces == nil {
-		s.namespaces = &btree.Map[string, []*Quota]{}
+		s.namespaces = btree.NewMap[string, *namespace](degree)
 	}
 	if len(all) == 0 {
-		s.namespaces.Delete(namespace)
+		s.namespaces.Delete(name)
 	} else {
-		s.namespaces.Set(namespace, all)
+		s.namespaces.Set(name, &namespace{all})
 	}
 }
 
@@ -172,8 +181,7 @@ func (q *Quota) read(rules *quotas.Rules) {
 	spec.Get("hard").ForEach(func(name, value gjson.Result) bool {
 		hard, err := resource.ParseQuantity(value.String())
 		if err == nil { // the server has validated it
-			line := Line{Name: name.String(), Hard: hard, measures: rules.Measures(name.String())}
-			line.Used.Format = hard.Format
+			line := Line{Name: name.String(), Hard: quotas.AmountOf(hard), Format: hard.Format, measures: rules.Measures(name.String())}
 			q.Lines = append(q.Lines, line)
 		}
 		return true
@@ -203,7 +211,7 @@ func (q *Quota) compute(rules *quotas.Rules, o *objects.State) {
 				continue
 			}
 			n := o.Total(m.Kind.GroupResource, q.Namespace).Objects
-			q.Lines[i].add(*resource.NewQuantity(int64(n), resource.DecimalSI))
+			q.Lines[i].Used = q.Lines[i].Used.Add(quotas.Units(int64(n)))
 		}
 	}
 	for kind := range scan {
@@ -216,7 +224,7 @@ func (q *Quota) compute(rules *quotas.Rules, o *objects.State) {
 				for _, m := range q.Lines[i].measures {
 					if m.Kind == kind && (len(q.in) > 0 || !m.Counts()) {
 						use, _ := item.Use(m) // what has no use counts as nothing
-						q.Lines[i].add(use)
+						q.Lines[i].Used = q.Lines[i].Used.Add(use)
 					}
 				}
 			}
@@ -232,14 +240,6 @@ func (q *Quota) counts(rules *quotas.Rules, item *quotas.Item) bool {
 		}
 	}
 	return true
-}
-
-// add adds to the usage. Only a new quota may be changed.
-func (l *Line) add(n resource.Quantity) {
-	used := l.Used.DeepCopy()
-	used.Add(n)
-	used.Format = l.Hard.Format
-	l.Used = used
 }
 
 // view returns bytes that never change as a string, without copying them.

@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
+	"stele.dev/stele/projections/quotas"
 )
 
 // Set is the clients of one controller. They are safe for concurrent use.
@@ -31,6 +32,16 @@ type Set struct {
 	Logger   *slog.Logger
 	// Issuer is nil if no tokens are issued.
 	Issuer *Issuer
+	// Usage is nil if it is not known.
+	Usage Usage
+}
+
+// Usage is what resource quotas count on this replica. It is safe for concurrent use.
+type Usage interface {
+	// Quotas returns the usage at the newest revision.
+	Quotas() *quotas.State
+	// Grown returns a channel that is closed when there is a newer revision than at the call.
+	Grown() <-chan struct{}
 }
 
 // Issuer issues the tokens of service accounts for Secrets. It is safe for concurrent use.
@@ -46,6 +57,7 @@ var (
 	Namespaces      = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
 	ServiceAccounts = schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}
 	Secrets         = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
+	ResourceQuotas  = schema.GroupVersionResource{Version: "v1", Resource: "resourcequotas"}
 	Events          = schema.GroupVersionResource{Version: "v1", Resource: "events"}
 )
 
