@@ -36,7 +36,7 @@ type Policy struct {
 	namespaces *Version
 	retentions *reach.Retentions
 	*kept
-	quotas     *quotas.Rules
+	quotas *quotas.Rules
 }
 
 // Kind is a kind with the programs of its versions.

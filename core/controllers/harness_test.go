@@ -72,7 +72,9 @@ func (p *testPlane) run(t testing.TB, list ...string) (stop func()) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	running.Go(func() { controllers.Run(ctx, selected, p, issuer, p.Committer, slog.New(slog.NewTextHandler(t.Output(), nil))) })
+	running.Go(func() {
+		controllers.Run(ctx, selected, p, issuer, p.Committer, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	})
 	stop = func() { cancel(); running.Wait() }
 	t.Cleanup(stop)
 	return stop
