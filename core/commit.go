@@ -43,6 +43,9 @@ func (p *Pipeline) commit(ctx context.Context, r *Request) error {
 		if stale := w.Checks.Evaluate(r.Tip.Objects, r.Tip.Policies); stale != nil {
 			return r.refused(w, stale)
 		}
+		if r.trace != nil {
+			r.ConsiderQuotas(w, r.trace.Consider)
+		}
 		if err := r.CheckQuota(w); err != nil {
 			return err
 		}

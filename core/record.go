@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/decisions"
+	"stele.dev/stele/core/edit"
 	"stele.dev/stele/core/read"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/eventlog/logpb"
@@ -177,6 +178,10 @@ func ruleOf(r *Request, err error, s *metav1.Status) (rule, source string) {
 	case "validation":
 		if s.Details != nil && len(s.Details.Causes) > 0 {
 			return string(s.Details.Causes[0].Type), s.Details.Causes[0].Field
+		}
+	case "commit":
+		if over := new(edit.OverQuotaError); errors.As(err, &over) {
+			return over.Exceeded.Quota.ID(), ""
 		}
 	}
 	return "", ""

@@ -31,10 +31,11 @@ var mayImport = map[string][]string{
 	"plugins":       {"plugins/...", "limits/..."},                               // authors of plugins import it
 	"core":          {"core/...", "limits/...", "plugins/...", "policy/...", "projections/...", "schemas/...", "eventlog", "eventlog/logpb"},
 	// What reads or writes the cold part of the log.
-	"core/logproof":     {"core/...", "eventlog", "eventlog/proof"},
-	"projections/views": {"policy", "policy/views", "projections/objects", "schemas"}, // views are what a policy says, of objects
-	"core/retention":    {"core/...", "policy", "policy/reach", "projections/...", "eventlog", "eventlog/logpb", "eventlog/archive", "eventlog/segment"},
-	"core/plane":        {"core/...", "limits/...", "plugins/...", "policy/...", "projections/...", "schemas/...", "eventlog", "eventlog/archive", "eventlog/backup/stores", "eventlog/bucket", "eventlog/segment"},
+	"core/logproof":      {"core/...", "eventlog", "eventlog/proof"},
+	"projections/views":  {"policy", "policy/views", "projections/objects", "schemas"}, // views are what a policy says, of objects
+	"projections/quotas": {"policy/quotas", "projections/objects"},                     // what a policy lets quotas count, of objects
+	"core/retention":     {"core/...", "policy", "policy/reach", "projections/...", "eventlog", "eventlog/logpb", "eventlog/archive", "eventlog/segment"},
+	"core/plane":         {"core/...", "limits/...", "plugins/...", "policy/...", "projections/...", "schemas/...", "eventlog", "eventlog/archive", "eventlog/backup/stores", "eventlog/bucket", "eventlog/segment"},
 	// The log of decisions is in local files.
 	"core/decisions": {"core/...", "limits/...", "policy/...", "projections/audit/hashing", "eventlog", "eventlog/filelog", "eventlog/logpb"},
 	// What replicas share.

@@ -10,7 +10,7 @@ type Considered struct {
 	Rule    string // or the authorizer's name
 	Source  string
 	Verdict string
-	// Reason and Detail come from an authorizer outside of the policy.
+	// Reason and Detail come from an authorizer outside of the policy. For a quota, Reason is what the write adds.
 	Reason, Detail string
 }
 

@@ -97,7 +97,7 @@ func (t *Trace) Note(c *call.Call, authorized *policy.Decision, err error) {
 		if c.Stage == "validation" && st.Details != nil && len(st.Details.Causes) > 0 {
 			s.Rule, s.Source = string(st.Details.Causes[0].Type), st.Details.Causes[0].Field
 		}
-		if i := slices.IndexFunc(t.considered, func(c policy.Considered) bool { return c.Verdict == policy.VerdictFails }); c.Stage == "schema" && i >= 0 {
+		if i := slices.IndexFunc(t.considered, func(c policy.Considered) bool { return c.Verdict == policy.VerdictFails }); (c.Stage == "schema" || c.Stage == "commit") && i >= 0 {
 			s.Rule, s.Source = t.considered[i].Rule, t.considered[i].Source
 		}
 		if beyond := new(read.BeyondError); errors.As(err, &beyond) {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"cuelang.org/go/cue"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/evaluation"
 	"stele.dev/stele/policy/quotas"
@@ -22,6 +23,9 @@ func (c *compiler) quota(v cue.Value, f *policy.Form) {
 		r := quotas.Resource{ID: "quota/resources/" + name, Name: name, At: evaluation.Position(x)}
 		if strings.HasPrefix(name, "count/") || builtin.IsStandardQuotaResource(name) {
 			c.Add(r.At, x.Path().String(), fmt.Sprintf("Kubernetes gives the name %q a meaning of its own", name), "choose another one, such as storage.data.example.com")
+		}
+		for _, message := range validation.IsQualifiedName(name) {
+			c.Add(r.At, x.Path().String(), fmt.Sprintf("%q cannot stand in spec.hard: %s", name, message), "")
 		}
 		sums := 0
 		for id, s := range c.Fields(x, "sums") {

@@ -129,6 +129,18 @@ func (c *Charge) Exceeds() bool {
 	return c.Used.Add(c.Requested).Cmp(c.Hard) > 0
 }
 
+// String describes the charge: "count/x: adds 1 to 4 of 5, 1 left".
+func (c *Charge) String() string {
+	if c.Err != nil {
+		return c.Name + ": " + c.Err.Error()
+	}
+	adds := "adds nothing"
+	if c.Requested.Sign() != 0 {
+		adds = "adds " + c.Requested.Text(c.Format)
+	}
+	return fmt.Sprintf("%s: %s to %s of %s, %s left", c.Name, adds, c.Used.Text(c.Line.Format), c.Hard.Text(c.Line.Format), c.Hard.Sub(c.Used).Text(c.Line.Format))
+}
+
 // Charges returns what a write of an object of a resource would add to the quotas of its namespace, ordered by the names of
 // quotas and of what they limit. before is the stored object; nil if there is none. after is the object to be stored, as JSON
 // in the version in which it is stored; nil for a delete.

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kjson "sigs.k8s.io/json"
 
@@ -84,6 +85,7 @@ func TestKinds(t *testing.T) {
 			".involvedObject.kind .involvedObject.namespace .involvedObject.name .involvedObject.uid .involvedObject.apiVersion " +
 				".involvedObject.resourceVersion .involvedObject.fieldPath .reason .reportingComponent .source .type"},
 		{"namespaces", "Namespace", "NamespaceList", "namespace", "ns", false, true, true, "one by one", "Status Age", ".status.phase"},
+		{"resourcequotas", "ResourceQuota", "ResourceQuotaList", "resourcequota", "quota", true, true, true, "", "Age", ""},
 		{"secrets", "Secret", "SecretList", "secret", "", true, false, true, "", "Type Data Age", ".type"},
 		{"serviceaccounts", "ServiceAccount", "ServiceAccountList", "serviceaccount", "sa", true, false, true, "", "Secrets Age", ""},
 		{"leases.coordination.k8s.io", "Lease", "LeaseList", "lease", "", true, false, false, "creates on update", "Holder Age", ""},
@@ -105,6 +107,7 @@ func TestFieldsAreUpstreams(t *testing.T) {
 		"ConfigMap":      reflect.TypeFor[corev1.ConfigMap](),
 		"Secret":         reflect.TypeFor[corev1.Secret](),
 		"ServiceAccount": reflect.TypeFor[corev1.ServiceAccount](),
+		"ResourceQuota":  reflect.TypeFor[corev1.ResourceQuota](),
 		"Event":          reflect.TypeFor[corev1.Event](),
 		"Lease":          reflect.TypeFor[coordinationv1.Lease](),
 	} {
@@ -121,6 +124,10 @@ func compareFields(t *testing.T, path string, n *schemas.Node, typ reflect.Type,
 	case typ == reflect.TypeFor[metav1.Time](), typ == reflect.TypeFor[metav1.MicroTime]():
 		if n.Kinds != schemas.StringKind || n.Format != schemas.FormatDateTime {
 			t.Errorf("%s is not a time", path)
+		}
+	case typ == reflect.TypeFor[resource.Quantity]():
+		if n.Kinds != schemas.StringKind || n.Format != schemas.FormatQuantity {
+			t.Errorf("%s is not a quantity", path)
 		}
 	case typ == reflect.TypeFor[[]byte]():
 		if n.Kinds != schemas.StringKind || n.Format != schemas.FormatByte {
