@@ -13,16 +13,16 @@ import (
 )
 
 func TestControllersAreSelectedAsByKubeControllerManager(t *testing.T) {
-	const gc, ns, sa, tokens = "garbage-collector-controller", "namespace-controller", "serviceaccount-controller", "serviceaccount-token-controller"
+	const gc, ns, rq, sa, tokens = "garbage-collector-controller", "namespace-controller", "resourcequota-controller", "serviceaccount-controller", "serviceaccount-token-controller"
 	for list, want := range map[string]string{
-		"*":                         gc + " " + ns + " " + sa + " " + tokens,
+		"*":                         gc + " " + ns + " " + rq + " " + sa + " " + tokens,
 		"namespace":                 ns,
 		"namespace-controller":      ns,
 		"-namespace":                "",
-		"*,-garbage-collector":      ns + " " + sa + " " + tokens,
-		"-garbagecollector,*":       ns + " " + sa + " " + tokens,
-		"*,-namespace,namespace":    gc + " " + sa + " " + tokens,
-		"*,namespace,-namespace":    gc + " " + ns + " " + sa + " " + tokens,
+		"*,-garbage-collector":      ns + " " + rq + " " + sa + " " + tokens,
+		"-garbagecollector,*":       ns + " " + rq + " " + sa + " " + tokens,
+		"*,-namespace,namespace":    gc + " " + rq + " " + sa + " " + tokens,
+		"*,namespace,-namespace":    gc + " " + ns + " " + rq + " " + sa + " " + tokens,
 		"serviceaccount,-namespace": sa,
 		"serviceaccount-token":      tokens,
 	} {
