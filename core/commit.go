@@ -24,19 +24,27 @@ func (p *Pipeline) commit(ctx context.Context, r *Request) error {
 	if r.write != nil {
 		return r.write.Commit(ctx)
 	}
-	if err := p.yield(ctx, r); err != nil {
+	r.lost = nil
+	waited, err := p.turns.Yield(ctx, &r.turn, r.Key, r.lookup.Searches())
+	if tip := p.committer.Tip(); waited && err == nil && tip.Revision() > r.Tip.Revision() {
+		err = r.SendBack(tip)
+	}
+	if err != nil {
 		return err
 	}
 	w, err := r.Decide()
 	if err != nil {
 		return err
 	}
+	if w != nil {
+		r.lookup.AddChecks(&w.Checks)
+	}
 	if w == nil || r.Dry() {
 		// Without an append, the tip must be confirmed here.
 		if err := r.Confirm(ctx, p.committer); err != nil {
 			return err
 		}
-		r.endTurn()
+		r.turn.End()
 		if w == nil {
 			return p.reader.AnswerObject(&r.Call, r.Unchanged(), r.Old.JSON)
 		}
@@ -70,7 +78,7 @@ func (p *Pipeline) commit(ctx context.Context, r *Request) error {
 		return err
 	}
 	r.Sent, r.logged = true, true
-	r.endTurn()
+	r.turn.End()
 	if w.Type == logpb.Type_TYPE_DELETED {
 		if r.Object != nil { // an update that removed the last finalizer
 			return p.reader.AnswerObject(&r.Call, http.StatusOK, edit.WithRevision(w.After, revision))
@@ -104,7 +112,7 @@ func (p *Pipeline) stale(r *Request, w *edit.Write, stale *commit.Stale) error {
 	if tip.Revision() == r.Tip.Revision() {
 		return r.refused(w, stale)
 	}
-	r.Confirmed = true
+	r.Confirmed, r.lost = true, stale
 	return r.SendBack(tip)
 }
 
@@ -141,6 +149,7 @@ func (p *Pipeline) event(r *Request, w *edit.Write) *eventlog.Event {
 		PolicyDigest: digest[:],
 	}
 	r.AddProgram(meta.Decisions)
+	r.lookup.Record(meta.Decisions)
 	if d := r.creating; d != nil {
 		meta.Decisions.CreateRule, meta.Decisions.CreateSource = d.Rule, d.Source
 	}
@@ -165,30 +174,6 @@ func classOf(r *Request) *logpb.Class {
 		return &logpb.Class{Sensitive: true}
 	}
 	return nil
-}
-
-// yield lets earlier writes of the same object go first that met a conflict. If the log has a newer tip afterwards,
-// the request is sent back, as after a conflict.
-func (p *Pipeline) yield(ctx context.Context, r *Request) (err error) {
-	if r.turn != nil || !p.turns.Wanted(r.Key) {
-		return nil
-	}
-	if r.turn, err = p.turns.Take(ctx, r.Key); err != nil {
-		return err
-	}
-	if tip := p.committer.Tip(); tip.Revision() > r.Tip.Revision() {
-		return r.SendBack(tip)
-	}
-	return nil
-}
-
-// endTurn ends the request's turn at its object, if it has one. It is called when the outcome is known and before the
-// answer is written, because the client may read slowly.
-func (r *Request) endTurn() {
-	if r.turn != nil {
-		r.turn()
-		r.turn = nil
-	}
 }
 
 // answerDryRun answers with the object that the write would have stored.

@@ -18,9 +18,11 @@ func (p *Pipeline) decode(ctx context.Context, r *Request) error {
 		}
 		return r.write.Decode(ctx)
 	}
+	r.ResetAnnotations()
 	if err := r.Start(); err != nil {
 		return err
 	}
+	r.lookup = p.lookups.Reader(r.Tip.Objects, &r.Key)
 	if r.Large() {
 		done, err := p.largeWrites.Take(ctx)
 		if err != nil {

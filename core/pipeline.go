@@ -30,6 +30,7 @@ import (
 	"stele.dev/stele/core/flow/fairqueue"
 	"stele.dev/stele/core/flow/flowapi"
 	"stele.dev/stele/core/flowcontrol"
+	"stele.dev/stele/core/lookup"
 	"stele.dev/stele/core/memory"
 	"stele.dev/stele/core/parts"
 	"stele.dev/stele/core/past"
@@ -89,10 +90,10 @@ const maxRounds = 32
 
 // runFrom takes a request through its stages, from the named one on. Reads skip the stages of writes, and writes
 // those of reads. A write that meets a conflict goes back, to impersonation if the policy has changed, else to
-// decode; from then on it takes turns with other writes of the object that met conflicts. A refusal is final only on
+// decode; from then on it takes turns with other writes that met the same conflict. A refusal is final only on
 // a confirmed tip.
 func (p *Pipeline) runFrom(r *Request, stage string) error {
-	defer r.endTurn()
+	defer r.turn.End()
 	r.Timings.Stages = p.stages
 	for i, rounds := index(stage), 0; i < len(path); {
 		s := &path[i]
@@ -122,8 +123,8 @@ func (p *Pipeline) runFrom(r *Request, stage string) error {
 			if rounds++; rounds > maxRounds {
 				return status.Modified(r.Resource(), r.Key.Name)
 			}
-			if r.turn == nil && r.Stage == "commit" && r.write == nil {
-				if r.turn, err = p.turns.Take(ctx, r.Key); err != nil {
+			if r.Stage == "commit" && r.write == nil {
+				if err = p.turns.Contend(ctx, &r.turn, r.Key, r.lost); err != nil {
 					return err
 				}
 				if tip := p.committer.Tip(); tip.Revision() > back.Tip.Revision() {
@@ -191,7 +192,8 @@ type Pipeline struct {
 	costs         *cost.Estimator
 	audits        audits.Tables
 	stages        []string // the names of the stages, in their order
-	turns         turns.ByObject
+	turns         turns.Writes
+	lookups       *lookup.Cache
 	largeWrites   turns.Turns
 	largeReviews  turns.Turns
 	// resume is runFrom, for stages that run requests of their own. Go rejects a direct call as an initialization
@@ -258,7 +260,7 @@ func New(o Options) *Pipeline {
 	p := &Pipeline{
 		committer: o.Committer, authenticator: o.Authenticator, logger: o.Logger,
 		decisions:   o.Decisions,
-		largeWrites: turns.New(), largeReviews: turns.New(),
+		largeWrites: turns.New(), largeReviews: turns.New(), lookups: lookup.NewCache(),
 	}
 	p.resume = p.runFrom
 	for i := range path {

@@ -2,8 +2,11 @@ package core
 
 import (
 	"stele.dev/stele/core/call"
+	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/edit"
 	"stele.dev/stele/core/explain"
+	"stele.dev/stele/core/lookup"
+	"stele.dev/stele/core/turns"
 	"stele.dev/stele/core/virtual"
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/policy"
@@ -24,9 +27,12 @@ type Request struct {
 	mutations []*logpb.Mutation  // what changed the object; mutation sets it
 	findings  []*logpb.Admission // the findings of admission rules; validation sets it
 
-	turn    func()  // ends the request's turn at its object; nil if it has none
-	hidden  *hidden // the error that a plain refusal replaces; nil for none
-	offered bool    // the shadow policy, if there is one, has been handed the request
+	lookup lookup.Reader // what rules read of stored objects; decode sets it, anew in each round
+
+	turn    turns.Turn    // among the writes that would conflict with it again
+	lost    *commit.Stale // why the stage commit sent the request back; nil if it did not
+	hidden  *hidden       // the error that a plain refusal replaces; nil for none
+	offered bool          // the shadow policy, if there is one, has been handed the request
 
 	logged   bool  // the write has an event in the log
 	recorded bool  // the log of decisions has the request, or need not have it

@@ -35,6 +35,9 @@ func (p *Pipeline) validation(ctx context.Context, r *Request) error {
 	if write.AskedNamespace() {
 		r.SawNamespace = r.Tip.Objects.Get(commit.Namespaces, "", r.Key.Namespace)
 	}
+	for _, x := range write.Annotations {
+		r.Annotate(x.Key, x.Value)
+	}
 	var refused []*admission.Finding
 	for i := range findings {
 		f := &findings[i]
@@ -60,6 +63,11 @@ func (r *Request) attributes() (*admission.Attributes, error) {
 	}
 	a := &admission.Attributes{
 		Request: &r.Access, Operation: r.operation(), DryRun: r.Body.Options.DryRun, Object: object, Old: old, Namespace: r.namespaceObject,
+		Stored: &r.lookup,
+		Options: func() map[string]any {
+			options, _ := r.OptionsObject(r.Creates()) // they have been read before
+			return options
+		},
 	}
 	if r.trace != nil {
 		a.Considered = r.trace.Consider

@@ -12,6 +12,8 @@ type Considered struct {
 	Verdict string
 	// Reason and Detail come from an authorizer outside of the policy. For a quota, Reason is what the write adds.
 	Reason, Detail string
+	// Read is what an admission rule read of stored objects, in words.
+	Read []string
 }
 
 // Verdicts on the rules of admission and of kinds.
@@ -67,7 +69,7 @@ func (l *link) said(r *Request, d *Decision) Considered {
 	}
 	o := &d.Said[i].Opinion
 	verdict := map[Verdict]string{SaysNothing: verdictNothing, Allows: verdictGrants, Denies: verdictDenies}[o.Verdict]
-	return Considered{l.name, l.source(o), verdict, o.Reason, o.Detail}
+	return Considered{Rule: l.name, Source: l.source(o), Verdict: verdict, Reason: o.Reason, Detail: o.Detail}
 }
 
 // unnamed returns the part that a built-in authorizer of the chain had in a decision if none of its

@@ -88,24 +88,73 @@ type Validation struct {
 	ID    string `json:"id"` // team/validate/name
 	Match Match  `json:"match"`
 	// Params is a constant object, the CEL variable params.
-	Params      json.RawMessage   `json:"params,omitempty"`
+	Params json.RawMessage `json:"params,omitempty"`
+	// ParamSource selects stored objects, each of which is the variable params once; nil for none.
+	ParamSource *ParamSource `json:"paramSource,omitempty"`
+	// Objects are the kinds whose stored objects expressions read, sorted by name.
+	Objects     []StoredKind      `json:"objects,omitempty"`
 	Variables   []Variable        `json:"variables,omitempty"` // each after the variables it uses
 	Validations []ValidationCheck `json:"validations"`
 	// Actions are Deny, Warn and Audit.
-	Actions []string         `json:"actions"`
-	Source  schemas.Position `json:"source,omitzero"`
+	Actions []string `json:"actions"`
+	// Ignore is set if expressions that cannot be evaluated count as true (failurePolicy Ignore).
+	Ignore bool `json:"ignore,omitempty"`
+	// Annotations are what the audit log shows of a request, sorted by name.
+	Annotations []Variable       `json:"annotations,omitempty"`
+	Source      schemas.Position `json:"source,omitzero"`
+}
+
+// StoredKind is a kind whose stored objects expressions read as objects.Name.
+type StoredKind struct {
+	Name     string           `json:"name"`
+	Group    string           `json:"group"`
+	Resource string           `json:"resource"`
+	Version  string           `json:"version"`
+	Source   schemas.Position `json:"source,omitzero"`
+}
+
+// ParamSource selects the stored objects that a rule reads as params, as paramKind and paramRef in Kubernetes.
+type ParamSource struct {
+	Group    string `json:"group"`
+	Resource string `json:"resource"`
+	Version  string `json:"version"`
+	// Name is the name of the object; "" if Selector selects objects.
+	Name     string                `json:"name,omitempty"`
+	Selector *metav1.LabelSelector `json:"selector,omitempty"`
+	// Namespace is that of the objects; "" for that of the request.
+	Namespace string `json:"namespace,omitempty"`
+	// Deny is set if the rule cannot be evaluated without such an object; otherwise it is skipped.
+	Deny   bool             `json:"deny,omitempty"`
+	Source schemas.Position `json:"source,omitzero"`
 }
 
 // Match selects the requests of an admission rule, as in ValidatingAdmissionPolicy: "*" is any
 // resource, "*/*" includes subresources.
 type Match struct {
-	APIGroups         []string              `json:"apiGroups"`
-	APIVersions       []string              `json:"apiVersions"`
-	Resources         []string              `json:"resources"`
-	Operations        []string              `json:"operations"`
+	APIGroups     []string `json:"apiGroups"`
+	APIVersions   []string `json:"apiVersions"`
+	Resources     []string `json:"resources"`
+	Operations    []string `json:"operations"`
+	ResourceNames []string `json:"resourceNames,omitempty"`
+	// Scope is Cluster, Namespaced, or "" for both.
+	Scope string `json:"scope,omitempty"`
+	// Exact is set if requests for other versions of the kinds do not match (matchPolicy Exact).
+	Exact bool `json:"exact,omitempty"`
+	// Excludes are requests that the rule is not about.
+	Excludes          []Exclude             `json:"excludes,omitempty"`
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
 	ObjectSelector    *metav1.LabelSelector `json:"objectSelector,omitempty"`
 	Conditions        []Variable            `json:"conditions,omitempty"`
+}
+
+// Exclude selects requests that an admission rule is not about.
+type Exclude struct {
+	APIGroups     []string `json:"apiGroups"`
+	APIVersions   []string `json:"apiVersions"`
+	Resources     []string `json:"resources"`
+	Operations    []string `json:"operations"`
+	ResourceNames []string `json:"resourceNames,omitempty"`
+	Scope         string   `json:"scope,omitempty"`
 }
 
 // Variable is a named expression.
@@ -130,9 +179,12 @@ type Mutation struct {
 	Order int64  `json:"order"`
 	Match Match  `json:"match"`
 	// Params is a constant object, the CEL variable params.
-	Params    json.RawMessage `json:"params,omitempty"`
-	Variables []Variable      `json:"variables,omitempty"` // each after the variables it uses
-	Mutations []MutationStep  `json:"mutations"`           // in their order
+	Params json.RawMessage `json:"params,omitempty"`
+	// ParamSource and Objects are what the rule reads of stored objects, as in a [Validation].
+	ParamSource *ParamSource   `json:"paramSource,omitempty"`
+	Objects     []StoredKind   `json:"objects,omitempty"`
+	Variables   []Variable     `json:"variables,omitempty"` // each after the variables it uses
+	Mutations   []MutationStep `json:"mutations"`           // in their order
 	// Ignore says that the rule is left out if it cannot be evaluated or applied: failurePolicy Ignore.
 	Ignore bool `json:"ignore,omitempty"`
 	// Reinvoke says that the rule runs again if others changed the object after it: reinvocationPolicy IfNeeded.
@@ -165,7 +217,7 @@ func (r *Mutation) Expressions() (list []Expression) {
 
 // Expressions returns all expressions of the rule.
 func (r *Validation) Expressions() (list []Expression) {
-	list = expressionsOf(r.Variables, r.Match.Conditions)
+	list = expressionsOf(r.Variables, r.Match.Conditions, r.Annotations)
 	for _, c := range r.Validations {
 		list = append(list, c.Expression)
 		if c.MessageExpression != nil {

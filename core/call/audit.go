@@ -3,6 +3,7 @@ package call
 import (
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"stele.dev/stele/eventlog/logpb"
@@ -57,6 +58,21 @@ func (c *Call) ClassifyAudit(tables *audits.Tables) {
 	c.Audit = tables.Of(c.Tip.Policy).Classify(&q)
 }
 
+// Annotate adds an annotation to what the audit log shows of the request. As in kube-apiserver, the first value of a key
+// stays.
+func (c *Call) Annotate(key, value string) {
+	if len(c.annotations) == maxAnnotations || slices.ContainsFunc(c.annotations, func(a *logpb.Annotation) bool { return a.Key == key }) {
+		return
+	}
+	c.annotations = append(c.annotations, &logpb.Annotation{Key: UTF8(key), Value: UTF8(value)})
+}
+
+// maxAnnotations bounds the annotations of a request: their keys may come from outside.
+const maxAnnotations = 128
+
+// ResetAnnotations drops the annotations of an earlier round.
+func (c *Call) ResetAnnotations() { c.annotations = nil }
+
 // AuditRecord returns what the event of the request has of its audit rule, with the timings of its stages; nil if the request
 // has no rule. The caller must not change it.
 func (c *Call) AuditRecord() *logpb.Audit {
@@ -68,11 +84,12 @@ func (c *Call) AuditRecord() *logpb.Audit {
 		return shared
 	}
 	timings, secret := c.Timings.String(), c.recordedSecrets()
-	if timings == "" && secret == nil {
+	if timings == "" && secret == nil && c.annotations == nil {
 		return shared
 	}
+	slices.SortFunc(c.annotations, func(a, b *logpb.Annotation) int { return strings.Compare(a.Key, b.Key) })
 	return &logpb.Audit{
-		Level: shared.Level, Stages: shared.Stages, Rule: shared.Rule, Source: shared.Source, OmitManagedFields: shared.OmitManagedFields, Timings: timings, SecretFields: secret,
+		Level: shared.Level, Stages: shared.Stages, Rule: shared.Rule, Source: shared.Source, OmitManagedFields: shared.OmitManagedFields, Timings: timings, SecretFields: secret, Annotations: slices.Clip(c.annotations),
 	}
 }
 

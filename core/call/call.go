@@ -19,6 +19,7 @@ import (
 	"stele.dev/stele/core/past"
 	"stele.dev/stele/core/patch"
 	"stele.dev/stele/core/status"
+	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/audits"
 	"stele.dev/stele/policy/flows"
@@ -82,7 +83,9 @@ type Call struct {
 
 	format   *negotiate.Format // nil until it is negotiated
 	warnings []string
-	Sent     bool // the answer has begun, or an append may have reached the log
+	// annotations are those of the audit log, beside those of kube-apiserver.
+	annotations []*logpb.Annotation
+	Sent        bool // the answer has begun, or an append may have reached the log
 }
 
 // Flow is the flow that a request is part of, and its seats.

@@ -82,6 +82,8 @@ type Checks struct {
 	EmptyNamespace string
 	// EmptyResources must have no objects.
 	EmptyResources []schema.GroupResource
+	// Selections must be as rules have read them.
+	Selections []Unchanged
 	// Quota says that the event's object, which is Object, must fit into the resource quotas of its namespace. The committer
 	// checks it last.
 	Quota bool
@@ -92,6 +94,9 @@ type Stale struct {
 	// Policy is true if another policy is in force. Otherwise a check of objects failed.
 	Policy bool
 	Reason string
+	// Selection is the selection that has changed, if that is what failed, and Resource the resource of its objects.
+	Selection string
+	Resource  schema.GroupResource
 }
 
 func (s *Stale) Error() string { return "commit: " + s.Reason }
@@ -143,7 +148,7 @@ func (c *Checks) Evaluate(o *objects.State, p *policies.State) *Stale {
 			return &Stale{Reason: "there are objects of " + r.String()}
 		}
 	}
-	return nil
+	return c.selections(o)
 }
 
 // NamespaceState reports whether a namespace exists, and whether it accepts new objects, which it does not while it is

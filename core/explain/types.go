@@ -154,4 +154,6 @@ type Considered struct {
 	Reason string `json:"reason,omitempty"`
 	// Detail is what an authorizer outside of the policy gave to operators only.
 	Detail string `json:"detail,omitempty"`
+	// Read is what an admission rule read of stored objects, and how many it found.
+	Read []string `json:"read,omitempty"`
 }

@@ -23,6 +23,7 @@ var map_Considered = map[string]string{
 	"verdict": "Verdict is what the rule or the authorizer decided.",
 	"reason":  "Reason is the reason that an authorizer outside of the policy gave; for a quota, what the write adds and what is left.",
 	"detail":  "Detail is what an authorizer outside of the policy gave to operators only.",
+	"read":    "Read is what an admission rule read of stored objects, and how many it found.",
 }
 
 func (Considered) SwaggerDoc() map[string]string {

@@ -1,14 +1,14 @@
-// Package turns lets contending work wait in order: [Turns] bounds work that keeps processors busy, [ByObject] orders
-// writes of the same object.
+// Package turns lets contending work wait in order: [Turns] bounds work that keeps processors busy, [ByKey] orders
+// writes that conflict with each other.
 package turns
 
 import (
 	"context"
 	"runtime"
 	"sync"
+	"sync/atomic"
 
 	"stele.dev/stele/core/call"
-	"stele.dev/stele/core/commit"
 )
 
 // Turns bounds how much work that keeps a processor busy runs at a time. It is safe for concurrent use.
@@ -39,30 +39,32 @@ func (t Turns) TakeAside(ctx context.Context, c *call.Call) (done func(), err er
 	}
 }
 
-// ByObject makes writes of the same object that have met a conflict take turns, in the order of their conflicts.
-// Without turns, many clients that change one object would all decide again after each commit, and some might never
-// succeed. It is safe for concurrent use; the zero value is ready.
-type ByObject struct {
+// ByKey makes writes with the same key that have met a conflict take turns, in the order of their conflicts: writes of the same
+// object, or writes that depend on the same objects. Without turns, many clients that change one object would all decide again
+// after each commit, and some might never succeed. It is safe for concurrent use; the zero value is ready.
+type ByKey[K comparable] struct {
 	mu    sync.Mutex
-	turns map[commit.Key]*turn
+	turns map[K]*turn
+	n     atomic.Int32 // len(turns)
 }
 
-// turn is the turn at one object.
+// turn is the turn at one key.
 type turn struct {
 	held   chan struct{} // full while the turn is taken; waiting goroutines are served in order
 	wanted int           // number of writes that hold the turn or wait for it
 }
 
-// Take waits for the turn at an object, which lasts until done is called. It fails if the context ends first.
-func (t *ByObject) Take(ctx context.Context, k commit.Key) (done func(), err error) {
+// Take waits for the turn at a key, which lasts until done is called. It fails if the context ends first.
+func (t *ByKey[K]) Take(ctx context.Context, k K) (done func(), err error) {
 	t.mu.Lock()
 	if t.turns == nil {
-		t.turns = map[commit.Key]*turn{}
+		t.turns = map[K]*turn{}
 	}
 	at := t.turns[k]
 	if at == nil {
 		at = &turn{held: make(chan struct{}, 1)}
 		t.turns[k] = at
+		t.n.Add(1)
 	}
 	at.wanted++
 	t.mu.Unlock()
@@ -71,6 +73,7 @@ func (t *ByObject) Take(ctx context.Context, k commit.Key) (done func(), err err
 		defer t.mu.Unlock()
 		if at.wanted--; at.wanted == 0 {
 			delete(t.turns, k)
+			t.n.Add(-1)
 		}
 	}
 	select {
@@ -82,8 +85,14 @@ func (t *ByObject) Take(ctx context.Context, k commit.Key) (done func(), err err
 	}
 }
 
-// Wanted reports whether a write holds the turn at an object, or waits for it.
-func (t *ByObject) Wanted(k commit.Key) bool {
+// Idle reports whether nobody holds a turn, or waits for one.
+func (t *ByKey[K]) Idle() bool { return t.n.Load() == 0 }
+
+// Wanted reports whether a write holds the turn at a key, or waits for it.
+func (t *ByKey[K]) Wanted(k K) bool {
+	if t.Idle() {
+		return false
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.turns[k] != nil

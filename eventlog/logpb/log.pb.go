@@ -1486,7 +1486,11 @@ type Decisions struct {
 	// What the audit rules of the policy say about the request; absent in events of earlier versions.
 	Audit *Audit `protobuf:"bytes,10,opt,name=audit,proto3" json:"audit,omitempty"`
 	// What changed the object before it was checked, in the order in which it happened.
-	Mutations     []*Mutation `protobuf:"bytes,11,rep,name=mutations,proto3" json:"mutations,omitempty"`
+	Mutations []*Mutation `protobuf:"bytes,11,rep,name=mutations,proto3" json:"mutations,omitempty"`
+	// What admission rules read of stored objects, and the revision of the state in which they did. Until the event's own
+	// revision nothing changed that they would have read otherwise.
+	Reads         []*Read `protobuf:"bytes,20,rep,name=reads,proto3" json:"reads,omitempty"`
+	ReadRevision  uint64  `protobuf:"varint,21,opt,name=read_revision,json=readRevision,proto3" json:"read_revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1596,6 +1600,20 @@ func (x *Decisions) GetMutations() []*Mutation {
 		return x.Mutations
 	}
 	return nil
+}
+
+func (x *Decisions) GetReads() []*Read {
+	if x != nil {
+		return x.Reads
+	}
+	return nil
+}
+
+func (x *Decisions) GetReadRevision() uint64 {
+	if x != nil {
+		return x.ReadRevision
+	}
+	return 0
 }
 
 // Mutation is a change that mutating admission made of the object.
@@ -1905,6 +1923,77 @@ func (x *Admission) GetMessage() string {
 	return ""
 }
 
+// Read is what admission rules read of the stored objects of a kind.
+type Read struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Group    string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	Resource string                 `protobuf:"bytes,2,opt,name=resource,proto3" json:"resource,omitempty"`
+	// Which objects were selected, without the values of labels and fields; empty for all of them.
+	Selection string `protobuf:"bytes,3,opt,name=selection,proto3" json:"selection,omitempty"`
+	// How many objects; at most one if it was only asked whether there is any.
+	Found         uint64 `protobuf:"varint,4,opt,name=found,proto3" json:"found,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Read) Reset() {
+	*x = Read{}
+	mi := &file_log_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Read) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Read) ProtoMessage() {}
+
+func (x *Read) ProtoReflect() protoreflect.Message {
+	mi := &file_log_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Read.ProtoReflect.Descriptor instead.
+func (*Read) Descriptor() ([]byte, []int) {
+	return file_log_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *Read) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *Read) GetResource() string {
+	if x != nil {
+		return x.Resource
+	}
+	return ""
+}
+
+func (x *Read) GetSelection() string {
+	if x != nil {
+		return x.Selection
+	}
+	return ""
+}
+
+func (x *Read) GetFound() uint64 {
+	if x != nil {
+		return x.Found
+	}
+	return 0
+}
+
 // Payload describes one content; the Blob has the content itself.
 type Payload struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1918,7 +2007,7 @@ type Payload struct {
 
 func (x *Payload) Reset() {
 	*x = Payload{}
-	mi := &file_log_proto_msgTypes[15]
+	mi := &file_log_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1930,7 +2019,7 @@ func (x *Payload) String() string {
 func (*Payload) ProtoMessage() {}
 
 func (x *Payload) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[15]
+	mi := &file_log_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1943,7 +2032,7 @@ func (x *Payload) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Payload.ProtoReflect.Descriptor instead.
 func (*Payload) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{15}
+	return file_log_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Payload) GetRole() Role {
@@ -1985,7 +2074,7 @@ type Class struct {
 
 func (x *Class) Reset() {
 	*x = Class{}
-	mi := &file_log_proto_msgTypes[16]
+	mi := &file_log_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1997,7 +2086,7 @@ func (x *Class) String() string {
 func (*Class) ProtoMessage() {}
 
 func (x *Class) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[16]
+	mi := &file_log_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2010,7 +2099,7 @@ func (x *Class) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Class.ProtoReflect.Descriptor instead.
 func (*Class) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{16}
+	return file_log_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Class) GetRetention() string {
@@ -2038,7 +2127,7 @@ type LogCreated struct {
 
 func (x *LogCreated) Reset() {
 	*x = LogCreated{}
-	mi := &file_log_proto_msgTypes[17]
+	mi := &file_log_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2050,7 +2139,7 @@ func (x *LogCreated) String() string {
 func (*LogCreated) ProtoMessage() {}
 
 func (x *LogCreated) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[17]
+	mi := &file_log_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2063,7 +2152,7 @@ func (x *LogCreated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogCreated.ProtoReflect.Descriptor instead.
 func (*LogCreated) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{17}
+	return file_log_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *LogCreated) GetBatchLimit() uint64 {
@@ -2092,7 +2181,7 @@ type ClockSet struct {
 
 func (x *ClockSet) Reset() {
 	*x = ClockSet{}
-	mi := &file_log_proto_msgTypes[18]
+	mi := &file_log_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2104,7 +2193,7 @@ func (x *ClockSet) String() string {
 func (*ClockSet) ProtoMessage() {}
 
 func (x *ClockSet) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[18]
+	mi := &file_log_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2117,7 +2206,7 @@ func (x *ClockSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClockSet.ProtoReflect.Descriptor instead.
 func (*ClockSet) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{18}
+	return file_log_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ClockSet) GetAheadNano() int64 {
@@ -2140,7 +2229,7 @@ type EpochStarted struct {
 
 func (x *EpochStarted) Reset() {
 	*x = EpochStarted{}
-	mi := &file_log_proto_msgTypes[19]
+	mi := &file_log_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2152,7 +2241,7 @@ func (x *EpochStarted) String() string {
 func (*EpochStarted) ProtoMessage() {}
 
 func (x *EpochStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[19]
+	mi := &file_log_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2165,7 +2254,7 @@ func (x *EpochStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EpochStarted.ProtoReflect.Descriptor instead.
 func (*EpochStarted) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{19}
+	return file_log_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *EpochStarted) GetLostFrom() uint64 {
@@ -2191,7 +2280,7 @@ type LevelRaised struct {
 
 func (x *LevelRaised) Reset() {
 	*x = LevelRaised{}
-	mi := &file_log_proto_msgTypes[20]
+	mi := &file_log_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2203,7 +2292,7 @@ func (x *LevelRaised) String() string {
 func (*LevelRaised) ProtoMessage() {}
 
 func (x *LevelRaised) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[20]
+	mi := &file_log_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2216,7 +2305,7 @@ func (x *LevelRaised) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LevelRaised.ProtoReflect.Descriptor instead.
 func (*LevelRaised) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{20}
+	return file_log_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *LevelRaised) GetFormat() uint32 {
@@ -2236,7 +2325,7 @@ type PolicyChunk struct {
 
 func (x *PolicyChunk) Reset() {
 	*x = PolicyChunk{}
-	mi := &file_log_proto_msgTypes[21]
+	mi := &file_log_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2248,7 +2337,7 @@ func (x *PolicyChunk) String() string {
 func (*PolicyChunk) ProtoMessage() {}
 
 func (x *PolicyChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[21]
+	mi := &file_log_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2261,7 +2350,7 @@ func (x *PolicyChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyChunk.ProtoReflect.Descriptor instead.
 func (*PolicyChunk) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{21}
+	return file_log_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *PolicyChunk) GetDigest() []byte {
@@ -2288,7 +2377,7 @@ type PolicyProposed struct {
 
 func (x *PolicyProposed) Reset() {
 	*x = PolicyProposed{}
-	mi := &file_log_proto_msgTypes[22]
+	mi := &file_log_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2300,7 +2389,7 @@ func (x *PolicyProposed) String() string {
 func (*PolicyProposed) ProtoMessage() {}
 
 func (x *PolicyProposed) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[22]
+	mi := &file_log_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2313,7 +2402,7 @@ func (x *PolicyProposed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyProposed.ProtoReflect.Descriptor instead.
 func (*PolicyProposed) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{22}
+	return file_log_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *PolicyProposed) GetDigest() []byte {
@@ -2383,7 +2472,7 @@ type File struct {
 
 func (x *File) Reset() {
 	*x = File{}
-	mi := &file_log_proto_msgTypes[23]
+	mi := &file_log_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2395,7 +2484,7 @@ func (x *File) String() string {
 func (*File) ProtoMessage() {}
 
 func (x *File) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[23]
+	mi := &file_log_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2408,7 +2497,7 @@ func (x *File) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use File.ProtoReflect.Descriptor instead.
 func (*File) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{23}
+	return file_log_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *File) GetPath() string {
@@ -2442,7 +2531,7 @@ type PolicyActivated struct {
 
 func (x *PolicyActivated) Reset() {
 	*x = PolicyActivated{}
-	mi := &file_log_proto_msgTypes[24]
+	mi := &file_log_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2454,7 +2543,7 @@ func (x *PolicyActivated) String() string {
 func (*PolicyActivated) ProtoMessage() {}
 
 func (x *PolicyActivated) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[24]
+	mi := &file_log_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2467,7 +2556,7 @@ func (x *PolicyActivated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyActivated.ProtoReflect.Descriptor instead.
 func (*PolicyActivated) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{24}
+	return file_log_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *PolicyActivated) GetDigest() []byte {
@@ -2493,7 +2582,7 @@ type Bulk struct {
 
 func (x *Bulk) Reset() {
 	*x = Bulk{}
-	mi := &file_log_proto_msgTypes[25]
+	mi := &file_log_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2505,7 +2594,7 @@ func (x *Bulk) String() string {
 func (*Bulk) ProtoMessage() {}
 
 func (x *Bulk) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[25]
+	mi := &file_log_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2518,7 +2607,7 @@ func (x *Bulk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bulk.ProtoReflect.Descriptor instead.
 func (*Bulk) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{25}
+	return file_log_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Bulk) GetObjects() []*BulkObject {
@@ -2538,7 +2627,7 @@ type BulkObject struct {
 
 func (x *BulkObject) Reset() {
 	*x = BulkObject{}
-	mi := &file_log_proto_msgTypes[26]
+	mi := &file_log_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2550,7 +2639,7 @@ func (x *BulkObject) String() string {
 func (*BulkObject) ProtoMessage() {}
 
 func (x *BulkObject) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[26]
+	mi := &file_log_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2563,7 +2652,7 @@ func (x *BulkObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BulkObject.ProtoReflect.Descriptor instead.
 func (*BulkObject) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{26}
+	return file_log_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *BulkObject) GetObject() *Object {
@@ -2608,7 +2697,7 @@ type Decision struct {
 
 func (x *Decision) Reset() {
 	*x = Decision{}
-	mi := &file_log_proto_msgTypes[27]
+	mi := &file_log_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2620,7 +2709,7 @@ func (x *Decision) String() string {
 func (*Decision) ProtoMessage() {}
 
 func (x *Decision) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[27]
+	mi := &file_log_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2633,7 +2722,7 @@ func (x *Decision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Decision.ProtoReflect.Descriptor instead.
 func (*Decision) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{27}
+	return file_log_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Decision) GetOutcome() Outcome {
@@ -2734,7 +2823,7 @@ type DecisionsCounted struct {
 
 func (x *DecisionsCounted) Reset() {
 	*x = DecisionsCounted{}
-	mi := &file_log_proto_msgTypes[28]
+	mi := &file_log_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2746,7 +2835,7 @@ func (x *DecisionsCounted) String() string {
 func (*DecisionsCounted) ProtoMessage() {}
 
 func (x *DecisionsCounted) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[28]
+	mi := &file_log_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2759,7 +2848,7 @@ func (x *DecisionsCounted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecisionsCounted.ProtoReflect.Descriptor instead.
 func (*DecisionsCounted) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{28}
+	return file_log_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *DecisionsCounted) GetCount() uint64 {
@@ -2803,7 +2892,7 @@ type DecisionsLost struct {
 
 func (x *DecisionsLost) Reset() {
 	*x = DecisionsLost{}
-	mi := &file_log_proto_msgTypes[29]
+	mi := &file_log_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2815,7 +2904,7 @@ func (x *DecisionsLost) String() string {
 func (*DecisionsLost) ProtoMessage() {}
 
 func (x *DecisionsLost) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[29]
+	mi := &file_log_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2828,7 +2917,7 @@ func (x *DecisionsLost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecisionsLost.ProtoReflect.Descriptor instead.
 func (*DecisionsLost) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{29}
+	return file_log_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *DecisionsLost) GetFromUnixNano() int64 {
@@ -2874,7 +2963,7 @@ type DecisionsAnchored struct {
 
 func (x *DecisionsAnchored) Reset() {
 	*x = DecisionsAnchored{}
-	mi := &file_log_proto_msgTypes[30]
+	mi := &file_log_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2886,7 +2975,7 @@ func (x *DecisionsAnchored) String() string {
 func (*DecisionsAnchored) ProtoMessage() {}
 
 func (x *DecisionsAnchored) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[30]
+	mi := &file_log_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2899,7 +2988,7 @@ func (x *DecisionsAnchored) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecisionsAnchored.ProtoReflect.Descriptor instead.
 func (*DecisionsAnchored) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{30}
+	return file_log_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *DecisionsAnchored) GetReplica() string {
@@ -2947,7 +3036,7 @@ type SinkCursor struct {
 
 func (x *SinkCursor) Reset() {
 	*x = SinkCursor{}
-	mi := &file_log_proto_msgTypes[31]
+	mi := &file_log_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2959,7 +3048,7 @@ func (x *SinkCursor) String() string {
 func (*SinkCursor) ProtoMessage() {}
 
 func (x *SinkCursor) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[31]
+	mi := &file_log_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2972,7 +3061,7 @@ func (x *SinkCursor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SinkCursor.ProtoReflect.Descriptor instead.
 func (*SinkCursor) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{31}
+	return file_log_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *SinkCursor) GetSink() string {
@@ -3085,7 +3174,7 @@ const file_log_proto_rawDesc = "" +
 	"\x06status\x18\t \x01(\rR\x06status\x12\x1d\n" +
 	"\n" +
 	"media_type\x18\n" +
-	" \x01(\tR\tmediaType\"\x92\x03\n" +
+	" \x01(\tR\tmediaType\"\xe6\x03\n" +
 	"\tDecisions\x12\x1e\n" +
 	"\n" +
 	"authorizer\x18\x01 \x01(\tR\n" +
@@ -3101,7 +3190,9 @@ const file_log_proto_rawDesc = "" +
 	"\aprogram\x18\t \x01(\tR\aprogram\x12.\n" +
 	"\x05audit\x18\n" +
 	" \x01(\v2\x18.stele.eventlog.v1.AuditR\x05audit\x129\n" +
-	"\tmutations\x18\v \x03(\v2\x1b.stele.eventlog.v1.MutationR\tmutations\"\x96\x01\n" +
+	"\tmutations\x18\v \x03(\v2\x1b.stele.eventlog.v1.MutationR\tmutations\x12-\n" +
+	"\x05reads\x18\x14 \x03(\v2\x17.stele.eventlog.v1.ReadR\x05reads\x12#\n" +
+	"\rread_revision\x18\x15 \x01(\x04R\freadRevision\"\x96\x01\n" +
 	"\bMutation\x12\x12\n" +
 	"\x04rule\x18\x01 \x01(\tR\x04rule\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\tR\x06source\x12\x14\n" +
@@ -3125,7 +3216,12 @@ const file_log_proto_rawDesc = "" +
 	"\x04rule\x18\x01 \x01(\tR\x04rule\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\tR\x06source\x12\x16\n" +
 	"\x06action\x18\x03 \x01(\tR\x06action\x12\x18\n" +
-	"\amessage\x18\x04 \x01(\tR\amessage\"\x99\x01\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage\"l\n" +
+	"\x04Read\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\tR\x05group\x12\x1a\n" +
+	"\bresource\x18\x02 \x01(\tR\bresource\x12\x1c\n" +
+	"\tselection\x18\x03 \x01(\tR\tselection\x12\x14\n" +
+	"\x05found\x18\x04 \x01(\x04R\x05found\"\x99\x01\n" +
 	"\aPayload\x12+\n" +
 	"\x04role\x18\x01 \x01(\x0e2\x17.stele.eventlog.v1.RoleR\x04role\x12.\n" +
 	"\x05class\x18\x02 \x01(\v2\x18.stele.eventlog.v1.ClassR\x05class\x12\x12\n" +
@@ -3273,7 +3369,7 @@ func file_log_proto_rawDescGZIP() []byte {
 }
 
 var file_log_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_log_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_log_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_log_proto_goTypes = []any{
 	(Compression)(0),          // 0: stele.eventlog.v1.Compression
 	(Type)(0),                 // 1: stele.eventlog.v1.Type
@@ -3296,23 +3392,24 @@ var file_log_proto_goTypes = []any{
 	(*Audit)(nil),             // 18: stele.eventlog.v1.Audit
 	(*Annotation)(nil),        // 19: stele.eventlog.v1.Annotation
 	(*Admission)(nil),         // 20: stele.eventlog.v1.Admission
-	(*Payload)(nil),           // 21: stele.eventlog.v1.Payload
-	(*Class)(nil),             // 22: stele.eventlog.v1.Class
-	(*LogCreated)(nil),        // 23: stele.eventlog.v1.LogCreated
-	(*ClockSet)(nil),          // 24: stele.eventlog.v1.ClockSet
-	(*EpochStarted)(nil),      // 25: stele.eventlog.v1.EpochStarted
-	(*LevelRaised)(nil),       // 26: stele.eventlog.v1.LevelRaised
-	(*PolicyChunk)(nil),       // 27: stele.eventlog.v1.PolicyChunk
-	(*PolicyProposed)(nil),    // 28: stele.eventlog.v1.PolicyProposed
-	(*File)(nil),              // 29: stele.eventlog.v1.File
-	(*PolicyActivated)(nil),   // 30: stele.eventlog.v1.PolicyActivated
-	(*Bulk)(nil),              // 31: stele.eventlog.v1.Bulk
-	(*BulkObject)(nil),        // 32: stele.eventlog.v1.BulkObject
-	(*Decision)(nil),          // 33: stele.eventlog.v1.Decision
-	(*DecisionsCounted)(nil),  // 34: stele.eventlog.v1.DecisionsCounted
-	(*DecisionsLost)(nil),     // 35: stele.eventlog.v1.DecisionsLost
-	(*DecisionsAnchored)(nil), // 36: stele.eventlog.v1.DecisionsAnchored
-	(*SinkCursor)(nil),        // 37: stele.eventlog.v1.SinkCursor
+	(*Read)(nil),              // 21: stele.eventlog.v1.Read
+	(*Payload)(nil),           // 22: stele.eventlog.v1.Payload
+	(*Class)(nil),             // 23: stele.eventlog.v1.Class
+	(*LogCreated)(nil),        // 24: stele.eventlog.v1.LogCreated
+	(*ClockSet)(nil),          // 25: stele.eventlog.v1.ClockSet
+	(*EpochStarted)(nil),      // 26: stele.eventlog.v1.EpochStarted
+	(*LevelRaised)(nil),       // 27: stele.eventlog.v1.LevelRaised
+	(*PolicyChunk)(nil),       // 28: stele.eventlog.v1.PolicyChunk
+	(*PolicyProposed)(nil),    // 29: stele.eventlog.v1.PolicyProposed
+	(*File)(nil),              // 30: stele.eventlog.v1.File
+	(*PolicyActivated)(nil),   // 31: stele.eventlog.v1.PolicyActivated
+	(*Bulk)(nil),              // 32: stele.eventlog.v1.Bulk
+	(*BulkObject)(nil),        // 33: stele.eventlog.v1.BulkObject
+	(*Decision)(nil),          // 34: stele.eventlog.v1.Decision
+	(*DecisionsCounted)(nil),  // 35: stele.eventlog.v1.DecisionsCounted
+	(*DecisionsLost)(nil),     // 36: stele.eventlog.v1.DecisionsLost
+	(*DecisionsAnchored)(nil), // 37: stele.eventlog.v1.DecisionsAnchored
+	(*SinkCursor)(nil),        // 38: stele.eventlog.v1.SinkCursor
 }
 var file_log_proto_depIdxs = []int32{
 	0,  // 0: stele.eventlog.v1.Batch.compression:type_name -> stele.eventlog.v1.Compression
@@ -3323,41 +3420,42 @@ var file_log_proto_depIdxs = []int32{
 	13, // 5: stele.eventlog.v1.Metadata.actor:type_name -> stele.eventlog.v1.Actor
 	15, // 6: stele.eventlog.v1.Metadata.request:type_name -> stele.eventlog.v1.Request
 	16, // 7: stele.eventlog.v1.Metadata.decisions:type_name -> stele.eventlog.v1.Decisions
-	21, // 8: stele.eventlog.v1.Metadata.payloads:type_name -> stele.eventlog.v1.Payload
-	23, // 9: stele.eventlog.v1.Metadata.log_created:type_name -> stele.eventlog.v1.LogCreated
-	25, // 10: stele.eventlog.v1.Metadata.epoch_started:type_name -> stele.eventlog.v1.EpochStarted
-	26, // 11: stele.eventlog.v1.Metadata.level_raised:type_name -> stele.eventlog.v1.LevelRaised
-	27, // 12: stele.eventlog.v1.Metadata.policy_chunk:type_name -> stele.eventlog.v1.PolicyChunk
-	28, // 13: stele.eventlog.v1.Metadata.policy_proposed:type_name -> stele.eventlog.v1.PolicyProposed
-	30, // 14: stele.eventlog.v1.Metadata.policy_activated:type_name -> stele.eventlog.v1.PolicyActivated
-	31, // 15: stele.eventlog.v1.Metadata.bulk:type_name -> stele.eventlog.v1.Bulk
-	24, // 16: stele.eventlog.v1.Metadata.clock_set:type_name -> stele.eventlog.v1.ClockSet
-	33, // 17: stele.eventlog.v1.Metadata.decision:type_name -> stele.eventlog.v1.Decision
-	34, // 18: stele.eventlog.v1.Metadata.decisions_counted:type_name -> stele.eventlog.v1.DecisionsCounted
-	35, // 19: stele.eventlog.v1.Metadata.decisions_lost:type_name -> stele.eventlog.v1.DecisionsLost
-	36, // 20: stele.eventlog.v1.Metadata.decisions_anchored:type_name -> stele.eventlog.v1.DecisionsAnchored
+	22, // 8: stele.eventlog.v1.Metadata.payloads:type_name -> stele.eventlog.v1.Payload
+	24, // 9: stele.eventlog.v1.Metadata.log_created:type_name -> stele.eventlog.v1.LogCreated
+	26, // 10: stele.eventlog.v1.Metadata.epoch_started:type_name -> stele.eventlog.v1.EpochStarted
+	27, // 11: stele.eventlog.v1.Metadata.level_raised:type_name -> stele.eventlog.v1.LevelRaised
+	28, // 12: stele.eventlog.v1.Metadata.policy_chunk:type_name -> stele.eventlog.v1.PolicyChunk
+	29, // 13: stele.eventlog.v1.Metadata.policy_proposed:type_name -> stele.eventlog.v1.PolicyProposed
+	31, // 14: stele.eventlog.v1.Metadata.policy_activated:type_name -> stele.eventlog.v1.PolicyActivated
+	32, // 15: stele.eventlog.v1.Metadata.bulk:type_name -> stele.eventlog.v1.Bulk
+	25, // 16: stele.eventlog.v1.Metadata.clock_set:type_name -> stele.eventlog.v1.ClockSet
+	34, // 17: stele.eventlog.v1.Metadata.decision:type_name -> stele.eventlog.v1.Decision
+	35, // 18: stele.eventlog.v1.Metadata.decisions_counted:type_name -> stele.eventlog.v1.DecisionsCounted
+	36, // 19: stele.eventlog.v1.Metadata.decisions_lost:type_name -> stele.eventlog.v1.DecisionsLost
+	37, // 20: stele.eventlog.v1.Metadata.decisions_anchored:type_name -> stele.eventlog.v1.DecisionsAnchored
 	14, // 21: stele.eventlog.v1.Actor.extra:type_name -> stele.eventlog.v1.Extra
 	13, // 22: stele.eventlog.v1.Actor.impersonator:type_name -> stele.eventlog.v1.Actor
 	20, // 23: stele.eventlog.v1.Decisions.admission:type_name -> stele.eventlog.v1.Admission
 	18, // 24: stele.eventlog.v1.Decisions.audit:type_name -> stele.eventlog.v1.Audit
 	17, // 25: stele.eventlog.v1.Decisions.mutations:type_name -> stele.eventlog.v1.Mutation
-	2,  // 26: stele.eventlog.v1.Mutation.by:type_name -> stele.eventlog.v1.Mutator
-	3,  // 27: stele.eventlog.v1.Audit.level:type_name -> stele.eventlog.v1.AuditLevel
-	19, // 28: stele.eventlog.v1.Audit.annotations:type_name -> stele.eventlog.v1.Annotation
-	4,  // 29: stele.eventlog.v1.Payload.role:type_name -> stele.eventlog.v1.Role
-	22, // 30: stele.eventlog.v1.Payload.class:type_name -> stele.eventlog.v1.Class
-	29, // 31: stele.eventlog.v1.PolicyProposed.form:type_name -> stele.eventlog.v1.File
-	29, // 32: stele.eventlog.v1.PolicyProposed.sources:type_name -> stele.eventlog.v1.File
-	32, // 33: stele.eventlog.v1.Bulk.objects:type_name -> stele.eventlog.v1.BulkObject
-	12, // 34: stele.eventlog.v1.BulkObject.object:type_name -> stele.eventlog.v1.Object
-	5,  // 35: stele.eventlog.v1.Decision.outcome:type_name -> stele.eventlog.v1.Outcome
-	33, // 36: stele.eventlog.v1.DecisionsCounted.like:type_name -> stele.eventlog.v1.Decision
-	37, // 37: stele.eventlog.v1.DecisionsAnchored.sinks:type_name -> stele.eventlog.v1.SinkCursor
-	38, // [38:38] is the sub-list for method output_type
-	38, // [38:38] is the sub-list for method input_type
-	38, // [38:38] is the sub-list for extension type_name
-	38, // [38:38] is the sub-list for extension extendee
-	0,  // [0:38] is the sub-list for field type_name
+	21, // 26: stele.eventlog.v1.Decisions.reads:type_name -> stele.eventlog.v1.Read
+	2,  // 27: stele.eventlog.v1.Mutation.by:type_name -> stele.eventlog.v1.Mutator
+	3,  // 28: stele.eventlog.v1.Audit.level:type_name -> stele.eventlog.v1.AuditLevel
+	19, // 29: stele.eventlog.v1.Audit.annotations:type_name -> stele.eventlog.v1.Annotation
+	4,  // 30: stele.eventlog.v1.Payload.role:type_name -> stele.eventlog.v1.Role
+	23, // 31: stele.eventlog.v1.Payload.class:type_name -> stele.eventlog.v1.Class
+	30, // 32: stele.eventlog.v1.PolicyProposed.form:type_name -> stele.eventlog.v1.File
+	30, // 33: stele.eventlog.v1.PolicyProposed.sources:type_name -> stele.eventlog.v1.File
+	33, // 34: stele.eventlog.v1.Bulk.objects:type_name -> stele.eventlog.v1.BulkObject
+	12, // 35: stele.eventlog.v1.BulkObject.object:type_name -> stele.eventlog.v1.Object
+	5,  // 36: stele.eventlog.v1.Decision.outcome:type_name -> stele.eventlog.v1.Outcome
+	34, // 37: stele.eventlog.v1.DecisionsCounted.like:type_name -> stele.eventlog.v1.Decision
+	38, // 38: stele.eventlog.v1.DecisionsAnchored.sinks:type_name -> stele.eventlog.v1.SinkCursor
+	39, // [39:39] is the sub-list for method output_type
+	39, // [39:39] is the sub-list for method input_type
+	39, // [39:39] is the sub-list for extension type_name
+	39, // [39:39] is the sub-list for extension extendee
+	0,  // [0:39] is the sub-list for field type_name
 }
 
 func init() { file_log_proto_init() }
@@ -3385,7 +3483,7 @@ func file_log_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_log_proto_rawDesc), len(file_log_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   32,
+			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

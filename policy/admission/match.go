@@ -21,11 +21,11 @@ func subjects(p *policy.Policy, m *policy.Match) iter.Seq2[subject, *policy.Vers
 						continue
 					}
 					as := versionFor(m, v, subresource)
-					if as == nil {
+					if as == nil || !inScope(m.Scope, v) {
 						continue
 					}
 					for _, operation := range []policy.Operation{policy.Create, policy.Update, policy.Delete} {
-						if !slices.Contains(m.Operations, string(operation)) && !slices.Contains(m.Operations, "*") {
+						if !has(m.Operations, string(operation)) || alwaysExcluded(m, subject{v, subresource, operation}) {
 							continue
 						}
 						if !yield(subject{v, subresource, operation}, as) {
@@ -45,6 +45,9 @@ func versionFor(m *policy.Match, v *policy.Version, subresource string) *policy.
 	if names(m, v, subresource) {
 		return v
 	}
+	if m.Exact {
+		return nil
+	}
 	for _, other := range v.Kind.Versions {
 		if other.Served && other.Serves(subresource) && names(m, other, subresource) {
 			return other
@@ -63,9 +66,6 @@ func versionFor(m *policy.Match, v *policy.Version, subresource string) *policy.
 // names reports whether a rule names a resource. As in Kubernetes, "*" is any resource without
 // subresources; "*/*" and "widgets/*" include subresources.
 func names(m *policy.Match, v *policy.Version, subresource string) bool {
-	has := func(list []string, name string) bool {
-		return slices.Contains(list, name) || slices.Contains(list, "*")
-	}
 	if !has(m.APIGroups, v.Kind.Group) || !has(m.APIVersions, v.Name) {
 		return false
 	}
@@ -75,10 +75,48 @@ func names(m *policy.Match, v *policy.Version, subresource string) bool {
 	})
 }
 
+// has reports whether a list of a rule has a name, or "*".
+func has(list []string, name string) bool {
+	return slices.Contains(list, name) || slices.Contains(list, "*")
+}
+
+// inScope reports whether a scope, Cluster, Namespaced or "" for both, is that of a version's objects.
+func inScope(scope string, v *policy.Version) bool {
+	return scope == "" || (scope == "Namespaced") == v.Kind.Namespaced
+}
+
+// alwaysExcluded reports whether a rule is about no request of a subject, whatever the name of the object is.
+func alwaysExcluded(m *policy.Match, s subject) bool {
+	return slices.ContainsFunc(m.Excludes, func(e policy.Exclude) bool { return len(e.ResourceNames) == 0 && excludes(m, &e, s) })
+}
+
+// excludes reports whether a rule is not about requests of a subject, if the name of the object is one that e names.
+func excludes(m *policy.Match, e *policy.Exclude, s subject) bool {
+	as := &policy.Match{APIGroups: e.APIGroups, APIVersions: e.APIVersions, Resources: e.Resources, Exact: m.Exact}
+	return has(e.Operations, string(s.operation)) && inScope(e.Scope, s.version) && versionFor(as, s.version, s.subresource) != nil
+}
+
+// named reports whether the rule is about an object of a name.
+func named(v *policy.Version, a *Attributes, m *policy.Match) bool {
+	if len(m.ResourceNames) == 0 && len(m.Excludes) == 0 {
+		return true
+	}
+	name := a.name()
+	if len(m.ResourceNames) > 0 && !slices.Contains(m.ResourceNames, name) {
+		return false
+	}
+	return !slices.ContainsFunc(m.Excludes, func(e policy.Exclude) bool {
+		return slices.Contains(e.ResourceNames, name) && excludes(m, &e, subject{v, a.Request.Subresource, a.Operation})
+	})
+}
+
 // selects reports whether the rule's selectors match a write. The object selector matches the new or
 // the old object. The namespace selector matches the object's namespace, or the object itself if it
 // is a namespace.
 func (r *rule) selects(v *policy.Version, a *Attributes, m *policy.Match) bool {
+	if !named(v, a, m) {
+		return false
+	}
 	if m.ObjectSelector != nil && !labelled(r.objects, a.Object) && !labelled(r.objects, a.Old) {
 		return false
 	}

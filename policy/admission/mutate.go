@@ -32,11 +32,15 @@ type mutation struct {
 	programs []*expr.Program // of its steps
 }
 
-func newMutation(r *policy.Mutation) (*mutation, error) {
+func newMutation(p *policy.Policy, r *policy.Mutation) (*mutation, error) {
 	common, err := newRuleWith((*policy.Expression).LoadPatch, &r.Match, r.Params, r.Variables)
+	if err != nil {
+		return nil, err
+	}
+	err = common.reads(p, r.Objects, r.ParamSource)
 	m, errs := &mutation{Mutation: r, rule: common}, []error{err}
 	for i := range r.Mutations {
-		program, err := r.Mutations[i].Expression.LoadPatch()
+		program, err := common.load((*policy.Expression).LoadPatch, &r.Mutations[i].Expression)
 		m.programs, errs = append(m.programs, program), append(errs, err)
 	}
 	return m, errors.Join(errs...)
@@ -99,12 +103,36 @@ func (m *Mutating) Run(rule *Mutation) (applied []Applied, asked bool, err error
 			return nil, false, err
 		}
 	}
-	applies, broken := rule.applies(vars, rule.ID, rule.Source.String(), &rule.Match)
-	if broken != nil && !rule.Ignore {
-		return nil, true, &MutationError{rule.ID, broken.at.Source.String(), fmt.Errorf("condition %s: %w", broken.at.Name, broken.err)}
+	if !rule.selects(vars.v, vars.a, &rule.Match) {
+		vars.a.consider(rule.ID, rule.Source.String(), "does not select it")
+		return nil, false, nil
 	}
-	if !applies {
-		return nil, broken != nil, nil
+	missing := rule.forEachParam(vars, func() {
+		if err != nil {
+			return
+		}
+		var was bool
+		applied, was, err = m.runWith(rule, applied)
+		asked = asked || was
+	})
+	if missing != nil && err == nil {
+		vars.a.consider(rule.ID, rule.ParamSource.Source.String(), "its params cannot be found")
+		if asked = true; !rule.Ignore {
+			err = &MutationError{rule.ID, rule.ParamSource.Source.String(), missing}
+		}
+	}
+	return applied, asked, err
+}
+
+// runWith runs a mutation with the params in its variables, and adds the steps that changed something to applied.
+func (m *Mutating) runWith(rule *Mutation, applied []Applied) (_ []Applied, asked bool, err error) {
+	vars := &m.vars
+	met, broken := rule.meets(vars, rule.ID, &rule.Match)
+	if broken != nil && !rule.Ignore {
+		return applied, true, &MutationError{rule.ID, broken.at.Source.String(), fmt.Errorf("condition %s: %w", broken.at.Name, broken.err)}
+	}
+	if !met {
+		return applied, broken != nil, nil
 	}
 	for i := range rule.Mutations {
 		step := &rule.Mutations[i]

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -23,12 +24,19 @@ type Attributes struct {
 	Object, Old *policy.Object
 	// Namespace returns the object's namespace, or nil if it has none. It is called at most once.
 	Namespace func() *policy.Object
+	// Stored reads stored objects; nil if they are not known. Rules that read them cannot be evaluated then.
+	Stored Stored
+	// Options returns the options of the request, such as a CreateOptions; nil if they are not known.
+	Options func() map[string]any
 	// Considered, if not nil, is called with each rule and its verdict.
 	Considered func(policy.Considered)
+	// Annotations are what validations add to the audit log, in the order in which they did. The values of one key are joined.
+	Annotations []Annotation
 
 	object, old, request, namespace any // as CEL values
 	asked                           *policy.Object
 	hasAsked                        bool
+	options                         bool // a rule reads request.options
 }
 
 // AskedNamespace reports whether a rule read the namespace.
@@ -44,6 +52,14 @@ func (a *Attributes) inNamespace() *policy.Object {
 func (a *Attributes) consider(rule, source, verdict string) {
 	if a.Considered != nil {
 		a.Considered(policy.Considered{Rule: rule, Source: source, Verdict: verdict})
+	}
+}
+
+// consider tells the verdict of a part of a rule, with what it has read of stored objects so far.
+func (v *variables) consider(rule, source, verdict string) {
+	if v.a.Considered != nil {
+		v.a.Considered(policy.Considered{Rule: rule, Source: source, Verdict: verdict, Read: v.read})
+		v.read = nil
 	}
 }
 
@@ -102,7 +118,7 @@ func load(p *policy.Policy) (*loaded, error) {
 	r := &loaded{validations: map[subject][]matchedValidation{}, mutations: map[subject][]Mutation{}}
 	form := p.Form()
 	for i := range form.Validations {
-		rule, err := newValidation(&form.Validations[i])
+		rule, err := newValidation(p, &form.Validations[i])
 		if err != nil {
 			return nil, fmt.Errorf("policy: %s: %w", form.Validations[i].ID, err)
 		}
@@ -111,7 +127,7 @@ func load(p *policy.Policy) (*loaded, error) {
 		}
 	}
 	for i := range form.Mutations {
-		rule, err := newMutation(&form.Mutations[i])
+		rule, err := newMutation(p, &form.Mutations[i])
 		if err != nil {
 			return nil, fmt.Errorf("policy: %s: %w", form.Mutations[i].ID, err)
 		}
@@ -130,7 +146,10 @@ type rule struct {
 	namespaces labels.Selector
 	objects    labels.Selector
 	conditions []*expr.Program
-	variables  map[string]*expr.Program // keyed by "variables.name"
+	variables  map[string]*expr.Program   // keyed by "variables.name"
+	stored     map[string]*policy.Version // keyed by "objects.name"
+	source     *paramSource               // nil if the params are constant
+	options    bool                       // an expression may read request.options, which takes time to make
 }
 
 func newRule(m *policy.Match, params []byte, variables []policy.Variable) (*rule, error) {
@@ -158,14 +177,20 @@ func newRuleWith(load func(*policy.Expression) (*expr.Program, error), m *policy
 	}
 	r.namespaces, r.objects = selector(m.NamespaceSelector), selector(m.ObjectSelector)
 	for i := range m.Conditions {
-		program, err := load(&m.Conditions[i].Expression)
+		program, err := r.load(load, &m.Conditions[i].Expression)
 		r.conditions, errs = append(r.conditions, program), append(errs, err)
 	}
 	for i := range variables {
-		program, err := load(&variables[i].Expression)
+		program, err := r.load(load, &variables[i].Expression)
 		r.variables[expr.VarVariables+variables[i].Name], errs = program, append(errs, err)
 	}
 	return r, errors.Join(errs...)
+}
+
+// load loads an expression of the rule.
+func (r *rule) load(load func(*policy.Expression) (*expr.Program, error), e *policy.Expression) (*expr.Program, error) {
+	r.options = r.options || strings.Contains(e.Text, "options")
+	return load(e)
 }
 
 // broken is a match condition that cannot be evaluated.
@@ -174,14 +199,9 @@ type broken struct {
 	err error
 }
 
-// applies reports whether a rule is about a write. If a match condition cannot be evaluated, and no other one is false, it
-// returns that one.
-func (r *rule) applies(vars *variables, id, source string, m *policy.Match) (bool, *broken) {
-	a := vars.a
-	if !r.selects(vars.v, a, m) {
-		a.consider(id, source, "does not select it")
-		return false, nil
-	}
+// meets reports whether a write that a rule selects meets its conditions. If a condition cannot be evaluated, and no other one is
+// false, it returns that one.
+func (r *rule) meets(vars *variables, id string, m *policy.Match) (bool, *broken) {
 	var failed *broken
 	for i, c := range r.conditions {
 		at := &m.Conditions[i]
@@ -189,12 +209,12 @@ func (r *rule) applies(vars *variables, id, source string, m *policy.Match) (boo
 		case err != nil && failed == nil:
 			failed = &broken{at, err}
 		case err == nil && !met:
-			a.consider(id, at.Source.String(), "its condition "+at.Name+" does not hold")
+			vars.consider(id, at.Source.String(), "its condition "+at.Name+" does not hold")
 			return false, nil
 		}
 	}
 	if failed != nil {
-		a.consider(id, failed.at.Source.String(), "its condition cannot be evaluated")
+		vars.consider(id, failed.at.Source.String(), "its condition cannot be evaluated")
 	}
 	return failed == nil, failed
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apiserver/pkg/cel/library"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/expr"
+	"stele.dev/stele/policy/stored"
 	"stele.dev/stele/schemas/celtype"
 )
 
@@ -21,7 +22,9 @@ type variables struct {
 	as     *policy.Version // in which expressions see objects
 	a      *Attributes
 	r      *rule
+	params any // as a CEL value
 	budget expr.Budget
+	read   []string       // what the rule read of stored objects, if somebody wants to know
 	known  map[string]any // variables evaluated so far
 
 	mutating *Mutating // the object as mutations have changed it; nil for a validation
@@ -57,8 +60,11 @@ func (v *variables) seenWhole(root map[string]any) any {
 
 // begin prepares the variables for a rule, which sees objects in the version as.
 func (v *variables) begin(r *rule, as *policy.Version) {
-	v.r, v.budget = r, expr.NewBudget()
+	v.r, v.params, v.budget, v.read = r, r.params, expr.NewBudget(), nil
 	v.see(as)
+	if r.options && !v.a.options {
+		v.a.options, v.a.request = true, nil
+	}
 	clear(v.known)
 }
 
@@ -86,11 +92,14 @@ func (v *variables) ResolveName(name string) (any, bool) {
 	case expr.VarNamespace:
 		return once(&v.a.namespace, func() any { return namespaceValue(v.p, v.a.inNamespace()) })
 	case expr.VarParams:
-		return v.r.params, true
+		return v.params, true
 	case "authorizer":
 		return library.NewAuthorizerVal(v.a.Request.UserInfo(), v.p.Authorizer()), true
 	case "authorizer.requestResource":
 		return library.NewResourceAuthorizerVal(v.a.Request.UserInfo(), v.p.Authorizer(), requestResource{v.a.Request}), true
+	}
+	if of := v.r.stored[name]; of != nil {
+		return stored.All(&storedObjects{v, of}), true
 	}
 	program := v.r.variables[name]
 	if program == nil {
@@ -124,10 +133,23 @@ func (a *Attributes) fields(v, as *policy.Version) map[string]any {
 	if as != v {
 		fields["resource"] = map[string]any{"group": as.Kind.Group, "version": as.Name, "resource": as.Kind.Plural}
 	}
-	if a.Object != nil && a.Object.Meta.Name != "" {
-		fields["name"] = a.Object.Meta.Name
+	if name := a.name(); name != "" {
+		fields["name"] = name
+	}
+	if a.options && a.Options != nil {
+		if options := a.Options(); options != nil {
+			fields["options"] = options
+		}
 	}
 	return fields
+}
+
+// name returns the name of the object; "" if it has none yet.
+func (a *Attributes) name() string {
+	if a.Object != nil && a.Object.Meta.Name != "" {
+		return a.Object.Meta.Name
+	}
+	return a.Request.Name
 }
 
 func namespaceValue(p *policy.Policy, o *policy.Object) any {

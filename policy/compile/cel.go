@@ -38,6 +38,7 @@ func (c *compiler) expression(text, path string, at schemas.Position, want *cel.
 			return nil, nil
 		}
 	}
+	c.widelyListed(checked[len(of)-1], text, path, at)
 	return &policy.Expression{Text: text, Checked: checked[len(of)-1].AST, Source: at}, checked
 }
 
@@ -147,9 +148,11 @@ func (c *compiler) onlyWrites(rules []policy.Rule, path string, pos schemas.Posi
 
 // admissionParts are the parts that rules of validating and of mutating admission have in common.
 type admissionParts struct {
-	match     *policy.Match
-	params    *json.RawMessage
-	variables *[]policy.Variable
+	match       *policy.Match
+	params      *json.RawMessage
+	paramSource **policy.ParamSource
+	objects     *[]policy.StoredKind
+	variables   *[]policy.Variable
 }
 
 // admissionRule compiles the common parts of an admission rule: match, params, conditions and variables. base is the
@@ -172,12 +175,23 @@ func (c *compiler) admissionRule(v cue.Value, p admissionParts, base scopeOf) (o
 		}
 		own[expr.VarParams] = celtype.OfValue("stele.Params", value)
 	}
+	params, ok := c.paramSource(v, p.match, p.paramSource)
+	if params != nil {
+		own[expr.VarParams] = params
+	}
+	stored, known := c.storedKinds(v, p.match, p.objects)
+	if !ok || !known {
+		return nil, nil, false
+	}
 	extended := map[string]*expr.Scope{}
 	scope = func(t objectType) (*expr.Scope, error) {
 		if extended[t.name] == nil {
 			s, err := base(t)
 			if err == nil && len(own) > 0 {
 				s, err = s.With(own)
+			}
+			if err == nil && len(stored) > 0 {
+				s, err = s.WithObjects(stored)
 			}
 			if err != nil {
 				return nil, err
@@ -218,7 +232,7 @@ func (c *compiler) validation(team, name string, v cue.Value) policy.Validation 
 		return r
 	}
 	said := len(c.Diags)
-	of, scope, ok := c.admissionRule(v, admissionParts{&r.Match, &r.Params, &r.Variables}, c.scopes.forAdmission)
+	of, scope, ok := c.admissionRule(v, admissionParts{&r.Match, &r.Params, &r.ParamSource, &r.Objects, &r.Variables}, c.scopes.forAdmission)
 	if !ok {
 		return r
 	}
@@ -234,7 +248,13 @@ func (c *compiler) validation(team, name string, v cue.Value) policy.Validation 
 		}
 		r.Validations = append(r.Validations, check)
 	}
+	for key, x := range c.Fields(v, "auditAnnotations") {
+		if e := c.annotation(x.LookupPath(cue.ParsePath("valueExpression")), of, scope); e != nil {
+			r.Annotations = append(r.Annotations, policy.Variable{Name: key, Expression: *e})
+		}
+	}
 	c.DecodeField(v, "validationActions", &r.Actions)
+	r.Ignore = c.ignores(v)
 	switch {
 	case len(r.Validations) == 0:
 		c.Add(r.Source, v.Path().String(), "a rule without validations", "add validations: name: expression: …")
@@ -247,8 +267,34 @@ func (c *compiler) validation(team, name string, v cue.Value) policy.Validation 
 		c.neverHolds(v, &r)
 		c.optionalsOf(&r, v.Path().String(), of)
 		c.paramsOf(v, r.Expressions())
+		c.unreadObjects(r.Objects, r.Expressions())
 	}
 	return r
+}
+
+// annotation checks the expression of an audit annotation, whose value is a text or null.
+func (c *compiler) annotation(x cue.Value, of []objectType, scope scopeOf) *policy.Expression {
+	text, err := x.String()
+	if err != nil {
+		c.Decode(x, &text)
+		return nil
+	}
+	at, path := evaluation.Position(x), x.Path().String()
+	e, checked := c.expression(text, path, at, nil, of, scope)
+	for _, one := range checked {
+		if t := one.Type; !t.IsExactType(cel.StringType) && !t.IsExactType(cel.NullType) && !t.IsExactType(cel.DynType) {
+			c.Add(at, path, fmt.Sprintf("in CEL: its value is of type %s, and must be a text or null", cel.FormatCELType(t)), "string(…)")
+			return nil
+		}
+	}
+	return e
+}
+
+// ignores reports whether the failure policy of a rule is Ignore.
+func (c *compiler) ignores(v cue.Value) bool {
+	failure := ""
+	c.DecodeField(v, "failurePolicy", &failure)
+	return failure == "Ignore"
 }
 
 // matchesNothing rejects a rule whose match names no kind.
@@ -270,6 +316,14 @@ func (c *compiler) match(v cue.Value, match *policy.Match) {
 	c.DecodeField(m, "apiVersions", &match.APIVersions)
 	c.DecodeField(m, "resources", &match.Resources)
 	c.DecodeField(m, "operations", &match.Operations)
+	c.DecodeField(m, "resourceNames", &match.ResourceNames)
+	scope, equivalent := "", ""
+	c.DecodeField(m, "scope", &scope)
+	c.DecodeField(m, "matchPolicy", &equivalent)
+	if match.Exact = equivalent == "Exact"; scope != "*" {
+		match.Scope = scope
+	}
+	c.excludes(m, match)
 	match.NamespaceSelector = c.selector(m, "namespaceSelector")
 	match.ObjectSelector = c.selector(m, "objectSelector")
 }

@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"fmt"
 	"regexp"
 	"strings"
 
@@ -13,6 +14,12 @@ var noOverload = regexp.MustCompile(`^found no matching overload for '(\w*?)_?(\
 // explainCEL explains an error in an expression in terms that users know, and says what to write.
 func explainCEL(f *expr.Fault, text string) (message, hint string) {
 	message = f.Message
+	if f.Hint != "" {
+		if near := wording.Nearest(f.Name, f.Known); near != "" {
+			return message, fmt.Sprintf("did you mean %q? Or else %s", near, f.Hint)
+		}
+		return message, f.Hint
+	}
 	hint = wording.DidYouMean(f.Name, f.Known, "")
 	switch {
 	case strings.Contains(message, "token recognition error at: '=>'"):

@@ -48,7 +48,7 @@ func (c *compiler) mutation(team, name string, v cue.Value) policy.Mutation {
 		return r
 	}
 	said := len(c.Diags)
-	of, scope, ok := c.admissionRule(v, admissionParts{&r.Match, &r.Params, &r.Variables}, c.scopes.forMutation)
+	of, scope, ok := c.admissionRule(v, admissionParts{&r.Match, &r.Params, &r.ParamSource, &r.Objects, &r.Variables}, c.scopes.forMutation)
 	if !ok {
 		return r
 	}
@@ -63,6 +63,7 @@ func (c *compiler) mutation(team, name string, v cue.Value) policy.Mutation {
 	}
 	if len(c.Diags) == said {
 		c.paramsOf(v, r.Expressions())
+		c.unreadObjects(r.Objects, r.Expressions())
 	}
 	return r
 }

@@ -29,12 +29,16 @@ import (
 	apiservercel "k8s.io/apiserver/pkg/cel"
 	"k8s.io/apiserver/pkg/cel/environment"
 	"k8s.io/apiserver/pkg/cel/library"
+	"stele.dev/stele/policy/stored"
 	"stele.dev/stele/schemas/celtype"
 )
 
 // base is the environment with Kubernetes' libraries and without variables.
 var base = sync.OnceValue(func() *cel.Env {
 	env, err := guarded(environment.MustBaseEnvSet(version.MajorMinor(1, 37)).NewExpressionsEnv())
+	if err == nil {
+		env, err = env.Extend(stored.Library())
+	}
 	if err != nil {
 		panic(err) // does not depend on any input
 	}
@@ -48,6 +52,7 @@ type Scope struct {
 	growth map[string]int // of variables that are expressions, see func growth
 	// patches is the type of the objects that mutations change; nil if the scope has no types of mutations.
 	patches *celtype.Type
+	kinds   map[string]*stored.Kind // those of the variables that are stored objects, by the name of the CEL type
 }
 
 // Root returns the scope without variables.
@@ -55,7 +60,7 @@ func Root() *Scope { return &Scope{env: base()} }
 
 // With returns the scope with more variables. Their names may contain dots.
 func (s *Scope) With(vars map[string]*celtype.Type) (*Scope, error) {
-	next := &Scope{vars: make(map[string]*celtype.Type, len(s.vars)+len(vars)), growth: s.growth, patches: s.patches}
+	next := &Scope{vars: make(map[string]*celtype.Type, len(s.vars)+len(vars)), growth: s.growth, patches: s.patches, kinds: s.kinds}
 	for name, t := range s.vars {
 		next.vars[name] = t
 	}
@@ -64,6 +69,9 @@ func (s *Scope) With(vars map[string]*celtype.Type) (*Scope, error) {
 	for name, t := range vars {
 		next.vars[name] = t
 		options = append(options, cel.Variable(name, t.CEL()))
+		if of := t.Selected(); of != nil {
+			t = of
+		}
 		if hasMessages(t) {
 			declared = append(declared, t.Declaration())
 		}
@@ -71,7 +79,9 @@ func (s *Scope) With(vars map[string]*celtype.Type) (*Scope, error) {
 	if len(declared) > 0 {
 		provider := apiservercel.NewDeclTypeProvider(declared...)
 		provider.SetRecognizeKeywordAsFieldName(true)
-		provided, err := provider.EnvOptions(s.env.CELTypeProvider())
+		under := &covered{Provider: s.env.CELTypeProvider(), adapter: s.env.CELTypeAdapter(), hidden: true}
+		provided, err := provider.EnvOptions(under)
+		under.hidden = false
 		if err != nil {
 			return nil, err
 		}
@@ -85,13 +95,32 @@ func (s *Scope) With(vars map[string]*celtype.Type) (*Scope, error) {
 // Declare returns the scope with a variable that is another expression of the scope.
 func (s *Scope) Declare(name string, is *Checked) (*Scope, error) {
 	env, err := s.env.Extend(cel.Variable(name, is.Type))
-	next := &Scope{env: env, vars: s.vars, growth: maps.Clone(s.growth), patches: s.patches}
+	next := &Scope{env: env, vars: s.vars, growth: maps.Clone(s.growth), patches: s.patches, kinds: s.kinds}
 	if next.growth == nil {
 		next.growth = map[string]int{}
 	}
 	next.growth[name] = is.growth
 	return next, err
 }
+
+// covered is a provider of types under another one, which may declare types of this one again: Kubernetes' provider requires
+// that types with one name are one type, and each of ours is declared with each variable.
+type covered struct {
+	types.Provider
+	adapter types.Adapter
+	hidden  bool // while the other one is made
+}
+
+// FindStructType implements types.Provider.
+func (c *covered) FindStructType(name string) (*types.Type, bool) {
+	if c.hidden {
+		return nil, false
+	}
+	return c.Provider.FindStructType(name)
+}
+
+// NativeToValue implements types.Adapter.
+func (c *covered) NativeToValue(v any) ref.Val { return c.adapter.NativeToValue(v) }
 
 func hasMessages(t *celtype.Type) bool {
 	for ; t != nil; t = t.Items() {
@@ -106,7 +135,7 @@ func hasMessages(t *celtype.Type) bool {
 // check what else the user may do.
 func (s *Scope) WithAuthorizer() (*Scope, error) {
 	env, err := s.env.Extend(cel.Variable("authorizer", library.AuthorizerType), cel.Variable("authorizer.requestResource", library.ResourceCheckType))
-	return &Scope{env: env, vars: s.vars, growth: s.growth, patches: s.patches}, err
+	return &Scope{env: env, vars: s.vars, growth: s.growth, patches: s.patches, kinds: s.kinds}, err
 }
 
 // Checked is an expression that has been type-checked.
@@ -114,7 +143,9 @@ type Checked struct {
 	AST  []byte // an encoded google.api.expr.v1alpha1.CheckedExpr
 	Type *cel.Type
 	// Names are the variables that the expression uses, sorted.
-	Names  []string
+	Names []string
+	// Reads are the calls that read stored objects.
+	Reads  []stored.Use
 	growth int
 }
 
@@ -126,6 +157,8 @@ type Fault struct {
 	// Name is the misspelled name, if there is one, and Known are the names that exist.
 	Name  string
 	Known []string
+	// Hint is what to do, if it does not follow from the others.
+	Hint string
 }
 
 func (f *Fault) Error() string { return f.Message }
@@ -147,7 +180,7 @@ func (s *Scope) Compile(text string, want *cel.Type) (*Checked, *Fault) {
 	if out := ast.OutputType(); want != nil && !out.IsExactType(want) && !out.IsExactType(cel.DynType) {
 		return nil, &Fault{Message: fmt.Sprintf("its value is of type %s, and must be of type %s", cel.FormatCELType(out), cel.FormatCELType(want))}
 	}
-	cost, err := s.env.EstimateCost(ast, &library.CostEstimator{SizeEstimator: sizes(s.vars)})
+	cost, err := s.env.EstimateCost(ast, &library.CostEstimator{SizeEstimator: sizes(s.vars)}, stored.Costs()...)
 	if err != nil {
 		return nil, &Fault{Message: err.Error()}
 	}
@@ -165,12 +198,16 @@ func (s *Scope) Compile(text string, want *cel.Type) (*Checked, *Fault) {
 	if grown > maxGrowth {
 		return nil, &Fault{Message: fmt.Sprintf("it adds up more than %d lists or texts, by way of variables", maxGrowth)}
 	}
+	reads, fault := s.reads(checked)
+	if fault != nil {
+		return nil, fault
+	}
 	checked.SourceInfo = nil // the caller keeps the text
 	encoded, err := proto.MarshalOptions{Deterministic: true}.Marshal(checked)
 	if err != nil {
 		return nil, &Fault{Message: err.Error()}
 	}
-	return &Checked{AST: encoded, Type: ast.OutputType(), Names: names(checked), growth: grown}, nil
+	return &Checked{AST: encoded, Type: ast.OutputType(), Names: names(checked), Reads: reads, growth: grown}, nil
 }
 
 func names(checked *exprpb.CheckedExpr) (list []string) {

@@ -38,7 +38,7 @@ func (s *Scope) WithPatches(of *celtype.Type) (*Scope, error) {
 	}
 	options := append(patchOptions(of), cel.Variable(VarObject, object), cel.Variable(VarOldObject, object))
 	env, err := s.env.Extend(options...)
-	next := &Scope{env: env, vars: maps.Clone(s.vars), growth: s.growth, patches: of}
+	next := &Scope{env: env, vars: maps.Clone(s.vars), growth: s.growth, patches: of, kinds: s.kinds}
 	if next.vars == nil {
 		next.vars = map[string]*celtype.Type{}
 	}

@@ -33,12 +33,12 @@ var (
 		"verb": celtype.String, "resource": resourceType, "subResource": celtype.String, "namespace": celtype.String, "name": celtype.String,
 		"path": celtype.String, "userInfo": userType,
 	})
-	// AdmissionType is the type of request in admission rules: Kubernetes' AdmissionRequest without
-	// options, and with the verb.
+	// AdmissionType is the type of request in admission rules: Kubernetes' AdmissionRequest with the verb.
 	AdmissionType = celtype.MessageOf("kubernetes.AdmissionRequest", map[string]*celtype.Type{
 		"verb": celtype.String, "operation": celtype.String, "kind": kindType, "resource": resourceType, "subResource": celtype.String,
 		"requestKind": kindType, "requestResource": resourceType, "requestSubResource": celtype.String,
 		"name": celtype.String, "namespace": celtype.String, "userInfo": userType, "dryRun": celtype.Bool,
+		"options": celtype.Dynamic,
 	})
 )
 

@@ -103,6 +103,11 @@ var Lints = []Lint{
 	{"OPTIONAL_UNTESTED", Warning, "CEL selects an optional field without `has()`.", "`!has(object.spec.standby) || …`",
 		`For an object without the field the expression cannot be evaluated. A rule then refuses the object, with a message that does not help its author. It is found by comparing the paths in the expression with the schema. Only the first such field of an expression is reported.`},
 
+	{"OBJECTS_LISTED", Warning, "A rule lists stored objects without a name, labels or a field.", "`objects.databases.where(\"spec.owner\", …).list()`; `exists()` or `count()`",
+		`The list fails once there are more than 1000 objects, and it depends on each change of any of them: writes that race with such a change are decided again.`},
+	{"OBJECTS_SECRET", Warning, "A rule reads stored objects that hold secrets.", "a rule that does not read them",
+		`Whoever may write what the rule is about learns something of the secrets: from the message, or from being refused. It is reported for built-in kinds that hold secrets, and for kinds with a field that is @stele(sensitive), as objects and as params.`},
+
 	// Schemas.
 	{"DEFAULT_NEVER_APPLIES", Warning, "A default stands beside `!` or `?`, where it never applies.", "the field without the mark",
 		`A required field must be given, and an optional one may be missing: CUE fills in neither.`},

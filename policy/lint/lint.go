@@ -75,6 +75,7 @@ func Check(ctx context.Context, b *Bundle) ([]Finding, error) {
 	c.defaults()
 	c.secretsInMessages()
 	c.views()
+	c.secretsRead()
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}

@@ -41,7 +41,7 @@ type Tx struct {
 // Begin opens a scratch copy of the current state.
 func (s *Store) Begin() *Tx {
 	tx := &Tx{store: s, next: *s.State()}
-	tx.next.store = nil // indexes do not have its changes
+	tx.next.store, tx.next.scratch = nil, tx // indexes do not have its changes
 	return tx
 }
 

@@ -122,6 +122,12 @@ func (c *crowd) create(tx *objects.Tx, ns, name string) {
 // step applies a batch of changes: creates, updates of everything or of what no index is about, deletes and bulks.
 func (c *crowd) step(most int) {
 	tx := c.store.Begin()
+	c.change(tx, most)
+	c.store.Publish(tx, c.last)
+}
+
+// change applies changes to a scratch copy.
+func (c *crowd) change(tx *objects.Tx, most int) {
 	for range 1 + c.rng.IntN(most) {
 		ns, name := fmt.Sprintf("n%d", c.rng.IntN(3)), fmt.Sprintf("o%d", c.rng.IntN(900))
 		o := tx.State().Get(widgets, ns, name)
@@ -144,7 +150,6 @@ func (c *crowd) step(most int) {
 			c.apply(tx, c.event(logpb.Type_TYPE_UPDATED, ns, name, c.payload(ns, name), o.Revision))
 		}
 	}
-	c.store.Publish(tx, c.last)
 }
 
 // selectors returns random selectors by labels and the named fields.

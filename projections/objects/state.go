@@ -24,6 +24,8 @@ type State struct {
 	replaced uint64
 	// store has the indexes; nil for states that it has not published, and did not make of one that it has.
 	store *Store
+	// scratch is the scratch copy whose state it is; nil for a state that is published.
+	scratch *Tx
 }
 
 // Get returns an object, or nil.

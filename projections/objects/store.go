@@ -97,7 +97,7 @@ func (s *Store) State() *State { return s.state.Load() }
 func (s *Store) Publish(tx *Tx, revision uint64) *State {
 	next := new(State) // a pointer into tx would keep all of tx in memory
 	*next = tx.next
-	next.store, next.Revision = s, max(next.Revision, revision)
+	next.store, next.scratch, next.Revision = s, nil, max(next.Revision, revision)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.dropIndexes(tx)

@@ -22,7 +22,9 @@ type Type struct {
 	fields map[string]*Field // fields of messages by their CEL name
 	byName map[string]*Field // the same fields by their JSON name, with which maps are indexed
 	items  *Type             // the type of list items or map values
-	limit  int64             // maximum number of items, bytes or entries; or Unlimited
+	// selected is the type of the objects that values select, see SelectedOf.
+	selected *Type
+	limit    int64 // maximum number of items, bytes or entries; or Unlimited
 
 	// unordered says that the list is of type map, if there are keys, or else of type set.
 	unordered bool
@@ -72,6 +74,14 @@ var (
 func OptionalOf(t *Type) *Type {
 	return &Type{shape: dynamic, decl: apiservercel.NewSimpleTypeWithMinSize("optional_type", cel.OptionalType(t.CEL()), nil, 0), limit: Unlimited}
 }
+
+// SelectedOf returns the opaque type with a name that selections of objects of a type have.
+func SelectedOf(name string, t *Type) *Type {
+	return &Type{shape: dynamic, selected: t, decl: apiservercel.NewSimpleTypeWithMinSize(name, cel.OpaqueType(name, t.CEL()), nil, 0), limit: Unlimited}
+}
+
+// Selected returns the type of the objects that values select; nil if values are no selections.
+func (t *Type) Selected() *Type { return t.selected }
 
 // ListOf returns the type of a list with the given items.
 func ListOf(items *Type) *Type {
