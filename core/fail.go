@@ -34,6 +34,7 @@ func (p *Pipeline) fail(r *Request, err error) {
 	if s.Code == http.StatusForbidden && (r.Stage == "impersonation" || r.Stage == "authorization") {
 		h.Set("X-Content-Type-Options", "nosniff") // as upstream in these stages
 	}
+	status.Spread(s)
 	if s.Details != nil && s.Details.RetryAfterSeconds > 0 {
 		h.Set("Retry-After", strconv.Itoa(int(s.Details.RetryAfterSeconds)))
 	}

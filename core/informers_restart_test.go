@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/rest"
@@ -86,5 +89,48 @@ func TestInformersResumeAfterARestartWithoutAList(t *testing.T) {
 		if n := c.asked.lists.Load() - before[c].lists; n != 0 || c.asked.watches.Load() == before[c].watches {
 			t.Errorf("%s has listed %d times more, and begun %d watches", name, n, c.asked.watches.Load()-before[c].watches)
 		}
+	}
+}
+
+// An informer on a view lists again when the server comes back, because the rows are computed anew, and then has what the view has.
+func TestAnInformerOnAViewSurvivesRestarts(t *testing.T) {
+	s := newSite(t, 1)
+	s.push(t, policyBody(t, largeWidgets(50), nil))
+	s.must(t, 201, "POST", widgetsPath, widget("big", 90))
+	rows := schema.GroupVersionResource{Group: "views.stele.dev", Version: "v1", Resource: "large-widgets"}
+	ctx, stop := context.WithCancel(t.Context())
+	factory := dynamicinformer.NewDynamicSharedInformerFactory(dynamic.NewForConfigOrDie(s.config), 0)
+	informer := factory.ForResource(rows).Informer()
+	factory.Start(ctx.Done())
+	t.Cleanup(func() { stop(); factory.Shutdown() })
+	if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
+		t.Fatal("not synced")
+	}
+	names := func() string {
+		keys := informer.GetStore().ListKeys()
+		slices.Sort(keys)
+		return strings.Join(keys, " ")
+	}
+	becomes := func(want string) {
+		t.Helper()
+		waitFor(t, func() bool { return names() == want })
+	}
+	s.must(t, 201, "POST", widgetsPath, widget("huge", 95))
+	becomes("default/big default/huge")
+	s.restart(func() {
+		s.must(t, 200, "DELETE", widgetsPath+"/big", "") // while the informer hears of nothing
+		s.must(t, 201, "POST", widgetsPath, widget("large", 60))
+		s.must(t, 201, "POST", widgetsPath, widget("small", 1))
+		s.forget()
+	})
+	becomes("default/huge default/large")
+	s.must(t, 200, "PATCH", widgetsPath+"/small", `{"spec":{"size":70}}`, "Content-Type", "application/merge-patch+json")
+	s.must(t, 200, "PATCH", widgetsPath+"/large", `{"spec":{"size":2}}`, "Content-Type", "application/merge-patch+json")
+	becomes("default/huge default/small")
+	s.restart(func() {})
+	s.must(t, 201, "POST", widgetsPath, widget("last", 99))
+	becomes("default/huge default/last default/small")
+	if got := strings.Join(s.must(t, 200, "GET", "/apis/views.stele.dev/v1/large-widgets", "").names(), " "); got != "huge last small" {
+		t.Errorf("the view has %s", got)
 	}
 }

@@ -386,6 +386,7 @@ func (p *Pipeline) ServeHTTP(w http.ResponseWriter, h *http.Request) {
 				panic(v)
 			}
 			err := p.panicked(r, v)
+			r.W.Drop()
 			p.fail(r, err)
 			p.recordPanic(r, err)
 		}
@@ -400,6 +401,7 @@ func (p *Pipeline) ServeHTTP(w http.ResponseWriter, h *http.Request) {
 	if err != nil {
 		p.fail(r, err)
 	}
+	r.W.Release()
 	p.record(r, err)
 	if p.shadows.Active() {
 		p.offer(r, err)

@@ -27,6 +27,9 @@ func (p *Pipeline) prepareRecord(r *Request) {
 		r.Kept.Limit = decisions.MaxBody
 	}
 	watches := r.Info.Verb == "watch" && rule.RecordsReads()
+	if rule.Sync && r.Kept.Limit > 0 {
+		r.W.Hold = 2 * r.Kept.Limit // its body is part of the record; compression adds less than as much again
+	}
 	if rule.Sync || watches {
 		r.W.Gate = func(code int) error { return p.recordFirst(r, watches, code) }
 	}

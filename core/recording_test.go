@@ -322,6 +322,50 @@ func TestSyncRulesAnswerOnlyWhatIsRecorded(t *testing.T) {
 	}
 }
 
+// With sync at RequestResponse, the record that an answer waits for has its body, unless it is large.
+func TestSyncRulesRecordTheBodyOfTheAnswer(t *testing.T) {
+	p := newAudited(t, `
+		widgets: {order: 1, level: "RequestResponse", apiGroups: ["example.com"], resources: ["widgets"], sync: true}`)
+	p.must(t, 201, "POST", widgetsPath, widget("a", 1))
+	for i := range 40 {
+		p.must(t, 201, "POST", widgetsPath, fmt.Sprintf(`{"metadata":{"name":"w%d","annotations":{"a":%q}},"spec":{"size":1}}`, i, strings.Repeat("x", 4096)))
+	}
+	for id, path := range map[string]string{"get": widgetsPath + "/a", "missing": widgetsPath + "/none", "large": widgetsPath, "few": widgetsPath + "?limit=2"} {
+		for _, encoding := range []string{"identity", "gzip"} {
+			id := id + "-" + encoding
+			recorded := ""
+			w := &atHeader{ResponseWriter: httptest.NewRecorder()}
+			w.first = func() {
+				if e := p.decisions(t, id); len(e) == 1 {
+					recorded = string(e[0].Content(logpb.Role_ROLE_RESPONSE))
+				} else {
+					t.Errorf("%s: %d records before the header is sent", id, len(e))
+				}
+			}
+			p.ServeHTTP(w, request("GET", path, "", "Audit-ID", id, "Accept-Encoding", encoding))
+			plain := p.do("GET", path, "").String()
+			body := w.ResponseWriter.(*httptest.ResponseRecorder).Body.String()
+			switch {
+			case strings.HasPrefix(id, "large"):
+				if recorded != "" || len(body) == 0 || encoding == "identity" && len(body) < 100<<10 {
+					t.Errorf("%s: %d bytes are recorded of an answer of %d", id, len(recorded), len(body))
+				}
+			case strings.HasPrefix(id, "missing"):
+				if w.code != 404 {
+					t.Errorf("%s: code %d", id, w.code)
+				}
+			case encoding == "identity" && (recorded != body || recorded == "") || !strings.HasSuffix(strings.TrimSpace(plain), strings.TrimSpace(recorded)):
+				t.Errorf("%s: recorded is\n%.300s\nthe answer is\n%.300s", id, recorded, plain)
+			}
+		}
+	}
+	if err := p.plane.Decisions.Log().Close(); err != nil { // from here on nothing can be written
+		t.Fatal(err)
+	}
+	p.do("GET", widgetsPath+"/a", "").refuses(t, 503, "audit/rules/widgets requires a record")
+	p.do("GET", widgetsPath, "").refuses(t, 503, "audit/rules/widgets requires a record")
+}
+
 // atHeader is a ResponseWriter that calls a function before the header is written.
 type atHeader struct {
 	http.ResponseWriter

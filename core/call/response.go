@@ -1,6 +1,7 @@
 package call
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -14,7 +15,11 @@ type Response struct {
 	Code int // 0 until the header is written
 	// Gate is called once, before the header is written, with the status code. If it returns an error, the client gets
 	// that error in place of the answer. nil to write the header at once.
-	Gate    func(code int) error
+	Gate func(code int) error
+	// Hold lets the answer wait in memory until [Response.Release], up to so many bytes; above that it is sent as it comes.
+	// The gate is asked before the first byte is sent. 0 to send the answer at once.
+	Hold    int
+	held    []byte
 	refused bool // what is written is dropped, because the gate has refused the answer
 	pace    pace // of a request that has seats
 }
@@ -24,6 +29,10 @@ var errRefused = errors.New("call: the answer was refused")
 
 // WriteHeader implements http.ResponseWriter.
 func (w *Response) WriteHeader(code int) {
+	if w.Hold > 0 {
+		w.Code = cmp.Or(w.Code, code)
+		return
+	}
 	if w.refused || w.Gate != nil && w.Code == 0 && !w.pass(code) {
 		return
 	}
@@ -35,6 +44,14 @@ func (w *Response) WriteHeader(code int) {
 
 // Write implements http.ResponseWriter.
 func (w *Response) Write(b []byte) (int, error) {
+	if w.Hold > 0 {
+		w.Code = cmp.Or(w.Code, http.StatusOK)
+		if len(w.held)+len(b) <= w.Hold {
+			w.held = append(w.held, b...)
+			return len(b), nil
+		}
+		w.send()
+	}
 	if w.refused || w.Gate != nil && w.Code == 0 && !w.pass(http.StatusOK) {
 		return 0, errRefused
 	}
@@ -45,6 +62,43 @@ func (w *Response) Write(b []byte) (int, error) {
 		defer w.pace.end()
 	}
 	return w.ResponseWriter.Write(b)
+}
+
+// Release sends an answer that was held, if the gate lets it pass. The answer is complete.
+func (w *Response) Release() {
+	if w.Hold == 0 {
+		return
+	}
+	if w.Code == 0 {
+		w.Hold = 0
+		return
+	}
+	w.send()
+}
+
+// send sends what is held, if the gate lets it pass.
+func (w *Response) send() {
+	code, held := w.Code, w.held
+	w.Code, w.Hold, w.held = 0, 0, nil
+	w.WriteHeader(code)
+	if len(held) > 0 {
+		_, _ = w.Write(held)
+	}
+}
+
+// Drop forgets an answer that is held, so that another one can be written.
+func (w *Response) Drop() {
+	if w.Hold > 0 {
+		w.Code, w.Hold, w.held = 0, 0, nil
+	}
+}
+
+// FlushError sends what was written, unless it is held. It is for http.ResponseController.
+func (w *Response) FlushError() error {
+	if w.Hold > 0 {
+		return nil
+	}
+	return http.NewResponseController(w.ResponseWriter).Flush()
 }
 
 // pass asks the gate, and answers with its error if it refuses. It reports whether the answer may be written.

@@ -417,6 +417,9 @@ func (v *service) unknown(r *call.Call, m *merged) error {
 	return e
 }
 
+// AskOthers begins the warning that names the other replicas.
+const AskOthers = "decisions of other replicas are not shown here, ask them: "
+
 func (v *service) otherReplicas() string {
 	if v.others == nil {
 		return ""
@@ -425,7 +428,7 @@ func (v *service) otherReplicas() string {
 	if len(names) == 0 {
 		return ""
 	}
-	return "decisions of other replicas are not shown here, ask them: " + strings.Join(names, ", ")
+	return AskOthers + strings.Join(names, ", ")
 }
 
 // warn tells the client what the answer cannot have.

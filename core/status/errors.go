@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"net/http"
 	"time"
 
@@ -110,6 +111,16 @@ func TooManyRequests(message string) *Error { return apierrors.NewTooManyRequest
 // TooManyRequestsFor returns the error for a request that the client may repeat after some time, in full seconds (429).
 func TooManyRequestsFor(message string, after time.Duration) *Error {
 	return apierrors.NewTooManyRequests(message, int(math.Ceil(max(after, time.Second).Seconds())))
+}
+
+// Spread adds up to half of the Retry-After of a refusal, and a second at most if that is less, at random: so clients that are
+// refused at the same time do not come back at the same time. Clients read whole seconds.
+func Spread(s *metav1.Status) {
+	if d := s.Details; s.Code == http.StatusTooManyRequests && d != nil && d.RetryAfterSeconds > 0 {
+		more := *d
+		more.RetryAfterSeconds += rand.Int32N(max(1, d.RetryAfterSeconds/2) + 1)
+		s.Details = &more
+	}
 }
 
 // Internal returns the error for a failure of the server (500), which is also logged.

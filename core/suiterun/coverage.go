@@ -25,7 +25,7 @@ type Point struct {
 }
 
 // Parts are the parts of a policy that are counted, in the order of reports.
-var Parts = []string{"binding", "deny", "admission rule", "kind validation", "enum value", "bound", "flow schema"}
+var Parts = []string{"binding", "deny", "admission rule", "kind validation", "enum value", "bound", "flow schema", "audit rule"}
 
 // Exercised reports whether tests tried all that they should.
 func (p *Point) Exercised() bool { return len(p.Missing()) == 0 }
@@ -129,6 +129,10 @@ func (c *Coverage) AddPolicy(f *policy.Form) {
 	for i := range f.Flow.FlowSchemas {
 		c.add("flow schema", f.Flow.FlowSchemas[i].ID, f.Flow.FlowSchemas[i].Source.String(), used)
 	}
+	for i := range f.Audit.Rules {
+		r := &f.Audit.Rules[i]
+		c.add("audit rule", r.ID, r.Source.String(), used)
+	}
 	for i := range f.Kinds {
 		k := &f.Kinds[i]
 		if k.Builtin {
@@ -210,6 +214,9 @@ func (c *Coverage) Observe(a *Answer) {
 				}
 			}
 		}
+	}
+	if a.Audit != nil {
+		c.see("audit rule", a.Audit.Rule, used)
 	}
 	for _, r := range a.Rules {
 		switch {

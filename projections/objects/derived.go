@@ -6,7 +6,6 @@ import (
 	"sort"
 	"strings"
 
-	"github.com/tidwall/btree"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -81,21 +80,6 @@ func (o *Object) sortKey() string {
 	return ""
 }
 
-// sortedObject is an object in the order of its key. The key is here, too, because comparing it would have to load the object.
-type sortedObject struct {
-	key string
-	*Object
-}
-
-func sortedAs(o *Object) sortedObject { return sortedObject{o.sortKey(), o} }
-
-// sortedDegree is the degree of trees of sorted objects: their items are larger than those of others.
-const sortedDegree = 16
-
-func newSorted() *btree.BTreeG[sortedObject] {
-	return btree.NewBTreeGOptions(func(a, b sortedObject) bool { return a.key < b.key }, btree.Options{Degree: sortedDegree, NoLocks: true})
-}
-
 // Put adds an object at a revision, in place of the one with its key. Revisions never descend.
 func (tx *Tx) Put(o *Object, revision uint64) {
 	before := tx.ownDerived(o.kind.GroupResource).Set(o)
@@ -154,14 +138,14 @@ func (tx *Tx) Replace(k *Kind, all []*Object) {
 
 func derivedTree(k *Kind, all []*Object) *tree {
 	t := newTree()
-	if k.Sorted {
-		t.sorted = newSorted()
-	}
 	slices.SortFunc(all, func(a, b *Object) int {
 		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 	})
 	for _, o := range all {
 		t.Set(o)
+	}
+	if k.Sorted {
+		t.sorted = newOrder(all)
 	}
 	return t
 }
@@ -270,14 +254,14 @@ func (n *notified) tell() {
 // object is gone, it continues by namespace and name.
 func (t *tree) listSorted(sel *Selection, afterNamespace, afterName string, yield func(*Object) bool) (done bool) {
 	if afterNamespace == "" && afterName == "" {
-		t.sorted.Scan(func(s sortedObject) bool { return !sel.Matches(s.Object) || yield(s.Object) })
+		t.sorted.tree().Scan(func(s sortedObject) bool { return !sel.Matches(s.Object) || yield(s.Object) })
 		return true
 	}
 	last := t.last(afterNamespace, afterName)
 	if last == nil {
 		return false
 	}
-	t.sorted.Ascend(sortedAs(last), func(s sortedObject) bool { return s.Object == last || !sel.Matches(s.Object) || yield(s.Object) })
+	t.sorted.tree().Ascend(sortedAs(last), func(s sortedObject) bool { return s.Object == last || !sel.Matches(s.Object) || yield(s.Object) })
 	return true
 }
 
@@ -297,13 +281,14 @@ func (t *tree) sortedAfter(namespace, afterNamespace, afterName string) (n int) 
 	if last == nil {
 		return 0
 	}
+	sorted := t.sorted.tree()
 	if namespace == "" {
 		return t.Len() - sort.Search(t.Len(), func(i int) bool {
-			s, _ := t.sorted.GetAt(i)
+			s, _ := sorted.GetAt(i)
 			return last.sortKey() < s.key
 		})
 	}
-	t.sorted.Ascend(sortedAs(last), func(s sortedObject) bool {
+	sorted.Ascend(sortedAs(last), func(s sortedObject) bool {
 		if s.Object != last && s.Namespace == namespace {
 			n++
 		}

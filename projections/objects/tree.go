@@ -36,8 +36,8 @@ func (t Total) add(o *Object, n int) Total {
 type tree struct {
 	objects *btree.BTreeG[*Object]
 	total   Total
-	in      *btree.Map[string, Total]   // by namespace; without namespaces that have no objects, and without cluster-scoped objects
-	sorted  *btree.BTreeG[sortedObject] // the same objects in the order of lists; nil if the kind is not sorted
+	in      *btree.Map[string, Total] // by namespace; without namespaces that have no objects, and without cluster-scoped objects
+	sorted  *order                    // the same objects in the order of lists; nil if the kind is not sorted
 }
 
 func newTree() *tree {
@@ -46,21 +46,14 @@ func newTree() *tree {
 
 // Copy returns a copy. It writes to the original, so that calls of it need a lock.
 func (t *tree) Copy() *tree {
-	c := &tree{objects: t.objects.Copy(), total: t.total, in: t.in.Copy()}
-	if t.sorted != nil {
-		c.sorted = t.sorted.Copy()
-	}
-	return c
+	return &tree{objects: t.objects.Copy(), total: t.total, in: t.in.Copy(), sorted: t.sorted}
 }
 
 // Set adds an object, in place of the one with its key, which it returns.
 func (t *tree) Set(o *Object) *Object {
 	before, _ := t.objects.Set(o)
 	if t.sorted != nil {
-		if before != nil && before.sortKey() != o.sortKey() {
-			t.sorted.Delete(sortedAs(before))
-		}
-		t.sorted.Set(sortedAs(o))
+		t.sorted = t.sorted.change(before, o)
 	}
 	t.count(o.Namespace, before, o)
 	return before
@@ -70,7 +63,7 @@ func (t *tree) Set(o *Object) *Object {
 func (t *tree) Delete(o *Object) {
 	before, _ := t.objects.Delete(o)
 	if t.sorted != nil && before != nil {
-		t.sorted.Delete(sortedAs(before))
+		t.sorted = t.sorted.change(before, nil)
 	}
 	t.count(o.Namespace, before, nil)
 }

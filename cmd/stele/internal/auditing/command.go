@@ -5,12 +5,15 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"sync"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/rest"
 	"stele.dev/stele/cmd/stele/internal/client"
 	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
@@ -40,8 +43,9 @@ requests that wrote nothing: refusals, conflicts, dry runs, failed authenticatio
 audit rules of the policy select. With an AUDIT-ID it shows all that is known of the request. Every answer
 has the ID in its header Audit-Id.
 
-Writes are those of all servers. The other decisions are those of the server that answers; a warning names
-the other servers, and what was not recorded or is not kept any more.
+Writes are those of all servers. Other decisions are recorded by the server that made them: this command
+asks all of them, at the addresses that kubectl get replicas shows. A warning names a server that could not
+be asked, and what was not recorded or is not kept any more.
 
 You need permission to list decisions.log.stele.dev. Bodies and messages that quote an object are
 shown to users who may get the object.
@@ -105,7 +109,7 @@ func (o *options) run(cmd *cobra.Command) (err error) {
 			q.Limit = 0
 		}
 	}
-	api, err := client.NewDecisions(config)
+	api, err := o.everywhere(ctx, cmd, config)
 	if err != nil {
 		return err
 	}
@@ -116,7 +120,7 @@ func (o *options) run(cmd *cobra.Command) (err error) {
 	defer func() { err = cmp.Or(err, out.Close()) }()
 	p := o.printer(out)
 	shown, last := 0, []*client.Decision(nil)
-	version, err := api.List(ctx, q, func(page []*client.Decision) error {
+	versions, err := api.List(ctx, q, func(page []*client.Decision) error {
 		shown += len(page)
 		if o.follow {
 			last = append(last, page...) // to print the oldest first
@@ -129,7 +133,7 @@ func (o *options) run(cmd *cobra.Command) (err error) {
 	case o.follow:
 		slices.Reverse(last)
 		if err = p.print(last); err == nil {
-			err = o.followOn(ctx, cmd, api, q, version, p)
+			err = o.followOn(ctx, cmd, api, q, versions, p)
 		}
 	case shown == 0 && o.Format == "":
 		o.Hint(cmd, "No decisions found.")
@@ -145,11 +149,28 @@ func (o *options) run(cmd *cobra.Command) (err error) {
 	return err
 }
 
-// followOn follows new decisions. If the connection moves to another server, it goes on with what that has since the last
+// everywhere returns a client of the decisions of all servers. It prints which of them cannot be asked.
+func (o *options) everywhere(ctx context.Context, cmd *cobra.Command, config *rest.Config) (*client.DecisionsEverywhere, error) {
+	return client.NewDecisionsEverywhere(ctx, config, func(text string) { warn(cmd, text) })
+}
+
+// warn prints what an answer lacks, as warnings of servers are printed.
+func warn(cmd *cobra.Command, text string) {
+	fmt.Fprintln(cmd.ErrOrStderr(), "Warning: "+text)
+}
+
+// followOn follows new decisions of all servers. If the connection moves to another server, it goes on with what that has since the last
 // decision that was shown.
-func (o *options) followOn(ctx context.Context, cmd *cobra.Command, api *client.Decisions, q client.DecisionsQuery, version string, p printer) error {
-	last := time.Now()
+func (o *options) followOn(ctx context.Context, cmd *cobra.Command, api *client.DecisionsEverywhere, q client.DecisionsQuery, versions client.Versions, p printer) error {
+	last, version := time.Now(), versions[0]
+	var printing sync.Mutex
+	ctx, stop := context.WithCancel(ctx)
+	others := api.FollowOthers(ctx, q, versions, &printing, p.print)
+	defer others()
+	defer stop()
 	each := func(page []*client.Decision) error {
+		printing.Lock()
+		defer printing.Unlock()
 		for _, d := range page {
 			if at, err := time.Parse(time.RFC3339Nano, d.Time); err == nil {
 				last = at
@@ -170,7 +191,7 @@ func (o *options) followOn(ctx context.Context, cmd *cobra.Command, api *client.
 		}
 		again.Fields["since"] = last.Add(1).UTC().Format(time.RFC3339Nano)
 		var missed []*client.Decision
-		if version, err = api.List(ctx, again, func(page []*client.Decision) error {
+		if version, err = api.Decisions.List(ctx, again, func(page []*client.Decision) error {
 			missed = append(missed, page...)
 			return nil
 		}); err != nil {
@@ -199,7 +220,7 @@ func (o *options) one(cmd *cobra.Command, auditID string) (err error) {
 		return err
 	}
 	q.Fields["request.auditID"], q.Bodies, q.Limit = auditID, true, o.limit
-	api, err := client.NewDecisions(config)
+	api, err := o.everywhere(ctx, cmd, config)
 	if err != nil {
 		return err
 	}

@@ -34,6 +34,8 @@ type DecisionsQuery struct {
 	Fields    fields.Set
 	Bodies    bool
 	Limit     int // 0 for all
+	// NoWrites leaves out writes.
+	NoWrites bool
 	// Keep reports whether this program shows a decision; nil for all.
 	Keep func(*Decision) bool
 }
@@ -56,7 +58,11 @@ func (q *DecisionsQuery) request(c *rest.RESTClient) *rest.Request {
 	if len(selected) == 0 {
 		selected = fields.Set{"since": "1"} // without a selector, the list has only the newest decisions
 	}
-	return request.Param("fieldSelector", selected.AsSelector().String())
+	selector := selected.AsSelector().String()
+	if q.NoWrites {
+		selector += ",type!=" + decisionsapi.TypeWrite
+	}
+	return request.Param("fieldSelector", selector)
 }
 
 // List calls each with every page of decisions, the newest first, and returns the resource version of the list.

@@ -1,0 +1,253 @@
+package client
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"iter"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"stele.dev/stele/core/decisionsapi"
+	"stele.dev/stele/core/replicas"
+)
+
+// DecisionsEverywhere is a client of the decisions of all servers of a log: each has a decision log of its own. Writes are asked of
+// one server, because all of them have all writes. It is for one goroutine.
+type DecisionsEverywhere struct {
+	*Decisions         // of the server that answers
+	others     []other // the other servers, as far as they can be asked
+	warn       func(text string)
+	warned     map[string]bool
+}
+
+// other is another server of the log.
+type other struct {
+	*Decisions
+	name string
+}
+
+// askWithin bounds how long the list of servers takes, and the first answer of another server.
+const askWithin = 10 * time.Second
+
+// NewDecisionsEverywhere returns a client of the decisions of the server of a config, and of the other servers of its log. What cannot be
+// asked is said to warn. Without the permission to list replicas only the first server is asked, and says so itself.
+func NewDecisionsEverywhere(ctx context.Context, config *rest.Config, warn func(text string)) (*DecisionsEverywhere, error) {
+	ctx, cancel := context.WithTimeout(ctx, askWithin)
+	defer cancel()
+	all, err := Replicas(ctx, config)
+	e := &DecisionsEverywhere{warn: warn, warned: map[string]bool{}}
+	if err == nil {
+		config = rest.CopyConfig(config)
+		config.WarningHandler = withoutOthers{config.WarningHandler}
+		for i := range all {
+			e.add(config, &all[i])
+		}
+	}
+	e.Decisions, err = NewDecisions(config)
+	return e, err
+}
+
+// add adds a server, if it is another one.
+func (e *DecisionsEverywhere) add(config *rest.Config, x *replicas.ReplicaObject) {
+	if x.Status.Self {
+		return
+	}
+	name := x.Name
+	if x.Status.Address != "" {
+		name += " (" + x.Status.Address + ")"
+	}
+	switch {
+	case x.Status.Address == "":
+		e.missing(name, "it has no address")
+		return
+	case !x.Status.Live:
+		e.missing(name, "it does not run")
+		return
+	}
+	its := rest.CopyConfig(config)
+	its.Host = "https://" + x.Status.Address
+	its.WarningHandler = named{config.WarningHandler, name}
+	c, err := NewDecisions(its)
+	if err != nil {
+		e.missing(name, err.Error())
+		return
+	}
+	e.others = append(e.others, other{c, name})
+}
+
+// missing says once that the decisions of a server are missing.
+func (e *DecisionsEverywhere) missing(name, why string) {
+	if !e.warned[name] {
+		e.warned[name] = true
+		e.warn(fmt.Sprintf("decisions of replica %s are missing: %s", name, why))
+	}
+}
+
+// withoutOthers drops the warning that other servers have to be asked.
+type withoutOthers struct{ rest.WarningHandler }
+
+// HandleWarningHeader implements rest.WarningHandler.
+func (w withoutOthers) HandleWarningHeader(code int, agent, text string) {
+	if w.WarningHandler != nil && !strings.HasPrefix(text, decisionsapi.AskOthers) {
+		w.WarningHandler.HandleWarningHeader(code, agent, text)
+	}
+}
+
+// named adds the name of a server to its warnings.
+type named struct {
+	rest.WarningHandler
+	name string
+}
+
+// HandleWarningHeader implements rest.WarningHandler.
+func (n named) HandleWarningHeader(code int, agent, text string) {
+	if n.WarningHandler != nil && !strings.HasPrefix(text, decisionsapi.AskOthers) {
+		n.WarningHandler.HandleWarningHeader(code, agent, "replica "+n.name+": "+text)
+	}
+}
+
+// Versions are the resource versions of lists, by the number of the server; "" for one that has not answered.
+type Versions []string
+
+// List calls each with decisions of all servers, the newest first, and returns the resource versions of their lists.
+func (e *DecisionsEverywhere) List(ctx context.Context, q DecisionsQuery, each func([]*Decision) error) (Versions, error) {
+	versions := make(Versions, 1+len(e.others))
+	if len(e.others) == 0 || q.Fields["type"] == decisionsapi.TypeWrite {
+		version, err := e.Decisions.List(ctx, q, each)
+		versions[0] = version
+		return versions, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	sources := []*pulled{e.Decisions.pull(ctx, q, &versions[0])}
+	q.NoWrites = true
+	for i := range e.others {
+		sources = append(sources, e.others[i].pull(ctx, q, &versions[i+1]))
+	}
+	defer func() {
+		for _, s := range sources {
+			s.stop()
+		}
+	}()
+	for i, s := range sources {
+		if s.advance(); s.err != nil && i > 0 {
+			e.missing(e.others[i-1].name, s.err.Error())
+		}
+	}
+	const pageSize = 500
+	var page []*Decision
+	for n := 0; q.Limit == 0 || n < q.Limit; n++ {
+		if sources[0].err != nil {
+			return versions, sources[0].err
+		}
+		newest := newestOf(sources)
+		if newest < 0 {
+			break
+		}
+		s := sources[newest]
+		page = append(page, s.next)
+		if s.advance(); s.err != nil && newest > 0 {
+			e.missing(e.others[newest-1].name, s.err.Error())
+		}
+		if len(page) == pageSize {
+			if err := each(page); err != nil {
+				return versions, err
+			}
+			page = nil
+		}
+	}
+	return versions, each(page)
+}
+
+// newestOf returns the source with the newest decision; -1 if none has any. Of decisions of one time the first source comes first.
+func newestOf(sources []*pulled) int {
+	newest := -1
+	for i, s := range sources {
+		if s.next != nil && (newest < 0 || s.at.After(sources[newest].at)) {
+			newest = i
+		}
+	}
+	return newest
+}
+
+// pulled are the decisions of a list, one after the other.
+type pulled struct {
+	pull func() (*Decision, error, bool)
+	stop func()
+
+	next *Decision // nil at the end, and after an error
+	at   time.Time
+	err  error
+}
+
+// pull lists decisions, and sets the resource version when the first page is there.
+func (c *Decisions) pull(ctx context.Context, q DecisionsQuery, version *string) *pulled {
+	s := &pulled{}
+	s.pull, s.stop = iter.Pull2(func(yield func(*Decision, error) bool) {
+		at, err := c.List(ctx, q, func(page []*Decision) error {
+			for _, d := range page {
+				if !yield(d, nil) {
+					return context.Canceled
+				}
+			}
+			return nil
+		})
+		if *version = at; err != nil && !isCanceled(ctx, err) {
+			yield(nil, err)
+		}
+	})
+	return s
+}
+
+func isCanceled(ctx context.Context, err error) bool {
+	return err == context.Canceled || ctx.Err() != nil
+}
+
+func (s *pulled) advance() {
+	d, err, ok := s.pull()
+	if s.next, s.err = d, err; !ok || err != nil {
+		s.next = nil
+		return
+	}
+	s.at, s.err = time.Parse(time.RFC3339Nano, d.Time)
+}
+
+// Get returns the newest decision with an audit ID of the server that answers, or of another one.
+func (e *DecisionsEverywhere) Get(ctx context.Context, auditID string) (*Decision, error) {
+	d, err := e.Decisions.Get(ctx, auditID)
+	for i := 0; i < len(e.others) && err != nil; i++ {
+		if found, otherErr := e.others[i].Get(ctx, auditID); otherErr == nil {
+			return found, nil
+		}
+	}
+	return d, err
+}
+
+// FollowOthers calls each with new decisions of the other servers until the context ends, or until their watches have failed.
+// each is called by one goroutine at a time, which holds the lock.
+func (e *DecisionsEverywhere) FollowOthers(ctx context.Context, q DecisionsQuery, versions Versions, lock sync.Locker, each func([]*Decision) error) (wait func()) {
+	var following sync.WaitGroup
+	q.NoWrites = true
+	for i := range e.others {
+		o, version := e.others[i], versions[i+1]
+		if version == "" || q.Fields["type"] == decisionsapi.TypeWrite {
+			continue
+		}
+		following.Go(func() {
+			err := o.Follow(ctx, q, version, func(page []*Decision) error {
+				lock.Lock()
+				defer lock.Unlock()
+				return each(page)
+			})
+			if err = cmp.Or(err, ctx.Err()); ctx.Err() == nil {
+				lock.Lock()
+				defer lock.Unlock()
+				e.missing(o.name, err.Error())
+			}
+		})
+	}
+	return following.Wait
+}
