@@ -520,11 +520,11 @@ func BenchmarkUpkeep(b *testing.B) {
 				w.is["a/"+name] = d
 				if i%batch == batch-1 {
 					s := w.snapshot()
-					before := cpuTime(b)
 					b.StartTimer()
+					before := cpuTime(b)
 					w.Advance(s)
-					b.StopTimer()
 					spent += cpuTime(b) - before
+					b.StopTimer()
 				}
 			}
 		})
