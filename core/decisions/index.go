@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"slices"
 	"sort"
-	"strings"
 	"sync"
 
 	"stele.dev/stele/eventlog"
@@ -30,7 +29,7 @@ type place struct{ hash, revision uint64 }
 
 const placeSize = 16
 
-// index finds the batches with an audit ID. The newest IDs are in memory. Older ones are in files, each with the sorted
+// index finds the batches with an audit ID, and those that may have a user or a rule (see block). The newest IDs are in memory. Older ones are in files, each with the sorted
 // places of a span of revisions and a checksum; a file that is damaged or missing is made again from the log. It is safe
 // for concurrent use.
 type index struct {
@@ -41,6 +40,8 @@ type index struct {
 	from   uint64      // first revision of what is in memory
 	to     uint64      // last revision that is indexed
 	recent []place
+	blocks []block // ascending, of revisions up to open
+	open   block   // of the newest revisions
 }
 
 // indexFile has the places of the revisions from..to.
@@ -66,9 +67,11 @@ func openIndex(ctx context.Context, dir string, log eventlog.Reader, tip eventlo
 		}
 		if f.to > tip.Revision || f.from > x.from && len(x.files) > 0 || f.from < x.from {
 			_ = os.Remove(f.name) // it is of another log, or was replaced
+			_ = os.Remove(blocksFile(f.name))
 			continue
 		}
 		x.files, x.from, x.to = append(x.files, f), f.to+1, f.to
+		x.loadBlocks(f)
 	}
 	if n := len(x.files); n > 0 { // go on with the last one if it is not full
 		last := x.files[n-1]
@@ -77,6 +80,7 @@ func openIndex(ctx context.Context, dir string, log eventlog.Reader, tip eventlo
 			x.files, x.from, x.recent = x.files[:n-1], last.from, places
 			if err != nil {
 				x.to = last.from - 1
+				x.blocks = slices.DeleteFunc(x.blocks, func(b block) bool { return b.to > x.to })
 			}
 		}
 	}
@@ -131,6 +135,7 @@ func (x *index) add(b *eventlog.Batch) {
 			x.recent = append(x.recent, place{hashOf(id), b.First})
 		}
 	}
+	x.addBlock(b)
 	x.to = b.Last()
 	full := len(x.recent) >= perFile
 	x.mu.Unlock()
@@ -149,7 +154,7 @@ func (x *index) save() error {
 		return nil
 	}
 	f.name = filepath.Join(x.dir, fmt.Sprintf("%020d-%020d.ids", f.from, f.to))
-	if err := writePlaces(f.name, places); err != nil {
+	if err := errors.Join(writePlaces(f.name, places), x.saveBlocks(f)); err != nil {
 		return err
 	}
 	x.removeOthers(f)
@@ -168,7 +173,7 @@ func (x *index) removeOthers(f indexFile) {
 		return
 	}
 	for _, e := range entries {
-		if name := filepath.Join(x.dir, e.Name()); name != f.name && strings.HasPrefix(e.Name(), fmt.Sprintf("%020d-", f.from)) {
+		if name := filepath.Join(x.dir, e.Name()); f.replaces(name) {
 			_ = os.Remove(name)
 		}
 	}
@@ -182,11 +187,14 @@ func (x *index) forget(oldest uint64) error {
 	for n < len(x.files) && x.files[n].to <= oldest {
 		n++
 	}
+	x.forgetBlocks(oldest)
 	gone := x.files[:n]
 	x.files = x.files[n:]
 	for _, f := range gone {
-		if err := os.Remove(f.name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
+		for _, name := range []string{f.name, blocksFile(f.name)} {
+			if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
 		}
 	}
 	return nil

@@ -441,3 +441,88 @@ func TestTheIndexFindsOldDecisions(t *testing.T) {
 		r.stop()
 	})
 }
+
+// A search for a user or a rule leaves out most of what has nothing of them, and nothing else; also after a restart, with damaged
+// files, and without any.
+func TestSearchesLeaveOutWhatLacksAUserOrARule(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		unlimited := decisions.Rate{PerSecond: 1e12, Burst: 1e12}
+		o := decisions.Options{Dir: dir, Queue: 1 << 40, Budget: decisions.Budget{All: unlimited, User: unlimited, Anonymous: unlimited, Source: unlimited}}
+		r := start(t, o)
+		const n = 6000
+		for i := range n {
+			e := refusal(fmt.Sprint("id-", i), fmt.Sprint("user-", i%20), "1.2.3.4")
+			if i%2500 == 1200 {
+				e.Meta.Actor.User = "rare"
+			}
+			if i == 5000 {
+				e.Meta.GetDecision().Rule = "team/denies/rare"
+			}
+			if r.Record(e); i%100 == 99 {
+				time.Sleep(200 * time.Millisecond) // a batch of its own
+			}
+		}
+		time.Sleep(time.Second)
+		search := func(when string, r *running, sought decisions.Sought, want, most int) {
+			t.Helper()
+			newest, err := r.Log().Back(t.Context(), math.MaxInt64, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			found, read := 0, 0
+			for from := r.Back(newest[0].Last(), sought); from > 0; {
+				batches, err := r.Log().Back(t.Context(), from, 1)
+				if err != nil || len(batches) == 0 {
+					t.Fatal(len(batches), err)
+				}
+				for _, e := range batches[0].Events {
+					read++
+					if (sought.User == "" || e.Meta.GetActor().GetUser() == sought.User) && (sought.Rule == "" || e.Meta.GetDecision().GetRule() == sought.Rule) {
+						found++
+					}
+				}
+				from = r.Back(batches[0].First-1, sought)
+			}
+			if found != want || read > most {
+				t.Errorf("%s: %+v: %d found of %d, by reading %d", when, sought, found, want, read)
+			}
+		}
+		all := func(when string, r *running, most int) {
+			t.Helper()
+			search(when, r, decisions.Sought{User: "rare"}, 2, most)
+			search(when, r, decisions.Sought{Rule: "team/denies/rare"}, 1, most)
+			search(when, r, decisions.Sought{User: "rare", Rule: "team/denies/rare"}, 0, most)
+			search(when, r, decisions.Sought{User: "nobody"}, 0, most)
+			search(when, r, decisions.Sought{User: "user-7"}, n/20, n+10)
+		}
+		all("at first", r, 3500)
+		r.stop()
+		r = start(t, o)
+		all("after a restart", r, 4500)
+		r.stop()
+		files, err := filepath.Glob(filepath.Join(dir, "index", "*.blocks"))
+		if err != nil || len(files) == 0 {
+			t.Fatal(files, err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text[len(text)/2] ^= 1
+			if err := os.WriteFile(file, text, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r = start(t, o)
+		all("with damaged files", r, n+10)
+		r.stop()
+		if err := os.RemoveAll(filepath.Join(dir, "index")); err != nil {
+			t.Fatal(err)
+		}
+		r = start(t, o)
+		all("without an index", r, 4500)
+		r.stop()
+	})
+}

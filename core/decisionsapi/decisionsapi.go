@@ -10,7 +10,8 @@
 // # Work
 //
 // A request reads at most [maxExamined] records, and then answers with a continue token, also if it has found nothing. The
-// history of the log of record finds the writes of one resource by its index. The decision log is found by audit ID, and else read from its end.
+// history of the log of record finds the writes of one resource by its index. The decision log is found by audit ID, and else read from its end, without the parts that have nothing
+// of a user or of a rule.
 package decisionsapi
 
 import (
@@ -78,6 +79,9 @@ type Source struct {
 	Flush func(context.Context) error
 	// Find returns the events that have an audit ID, the newest first; nil if the log has no index.
 	Find func(ctx context.Context, auditID string) ([]*eventlog.Event, error)
+	// Back returns from which revision of the log a search backwards goes on which has come to a revision: an older one if no
+	// decision between has the user and the rule that are sought ("" for any). nil if the log has no index.
+	Back func(revision uint64, user, rule string) uint64
 }
 
 // Options are the options of [New].

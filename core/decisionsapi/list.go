@@ -583,7 +583,7 @@ func (m *merged) recordsBack(ctx context.Context, q *query, from uint64) iter.Se
 			m.found(ctx, id, from, yield)
 			return
 		}
-		for from > 0 {
+		for from = m.v.skip(q, from); from > 0; from = m.v.skip(q, from) {
 			batches, err := log.Back(ctx, from, batchesAtOnce)
 			if forgotten := (*eventlog.ForgottenError)(nil); errors.As(err, &forgotten) || err == nil && len(batches) == 0 {
 				m.begins = "older decisions of this replica are not kept any more"
@@ -611,6 +611,16 @@ func (m *merged) recordsBack(ctx context.Context, q *query, from uint64) iter.Se
 			}
 		}
 	}
+}
+
+// skip returns from where in the decision log a search goes on that has come to a revision.
+func (v *service) skip(q *query, from uint64) uint64 {
+	if v.Source.Back == nil || from == 0 {
+		return from
+	}
+	user, _ := q.exactly("actor.user")
+	rule, _ := q.exactly("rule")
+	return v.Source.Back(from, user, rule)
 }
 
 // found yields the records that the index has for an audit ID, up to a position.

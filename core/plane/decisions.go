@@ -57,3 +57,8 @@ func (p *Plane) anchorDecisions(ctx context.Context, head eventlog.Head) error {
 		}
 	}
 }
+
+// backDecisions says where a search in the log of decisions goes on.
+func (p *Plane) backDecisions(revision uint64, user, rule string) uint64 {
+	return p.Decisions.Back(revision, decisions.Sought{User: user, Rule: rule})
+}

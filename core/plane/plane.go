@@ -319,7 +319,7 @@ func (p *Plane) openAPI(context.Context) error {
 	p.Pipeline = core.New(core.Options{
 		Replicas:  p.Replicas,
 		Delivery:  p.delivery,
-		Decisions: p.Decisions, DecisionLog: decisionsapi.Source{Log: p.Decisions.Log(), Flush: p.Decisions.Flush, Find: p.Decisions.Find},
+		Decisions: p.Decisions, DecisionLog: decisionsapi.Source{Log: p.Decisions.Log(), Flush: p.Decisions.Flush, Find: p.Decisions.Find, Back: p.backDecisions},
 		Committer: p.Committer, Log: p.Log, History: p.History, Authenticator: p.Authenticator, Tokens: p.Accounts, Logger: c.Logger, Version: c.Version,
 		Compile: c.Compile, Parts: uploads, Enforceable: c.Enforceable, Evaluators: p.evaluators, Metrics: c.Metrics, Seats: c.Seats, Memory: c.Memory, Checks: p.checks(), Routes: p.routes(),
 	})
