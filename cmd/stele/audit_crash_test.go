@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -81,7 +82,8 @@ func auditFile(t *testing.T, dir string) (events []auditv1.Event) {
 // the file twice. A refusal whose answer arrived is in it, or a gap says that records of that time were lost: at most those of
 // the last moments before a kill. The log of decisions verifies.
 func TestDecisionsSurviveKills(t *testing.T) {
-	const rounds, clients = 6, 6
+	const rounds, clients = 4, 6
+	const soon = time.Second // records are written ten times a second
 	dir := t.TempDir()
 	rng := rand.New(rand.NewPCG(3, 4))
 	var number atomic.Int64
@@ -117,7 +119,7 @@ func TestDecisionsSurviveKills(t *testing.T) {
 				}
 			})
 		}
-		time.Sleep(time.Duration(300+rng.IntN(500)) * time.Millisecond)
+		time.Sleep(time.Duration(1500+rng.IntN(1000)) * time.Millisecond)
 		kills = append(kills, time.Now())
 		_ = server.end(syscall.SIGKILL)
 		cancel()
@@ -147,24 +149,25 @@ func TestDecisionsSurviveKills(t *testing.T) {
 			t.Errorf("%s is in the audit file %d times", key, n)
 		}
 	}
-	missing := 0
+	missing, early := 0, 0
 	for _, r := range refused {
 		if named[r.id] {
 			continue
 		}
 		missing++
-		late := false
-		for _, kill := range kills {
-			late = late || r.at.After(kill.Add(-2*time.Second)) && r.at.Before(kill.Add(2*time.Second))
+		if !slices.ContainsFunc(kills, func(kill time.Time) bool {
+			return kill.After(r.at) && kill.Sub(r.at) < soon || r.at.After(kill) && r.at.Sub(kill) < soon/10
+		}) {
+			early++
 		}
-		if !late && counted == 0 {
-			t.Errorf("the refusal %s is not recorded, and it came long before the server was killed", r.id)
-		}
+	}
+	if early > counted {
+		t.Errorf("%d refusals that came long before a kill are not recorded, and %d are counted", early, counted)
 	}
 	if gaps < rounds {
 		t.Errorf("%d gaps are recorded after %d kills", gaps, rounds)
 	}
-	t.Logf("%d refusals, %d not recorded, %d gaps, %d counted, %d lines", len(refused), missing, gaps, counted, len(times))
+	t.Logf("%d refusals, %d not recorded, %d of them early, %d gaps, %d counted, %d lines", len(refused), missing, early, gaps, counted, len(times))
 	verify := exec.Command("stele", "log", "verify", "--decisions", filepath.Join("stele-data", "decisions"))
 	verify.Dir = dir
 	if text, err := verify.CombinedOutput(); err != nil {
