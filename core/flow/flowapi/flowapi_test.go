@@ -138,8 +138,9 @@ func TestAClientTriesAgainAfterARefusal(t *testing.T) {
 		if _, err := client.CoreV1().Namespaces().Get(t.Context(), "default", metav1.GetOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		if waited := time.Since(start).Round(time.Millisecond); len(seen.after) != 2 || seen.after[0] != "1" || seen.after[1] != "" || waited != time.Second {
-			t.Errorf("answers with Retry-After %q, after %s; want one with 1, and another after 1s", seen.after, waited)
+		waited := time.Since(start).Round(time.Millisecond)
+		if len(seen.after) != 2 || seen.after[0] != "1" && seen.after[0] != "2" || seen.after[1] != "" || waited.String() != seen.after[0]+"s" {
+			t.Errorf("answers with Retry-After %q, after %s; want one with 1 or 2, and another after so many seconds", seen.after, waited)
 		}
 	})
 }
