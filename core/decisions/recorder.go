@@ -175,7 +175,8 @@ func (r *Recorder) open(ctx context.Context) (err error) {
 	switch last := newest[0].Events[len(newest[0].Events)-1]; last.Meta.GetType() {
 	case logpb.Type_TYPE_DECISIONS_CLOSED, logpb.Type_TYPE_LOG_CREATED:
 	default:
-		r.lose(gap{newest[0].Time, time.Now(), 0, "the server did not stop cleanly"})
+		// Counts are written once a minute, so those of the minute before are lost, too.
+		r.lose(gap{newest[0].Time.Add(-every), time.Now(), 0, "the server did not stop cleanly; of the minute before, counts of decisions beyond the limits may be lost"})
 	}
 	if r.log.Ahead() > eventlog.MaxAhead { // the clock was wrong, or is
 		set, _, err := r.log.SetClock(ctx, r.tip)
