@@ -110,7 +110,7 @@ func (d *bound) ask(ctx context.Context, q *question) *failure {
 	if err != nil {
 		return &failure{why: failedDown, detail: err.Error()}
 	}
-	trial, ok := p.circuit.allow()
+	trial, ok := p.circuit.Allow()
 	if !ok {
 		return &failure{why: failedCircuit, detail: "it does not answer in time; the circuit breaker is open"}
 	}
@@ -119,7 +119,7 @@ func (d *bound) ask(ctx context.Context, q *question) *failure {
 		if result == breaker.Succeeded && !i.answered.Load() {
 			i.answered.Store(true)
 		}
-		p.circuit.done(trial, result)
+		p.circuit.Done(trial, result)
 	}()
 	place, err := p.room.enter(ctx, q.user)
 	switch {

@@ -224,7 +224,7 @@ func (h *Host) acquire(spec Spec) *plugin {
 			host: h, key: key, spec: spec, limit: &limiter{}, log: h.options.Logger.With("plugin", spec.Name),
 			kick: make(chan struct{}, 1), room: newRoom(h.options.MaxInFlight), ended: make(chan struct{}),
 		}
-		p.circuit = newCircuit(func(s breaker.State) {
+		p.circuit = breaker.NewCircuit(func(s breaker.State) {
 			if s != breaker.HalfOpen {
 				p.log.Warn("the circuit of a plugin has changed", "open", s == breaker.Open)
 			}

@@ -93,7 +93,7 @@ func (c circuits) Collect(to chan<- prometheus.Metric) {
 	c.host.mu.Lock()
 	for _, p := range c.host.plugins {
 		if p.users > 0 {
-			worst[p.spec.Name] = max(worst[p.spec.Name], p.circuit.state())
+			worst[p.spec.Name] = max(worst[p.spec.Name], p.circuit.State())
 		}
 	}
 	c.host.mu.Unlock()

@@ -34,7 +34,7 @@ type plugin struct {
 	state    atomic.Pointer[state]
 	kick     chan struct{} // asks for a restart without the backoff
 	room     *room
-	circuit  *circuit
+	circuit  *breaker.Circuit
 	cancel   context.CancelFunc
 	ended    chan struct{}               // closed when supervise has returned
 	says     atomic.Pointer[Description] // the last description of itself
@@ -122,7 +122,7 @@ func (p *plugin) supervise(ctx context.Context) {
 	for tries := 1; ; tries++ {
 		i, err := p.newInstance(ctx)
 		if err == nil {
-			p.circuit.retry()
+			p.circuit.Retry()
 			up := p.host.metrics.up.WithLabelValues(p.spec.Name)
 			up.Inc() // before become, as those who wait may read the metric
 			p.become(&state{up: i, tries: tries})
@@ -224,7 +224,7 @@ func (p *plugin) health(uses Services) error {
 		return s.down
 	case s.up == nil:
 		return errors.New("it is being started")
-	case p.circuit.state() == breaker.Open:
+	case p.circuit.State() == breaker.Open:
 		return errors.New("it does not answer in time; the circuit breaker is open")
 	default:
 		return s.up.has.lacking(uses)
