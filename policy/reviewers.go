@@ -75,3 +75,14 @@ func (r *Reviewer) Name() string { return r.ID[strings.LastIndex(r.ID, "/")+1:] 
 func (r *ReviewRule) Reads() *Match {
 	return &Match{APIGroups: r.APIGroups, APIVersions: r.APIVersions, Resources: r.Resources, Operations: r.Operations}
 }
+
+// SideEffectsSome is the value of SideEffects of a reviewer that has side effects in dry runs as well.
+const SideEffectsSome = "Some"
+
+// What returns what the reviewer is: webhook or plugin.
+func (r *Reviewer) What() string {
+	if r.Webhook != nil {
+		return "webhook"
+	}
+	return "plugin"
+}

@@ -33,6 +33,8 @@ type Review struct {
 	// Object is the object as it would be stored, nil for a delete. OldObject is the stored one, nil for a create.
 	Object, OldObject json.RawMessage
 	DryRun            bool
+	// NamespaceLabels are the labels of the object's namespace; nil if it has none.
+	NamespaceLabels map[string]string
 	// Options are the CreateOptions, UpdateOptions, PatchOptions or DeleteOptions of the request.
 	Options json.RawMessage
 }
@@ -42,8 +44,10 @@ type Verdict struct {
 	Allowed bool
 	// Status says why a write is refused; it may be nil.
 	Status *metav1.Status
-	// Patch is a JSON patch of Object; empty for none. Only a mutating reviewer has one.
+	// Patch is a JSON patch of the object that was reviewed, and Object all of the changed object. Only the verdict of a
+	// mutating reviewer has one of them.
 	Patch            []byte
+	Object           json.RawMessage
 	Warnings         []string
 	AuditAnnotations map[string]string
 }
@@ -51,10 +55,16 @@ type Verdict struct {
 // Reviewer reviews writes. It is safe for concurrent use.
 type Reviewer interface {
 	// Review returns the verdict on a write. The error is a [CallError] if the reviewer could not be asked, or did not
-	// answer as it must; then its failure policy decides. The context ends after the reviewer's timeout. Review limits
-	// what it takes of the server: the number of questions at a time, and the size of an answer.
+	// answer as it must; then its failure policy decides. The context ends after the reviewer's timeout, with the cause
+	// [ErrSilent]. Review limits what it takes of the server: the number of questions at a time, and the size of an answer.
 	Review(ctx context.Context, r *Review) (*Verdict, error)
 }
+
+// ErrSilent is why the context of a question has ended, if that is because the reviewer did not answer in its time.
+var ErrSilent = fmt.Errorf("it did not answer in its time: %w", context.DeadlineExceeded)
+
+// Find returns the way to a reviewer; nil if this replica has none.
+type Find func(*policy.Reviewer) Reviewer
 
 // CallError reports that a reviewer could not be asked, or that its answer is invalid.
 type CallError struct {
