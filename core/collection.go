@@ -114,7 +114,7 @@ func (p *Pipeline) partOf(r *Request, name string) *Request {
 		HTTP: r.HTTP, W: call.NewDiscard(), AuditID: r.AuditID, Received: r.Received, Explained: r.Explained,
 		Info: &info, Write: true, Requester: r.Requester, Tip: r.Tip, Confirmed: r.Confirmed, User: r.User, Audit: r.Audit, Timings: r.Timings, Body: &b,
 	})
-	one.item = name
+	one.item, one.whole = name, r
 	return one
 }
 

@@ -41,7 +41,7 @@ type mutator struct {
 // a second time, once, to see what others changed.
 func (p *Pipeline) mutation(ctx context.Context, r *Request) error {
 	r.mutations, r.SawNamespace = nil, nil
-	if r.write != nil || r.Mistyped != nil || r.Object == nil {
+	if r.write != nil || r.Mistyped != nil {
 		return nil
 	}
 	all := p.mutators(r)
@@ -76,7 +76,7 @@ func (p *Pipeline) mutators(r *Request) (all []*mutator) {
 		m := &rules[i]
 		all = append(all, &mutator{id: m.ID, source: m.Source.String(), order: m.Order, reinvoked: m.Reinvoke, rule: m})
 	}
-	return all
+	return append(all, p.mutatingReviewers(r)...)
 }
 
 // ruleMutator runs the rules of the policy. The rules between two other mutators change one copy of the object, which

@@ -39,6 +39,7 @@ import (
 	"stele.dev/stele/core/read"
 	"stele.dev/stele/core/rendered"
 	"stele.dev/stele/core/replicas"
+	"stele.dev/stele/core/review"
 	"stele.dev/stele/core/reviews"
 	"stele.dev/stele/core/shadow"
 	"stele.dev/stele/core/status"
@@ -189,6 +190,7 @@ type Pipeline struct {
 	metrics       *metrics
 	flows         *flow.Control
 	memory        *memory.Guard
+	reviewers     review.Find // nil if no reviewer outside of the policy can be asked
 	costs         *cost.Estimator
 	audits        audits.Tables
 	stages        []string // the names of the stages, in their order
@@ -245,6 +247,8 @@ type Options struct {
 	DecisionLog decisionsapi.Source
 	// Delivery takes the policy from a source; nil if clients push it.
 	Delivery *delivery.Follower
+	// Reviewers finds the webhooks and plugins that policies name; nil if there are none.
+	Reviewers review.Find
 	// Decisions records what leaves no event in the log; nil to record nothing.
 	Decisions *decisions.Recorder
 }
@@ -259,7 +263,7 @@ func New(o Options) *Pipeline {
 	}
 	p := &Pipeline{
 		committer: o.Committer, authenticator: o.Authenticator, logger: o.Logger,
-		decisions:   o.Decisions,
+		decisions: o.Decisions, reviewers: o.Reviewers,
 		largeWrites: turns.New(), largeReviews: turns.New(), lookups: lookup.NewCache(),
 	}
 	p.resume = p.runFrom

@@ -24,7 +24,8 @@ func (p *Pipeline) validation(ctx context.Context, r *Request) error {
 		return nil
 	}
 	rules := admission.MustOf(r.Tip.Policy)
-	if !rules.Validates(r.Kind, r.Info.Subresource, r.operation()) {
+	reviewed := len(rules.Reviewers(r.Kind, r.Info.Subresource, r.operation())) > 0
+	if !reviewed && !rules.Validates(r.Kind, r.Info.Subresource, r.operation()) {
 		return nil
 	}
 	write, err := r.attributes()
@@ -52,7 +53,10 @@ func (p *Pipeline) validation(ctx context.Context, r *Request) error {
 	if len(refused) > 0 {
 		return r.notAdmitted(refused)
 	}
-	return nil
+	if !reviewed {
+		return nil
+	}
+	return p.reviewValidating(ctx, r, write)
 }
 
 // attributes describes the write to admission rules, with the object as it is now.

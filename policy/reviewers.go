@@ -14,8 +14,8 @@ type Reviewer struct {
 	// ID is team/webhooks/mutating/name, team/webhooks/validating/name, or that of an admission plugin.
 	ID string `json:"id"`
 	// Mutating is set if its answers change objects. Its Order is its place among all that changes objects.
-	Mutating bool `json:"mutating,omitempty"`
-	Order    int  `json:"order,omitempty"`
+	Mutating bool  `json:"mutating,omitempty"`
+	Order    int64 `json:"order,omitempty"`
 	// Rules select requests: one that any of them matches.
 	Rules             []ReviewRule          `json:"rules"`
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
@@ -74,6 +74,11 @@ func (r *Reviewer) Name() string { return r.ID[strings.LastIndex(r.ID, "/")+1:] 
 // Reads returns the rule as the match of an admission rule.
 func (r *ReviewRule) Reads() *Match {
 	return &Match{APIGroups: r.APIGroups, APIVersions: r.APIVersions, Resources: r.Resources, Operations: r.Operations}
+}
+
+// Scopes reports whether the rule is about objects in namespaces, or about those outside.
+func (r *ReviewRule) Scopes(namespaced bool) bool {
+	return r.Scope == "" || r.Scope == "Namespaced" == namespaced
 }
 
 // SideEffectsSome is the value of SideEffects of a reviewer that has side effects in dry runs as well.

@@ -9,14 +9,16 @@ import (
 	"github.com/spf13/pflag"
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/core/authz"
+	"stele.dev/stele/core/webhooks"
 	"stele.dev/stele/plugins/host"
 )
 
-// authorizationOptions are the flags about authorizers that a policy may name. They have
-// kube-apiserver's names, except those of plugins.
+// authorizationOptions are the flags about authorizers and webhooks that a policy may name. Those about
+// authorizers have kube-apiserver's names, except those of plugins.
 type authorizationOptions struct {
 	authz.Options
-	plugins host.Options
+	plugins  host.Options
+	webhooks webhooks.Options
 }
 
 func (o *authorizationOptions) addFlags(f *pflag.FlagSet) {
@@ -28,6 +30,8 @@ func (o *authorizationOptions) addFlags(f *pflag.FlagSet) {
 	usage.DurationVar(f, &o.Webhook.UnauthorizedTTL, "authorization-webhook-cache-unauthorized-ttl", 30*time.Second, "how long a refusal of this webhook is cached")
 	f.StringVar(&o.plugins.Dir, "plugin-dir", "", "folder with the programs of plugins; the policy names them by checksum")
 	f.StringVar(&o.plugins.SecretsDir, "plugin-secrets-dir", "", "folder with the secrets of plugins, one file each; the policy names the files")
+	f.StringVar(&o.webhooks.ServicesFile, "webhook-services", "", "file with the addresses of the services that admission webhooks of the policy name; reloaded when it changes")
+	f.StringVar(&o.webhooks.SecretsDir, "webhook-secrets-dir", "", "folder with the client certificates and tokens of admission webhooks, one file each; the policy names the files")
 }
 
 // check returns an error for wrong flags.
@@ -36,7 +40,7 @@ func (o *authorizationOptions) check() error {
 	if o.ConfigFile != "" && o.Webhook.KubeconfigFile != "" {
 		both = errors.New("--authorization-config and --authorization-webhook-config-file cannot be given together: the configuration names its webhooks' files")
 	}
-	return errors.Join(both, checkFolder("--plugin-dir", o.plugins.Dir), checkFolder("--plugin-secrets-dir", o.plugins.SecretsDir))
+	return errors.Join(both, checkFolder("--plugin-dir", o.plugins.Dir), checkFolder("--plugin-secrets-dir", o.plugins.SecretsDir), checkFolder("--webhook-secrets-dir", o.webhooks.SecretsDir))
 }
 
 // checkFolder returns an error if the folder of a flag does not exist. Its files may be added later.

@@ -119,7 +119,7 @@ SIGTERM and SIGINT end it in order, after --shutdown-delay; a second signal ends
 	o.delivery.AddOCIFlags(groups.Group("Flags for a policy in a registry"))
 	o.compile.AddFlags(groups.Group("Flags for compiling policies"))
 	groups.Use(cmd)
-	for _, name := range []string{"data-dir", "policy", "plugin-dir", "plugin-secrets-dir"} {
+	for _, name := range []string{"data-dir", "policy", "plugin-dir", "plugin-secrets-dir", "webhook-secrets-dir"} {
 		_ = cmd.MarkFlagDirname(name)
 	}
 	return cmd
@@ -231,6 +231,7 @@ func (o *serveOptions) config(cmd *cobra.Command, logger *slog.Logger) (c plane.
 	if c.Connections, o.authentication.FailuresPerMinute, err = o.connections.Limits(); err != nil {
 		return c, err
 	}
+	c.Webhooks = o.authorization.webhooks
 	c.Authentication, c.Authorization, c.Plugins = o.authentication.Authentication, o.authorization.Options, o.authorization.plugins
 	c.CheckConfigs, c.Worker, c.Compile = checkConfigsApart, evaluateApart, o.compile.Compile
 	c.Logger, c.Metrics, c.Version, c.Memory = logger, prometheus.NewRegistry(), build.API(), o.memoryLimit(logger)

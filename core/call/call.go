@@ -96,7 +96,8 @@ type Flow struct {
 	Distinguisher string
 	// Taken is what the request has taken of its priority level; nil if it has taken nothing.
 	Taken Taken
-	// Ticket holds the seats, and Started is when the request got them. Seated is 1 while it has them; it is changed atomically.
+	// Ticket holds the seats, and Started is when the request got them. Seated is 1 while it has them, and 2 while it
+	// has given them back and will take them again; it is changed atomically.
 	Ticket  fairqueue.Ticket
 	Started time.Time
 	Seated  int32
@@ -110,6 +111,8 @@ type Flow struct {
 type Taken interface {
 	// Release gives back the seats. Later calls do nothing. It is safe for concurrent use.
 	Release(c *Call)
+	// Pause gives back the seats until resume is called, which takes them again without waiting.
+	Pause(c *Call) (resume func())
 	// End is called once, when the request ends.
 	End(c *Call)
 }
@@ -129,6 +132,14 @@ func (c *Call) ReleaseSeats() {
 	if c.Flow.Taken != nil {
 		c.Flow.Taken.Release(c)
 	}
+}
+
+// PauseSeats gives back the seats of the request, if it has any, while it waits for another server. resume takes them again.
+func (c *Call) PauseSeats() (resume func()) {
+	if c.Flow.Taken == nil {
+		return func() {}
+	}
+	return c.Flow.Taken.Pause(c)
 }
 
 // ReleaseSeatsOfSlowReader makes the request give back its seats if its client is slow to read the answer. It is called

@@ -26,7 +26,9 @@ func (d *drip) Write(b []byte) (int, error) {
 type seats func()
 
 func (s seats) Release(*call.Call) { s() }
-func (s seats) End(*call.Call)     {}
+
+func (s seats) Pause(*call.Call) (resume func()) { return func() {} }
+func (s seats) End(*call.Call)                   {}
 
 // A request keeps its seats while its client reads, and gives them back when the client is too slow.
 func TestARequestWithASlowReaderGivesBackItsSeats(t *testing.T) {

@@ -98,7 +98,7 @@ func (c *Control) Take(ctx context.Context, r *call.Call) error {
 		m.dispatchedAfter.Observe(now.Sub(arrived).Seconds())
 	}
 	m.dispatched.Inc()
-	f.Taken, f.Started, f.Seated = s, now, 1
+	f.Taken, f.Started, f.Seated = s, now, seated
 	return nil
 }
 
@@ -116,7 +116,7 @@ func limit(ctx context.Context, r *call.Call, now time.Time) time.Duration {
 // Release gives back the seats of a request.
 func (s *schema) Release(r *call.Call) {
 	f := &r.Flow
-	if !atomic.CompareAndSwapInt32(&f.Seated, 1, 0) {
+	if !atomic.CompareAndSwapInt32(&f.Seated, seated, 0) && !atomic.CompareAndSwapInt32(&f.Seated, pausing, 0) {
 		return
 	}
 	f.Ticket.Release()
@@ -126,6 +126,26 @@ func (s *schema) Release(r *call.Call) {
 		execution = m.watchExecution
 	}
 	execution.Observe(time.Since(f.Started).Seconds())
+}
+
+// The values of Seated of a request that has seats, and of one that will take them again.
+const (
+	seated  = 1
+	pausing = 2
+)
+
+// Pause gives back the seats of a request until resume is called.
+func (s *schema) Pause(r *call.Call) (resume func()) {
+	f := &r.Flow
+	if !atomic.CompareAndSwapInt32(&f.Seated, seated, pausing) {
+		return func() {}
+	}
+	f.Ticket.Pause()
+	return func() {
+		if atomic.CompareAndSwapInt32(&f.Seated, pausing, seated) {
+			f.Ticket.Resume()
+		}
+	}
 }
 
 // End forgets the watch of a request.

@@ -63,6 +63,12 @@ func Apply(gvk schema.GroupVersionKind, t types.PatchType, object, patch []byte)
 	}
 }
 
+// JSON applies a JSON patch. It is for patches that no client of the API has sent.
+func JSON(object, patch []byte) ([]byte, error) {
+	patched, _, err := applyJSON(object, patch)
+	return patched, err
+}
+
 func applyJSON(object, patch []byte) ([]byte, []error, error) {
 	var operations []struct {
 		Op    string `json:"op"`

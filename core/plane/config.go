@@ -20,6 +20,7 @@ import (
 	"stele.dev/stele/core/delivery"
 	"stele.dev/stele/core/server"
 	"stele.dev/stele/core/tokens"
+	"stele.dev/stele/core/webhooks"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/plugins/host"
 	"stele.dev/stele/policy"
@@ -67,6 +68,8 @@ type Config struct {
 	// them with, see [plugins.Options].
 	Plugins      host.Options
 	CheckConfigs func(context.Context, *bundles.Source, map[string]string) (schemas.Diagnostics, error)
+	// Webhooks configures how the admission webhooks of policies are reached; the plane sets Logger.
+	Webhooks webhooks.Options
 	// Worker returns a command that evaluates CUE for stored objects, see [workers.Work]. The
 	// default evaluates in this process, which a malicious object can crash.
 	Worker func() (*exec.Cmd, error)

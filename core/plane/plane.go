@@ -46,10 +46,12 @@ import (
 	"stele.dev/stele/core/plugins"
 	"stele.dev/stele/core/replicas"
 	"stele.dev/stele/core/retention"
+	"stele.dev/stele/core/review"
 	"stele.dev/stele/core/server"
 	"stele.dev/stele/core/tokens"
 	"stele.dev/stele/core/trust"
 	"stele.dev/stele/core/verification"
+	"stele.dev/stele/core/webhooks"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/archive"
 	"stele.dev/stele/plugins/host"
@@ -104,6 +106,7 @@ type Plane struct {
 	evaluators  *workers.Pool      // nil: this process evaluates
 	authorizers *authz.Authorizers // nil if the config has a Load of its own
 	plugins     *host.Host         // nil without authorizers
+	webhooks    *webhooks.Webhooks // of admission
 	audit       *audit.Writer      // nil without a file
 	sinks       []sink             // that get audit lines, too
 	server      *http.Server       // nil without a listener
@@ -143,6 +146,7 @@ func New(ctx context.Context, c Config) (*Plane, error) {
 		{"opening the log", p.openLog},
 		{"fetching segments", p.openBucket},
 		{"reading the files of authorizers", p.authorize},
+		{"reading the table of webhooks", p.openWebhooks},
 		{"loading a checkpoint", p.restore},
 		{"reading the log", p.replay},
 		{"opening the log of decisions", p.openDecisions},
@@ -250,6 +254,29 @@ func (p *Plane) authorize(context.Context) (err error) {
 	return c.Metrics.Register(p.authorizers)
 }
 
+// openWebhooks reads the operator's files for admission webhooks. A policy can be enforced here if the authorizers and the
+// webhooks that it names can be asked.
+func (p *Plane) openWebhooks(context.Context) (err error) {
+	c := &p.config
+	c.Webhooks.Logger = c.Logger
+	if p.webhooks, err = webhooks.New(c.Webhooks); err != nil {
+		return err
+	}
+	others := c.Enforceable
+	c.Enforceable = func(ctx context.Context, compiled *compile.Result) (list schemas.Diagnostics) {
+		if others != nil {
+			list = others(ctx, compiled)
+		}
+		return append(list, p.webhooks.Check(ctx, compiled)...)
+	}
+	return c.Metrics.Register(p.webhooks)
+}
+
+// findReviewer returns the way to a webhook or an admission plugin.
+func (p *Plane) findReviewer(r *policy.Reviewer) review.Reviewer {
+	return p.webhooks.Find(r)
+}
+
 // restore makes the committer and moves it to the newest good checkpoint.
 func (p *Plane) restore(ctx context.Context) (err error) {
 	if err := p.readFloors(); err != nil {
@@ -322,6 +349,7 @@ func (p *Plane) openAPI(context.Context) error {
 		Decisions: p.Decisions, DecisionLog: decisionsapi.Source{Log: p.Decisions.Log(), Flush: p.Decisions.Flush, Find: p.Decisions.Find, Back: p.backDecisions},
 		Committer: p.Committer, Log: p.Log, History: p.History, Authenticator: p.Authenticator, Tokens: p.Accounts, Logger: c.Logger, Version: c.Version,
 		Compile: c.Compile, Parts: uploads, Enforceable: c.Enforceable, Evaluators: p.evaluators, Metrics: c.Metrics, Seats: c.Seats, Memory: c.Memory, Checks: p.checks(), Routes: p.routes(),
+		Reviewers: p.findReviewer,
 	})
 	if err := errors.Join(p.Replicas.Serve(p.Pipeline), p.register(p.Replicas.Metrics())); err != nil || c.Listener == nil {
 		return err
@@ -366,6 +394,7 @@ func (p *Plane) checks() []core.Check {
 	if !p.Replicas.Alone() {
 		checks = append(checks, core.Check{Name: "replicas", Warns: true, Check: p.Replicas.Health}) // this one serves
 	}
+	checks = append(checks, core.Check{Name: "webhooks", Check: func() error { return p.webhooks.Health(p.Committer.Tip().Policy) }})
 	if p.authorizers != nil {
 		checks = append(checks, core.Check{Name: "authorizers", Check: p.authorizers.Health})
 	}

@@ -67,6 +67,7 @@ func (p *Plane) Run(ctx context.Context) error {
 	if p.bucket != nil {
 		g.actor("bucket", p.bucket.Run)
 	}
+	g.actor("webhooks", func(ctx context.Context) error { return p.webhooks.Run(ctx, p.Committer) })
 	if p.authorizers != nil {
 		g.actor("authorizers", p.authorizers.Run)
 		g.actor("plugins", p.plugins.Run)

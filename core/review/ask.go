@@ -11,6 +11,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/metrics"
 	webhookerrors "k8s.io/apiserver/pkg/admission/plugin/webhook/errors"
@@ -186,3 +187,43 @@ type operationOf struct {
 }
 
 func (o operationOf) GetOperation() admission.Operation { return o.operation }
+
+// Internal returns the error of a write whose reviewer answered what cannot be carried out.
+func Internal(r *policy.Reviewer, err error) error {
+	return located(r, apierrors.NewInternalError(err))
+}
+
+// Made returns the error of a write whose object a reviewer has changed to what cannot be stored.
+func Made(r *policy.Reviewer, err error) error {
+	if known := (*apierrors.StatusError)(nil); errors.As(err, &known) {
+		s := known.ErrStatus.DeepCopy()
+		s.Message = fmt.Sprintf("admission %s %q changed the object, which is now wrong: %s", r.What(), r.Name(), s.Message)
+		err = &status.Error{ErrStatus: *s}
+	}
+	return located(r, err)
+}
+
+// Unmatched returns the error of a write of which is not known whether a reviewer must be asked: one of its conditions cannot be
+// evaluated.
+func Unmatched(r *policy.Reviewer, resource schema.GroupResource, name string, err error) error {
+	return located(r, apierrors.NewForbidden(resource, name, err))
+}
+
+// Join returns the first of the errors of a write, with the messages and the causes of the others; nil if there are none.
+func Join(errs []error) error {
+	var first *apierrors.StatusError
+	if len(errs) < 2 || !errors.As(errs[0], &first) {
+		return errors.Join(errs...)
+	}
+	s := *first.ErrStatus.DeepCopy()
+	if s.Details == nil {
+		s.Details = &metav1.StatusDetails{}
+	}
+	for _, err := range errs[1:] {
+		s.Message += "; " + err.Error()
+		if other := (*apierrors.StatusError)(nil); errors.As(err, &other) && other.ErrStatus.Details != nil {
+			s.Details.Causes = append(s.Details.Causes, other.ErrStatus.Details.Causes...)
+		}
+	}
+	return &status.Error{ErrStatus: s}
+}

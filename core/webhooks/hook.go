@@ -2,6 +2,7 @@ package webhooks
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -85,12 +86,23 @@ func (h *hook) ask(ctx context.Context, r *review.Review) (*request.AdmissionRes
 	if err := post.Do(ctx).Into(answer); err != nil {
 		return nil, h.uncalled(ctx, err)
 	}
+	return h.verified(r, answer)
+}
+
+// verified returns what a webhook has answered, if that is an answer to the question.
+func (h *hook) verified(r *review.Review, answer *admissionv1.AdmissionReview) (*request.AdmissionResponse, error) {
 	verdict, err := request.VerifyAdmissionResponse(r.UID, h.mutating, answer)
-	if err == nil && len(verdict.Patch) > 0 && verdict.PatchType != admissionv1.PatchTypeJSONPatch {
-		return nil, h.failed(failedAnswer, http.StatusBadRequest, fmt.Errorf("unsupported patch type %q", verdict.PatchType))
-	}
 	if err != nil {
 		return nil, h.failed(failedAnswer, http.StatusServiceUnavailable, fmt.Errorf("received invalid webhook response: %w", err))
+	}
+	if !verdict.Allowed || len(verdict.Patch) == 0 {
+		return verdict, nil
+	}
+	if err := json.Unmarshal(verdict.Patch, &[]map[string]json.RawMessage{}); err != nil {
+		return nil, h.failed(failedAnswer, http.StatusServiceUnavailable, fmt.Errorf("received undecodable patch in webhook response: %w", err))
+	}
+	if verdict.PatchType != admissionv1.PatchTypeJSONPatch {
+		return nil, h.failed(failedAnswer, http.StatusBadRequest, fmt.Errorf("unsupported patch type %q", verdict.PatchType))
 	}
 	return verdict, nil
 }

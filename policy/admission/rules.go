@@ -73,6 +73,7 @@ type Rules struct {
 type loaded struct {
 	validations map[subject][]matchedValidation
 	mutations   map[subject][]Mutation // in their order
+	reviewers   map[subject][]Reviewer
 }
 
 // subject is what a write is about: the rules that may match it are indexed by it, so that a write does not get slower
@@ -137,7 +138,7 @@ func load(p *policy.Policy) (*loaded, error) {
 			}
 		}
 	}
-	return r, nil
+	return r, r.loadReviewers(p)
 }
 
 // rule is what validations and mutations have in common.

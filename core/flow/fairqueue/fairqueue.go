@@ -136,6 +136,7 @@ const (
 	unused = iota
 	waiting
 	running
+	paused
 	ended
 )
 
@@ -240,6 +241,47 @@ func (s *Set) refuse(t *Ticket, reason string) {
 	t.flow = nil
 }
 
+// Pause gives back the seats of a request that runs, while it waits for somebody else than this server. It goes on with
+// [Ticket.Resume], or ends with [Ticket.Release].
+func (t *Ticket) Pause() {
+	s := t.set
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t.phase != running {
+		return
+	}
+	now := s.advance()
+	s.end(t, now)
+	t.phase = paused
+	s.free(t.flow, t.seats)
+	s.dispatch(now)
+}
+
+// Resume takes the seats of a paused request again. It does not wait, because the request had its turn, and others could
+// keep it waiting until its time is over: for a moment, more seats may be taken than there are. Until they are given back,
+// no other request begins.
+func (t *Ticket) Resume() {
+	s := t.set
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t.phase != paused {
+		return
+	}
+	now := s.advance()
+	name := t.flow.name
+	t.flow = s.flows.get(Flow{Schema: name.schema, Distinguisher: name.distinguisher}) // the set may have forgotten it
+	s.begin(t.flow)
+	s.run(t, now)
+	s.dispatched-- // it was counted when it began
+	t.flow.dispatched--
+}
+
 // Release ends the request: its seats are free, or are held for a while as final seats. Later calls do nothing, as do those
 // for a ticket that has no seats.
 func (t *Ticket) Release() {
@@ -250,6 +292,7 @@ func (t *Ticket) Release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if t.phase != running {
+		t.phase = ended // it may have been paused
 		return
 	}
 	now := s.advance()

@@ -1,0 +1,393 @@
+package core
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"sync"
+
+	"github.com/google/uuid"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	kjson "sigs.k8s.io/json"
+	"stele.dev/stele/core/call"
+	"stele.dev/stele/core/canonical"
+	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/metadata"
+	"stele.dev/stele/core/patch"
+	"stele.dev/stele/core/review"
+	"stele.dev/stele/eventlog/logpb"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/admission"
+)
+
+// Prefixes of the audit annotations of webhooks, as in kube-apiserver. What follows says the round, and the place among the
+// webhooks of the policy that may be about the write.
+const (
+	mutationAnnotation   = "mutation.webhook.admission.k8s.io/"
+	patchAnnotation      = "patch.webhook.admission.k8s.io/"
+	validationAnnotation = "validating.webhook.admission.k8s.io/"
+	failedOpen           = "failed-open."
+)
+
+// mutatingReviewers returns the webhooks and plugins that may change the object of a write.
+func (p *Pipeline) mutatingReviewers(r *Request) (list []*mutator) {
+	for i, x := range p.reviewersOf(r, true) {
+		invoked := false
+		list = append(list, &mutator{
+			id: x.ID, source: x.Source.String(), order: x.Order, reinvoked: x.Again,
+			run: func(ctx context.Context, r *Request, round int) (asked, changed bool, err error) {
+				if round > 0 && !invoked { // as in kube-apiserver, nobody is asked for the first time then
+					return false, false, nil
+				}
+				invoked, changed, err = p.reviewMutating(ctx, r, x, round, i)
+				return invoked, changed, err
+			},
+		})
+	}
+	return list
+}
+
+// reviewersOf returns the reviewers that may be about a write.
+func (p *Pipeline) reviewersOf(r *Request, mutating bool) (list []*admission.Reviewer) {
+	all := admission.MustOf(r.Tip.Policy).Reviewers(r.Kind, r.Info.Subresource, r.operation())
+	for i := range all {
+		if all[i].Mutating == mutating {
+			list = append(list, &all[i])
+		}
+	}
+	return list
+}
+
+// reviewMutating asks one reviewer, and makes the object what it answers.
+func (p *Pipeline) reviewMutating(ctx context.Context, r *Request, x *admission.Reviewer, round, index int) (asked, changed bool, err error) {
+	write, err := r.attributes()
+	if err != nil {
+		return false, false, err
+	}
+	concerned, err := p.concerned(ctx, r, []*admission.Reviewer{x}, write)
+	if err != nil || len(concerned) == 0 {
+		return false, false, err
+	}
+	q, err := r.question(x, write)
+	if err != nil {
+		return false, false, err
+	}
+	o := p.askAside(ctx, r, []review.Question{q})[0]
+	place := fmt.Sprintf("round_%d_index_%d", round, index)
+	r.noteVerdict(o, mutationAnnotation, place)
+	if o.Err == nil && o.Verdict != nil {
+		var paths []string
+		if paths, err = r.applyVerdict(x, q.Review, o.Verdict, place); err != nil {
+			o.Err = err
+		}
+		if changed = len(paths) > 0; changed {
+			r.mutated(mutatorOf(x.Reviewer), x.ID, x.Source.String(), paths, round)
+		}
+	}
+	if x.Webhook != nil {
+		r.annotate(mutationAnnotation+place, mutationNote{x.ID, x.Name(), changed})
+	}
+	return true, changed, o.Err
+}
+
+// mutationNote is the value of a mutation annotation, and patchNote that of a patch annotation.
+type mutationNote struct {
+	Configuration string `json:"configuration"`
+	Webhook       string `json:"webhook"`
+	Mutated       bool   `json:"mutated"`
+}
+
+type patchNote struct {
+	Configuration string          `json:"configuration"`
+	Webhook       string          `json:"webhook"`
+	Patch         json.RawMessage `json:"patch,omitempty"`
+	PatchType     string          `json:"patchType,omitempty"`
+}
+
+func mutatorOf(r *policy.Reviewer) logpb.Mutator {
+	if r.Webhook != nil {
+		return logpb.Mutator_MUTATOR_WEBHOOK
+	}
+	return logpb.Mutator_MUTATOR_PLUGIN
+}
+
+// applyVerdict makes the object what a reviewer has made of the one that it was asked about, and returns what has changed.
+func (r *Request) applyVerdict(x *admission.Reviewer, q *review.Review, v *review.Verdict, place string) (paths []string, err error) {
+	next := []byte(v.Object)
+	if len(v.Patch) > 0 {
+		var operations []json.RawMessage
+		if err := json.Unmarshal(v.Patch, &operations); err == nil && len(operations) == 0 {
+			return nil, nil
+		}
+		if q.Object == nil {
+			return nil, review.Internal(x.Reviewer, fmt.Errorf("admission %s %q attempted to modify the object, which is not supported for this operation", x.What(), x.Name()))
+		}
+		if next, err = patch.JSON(q.Object, v.Patch); err != nil {
+			return nil, review.Internal(x.Reviewer, fmt.Errorf("the patch of the admission %s %q cannot be applied: %w", x.What(), x.Name(), err))
+		}
+		if x.Webhook != nil && r.RecordsBody() && !r.Sensitive() {
+			r.annotate(patchAnnotation+place, patchNote{x.ID, x.Name(), v.Patch, "JSONPatch"})
+		}
+	}
+	if len(next) == 0 || string(next) == string(q.Object) {
+		return nil, nil
+	}
+	meta, content, err := decodeObject(next)
+	if err != nil {
+		return nil, review.Internal(x.Reviewer, fmt.Errorf("the admission %s %q made an object that cannot be decoded: %w", x.What(), x.Name(), err))
+	}
+	if kind := x.As.Seen(r.Info.Subresource).GroupVersionKind(); content["kind"] != kind.Kind || content["apiVersion"] != kind.GroupVersion().String() {
+		return nil, review.Internal(x.Reviewer, fmt.Errorf("the admission %s %q changed apiVersion or kind of the object", x.What(), x.Name()))
+	}
+	if err := r.Replace(&policy.Object{Meta: meta, Content: x.Unshown(r.Kind, r.Info.Subresource, content)}); err != nil {
+		return nil, review.Made(x.Reviewer, err)
+	}
+	object, _, err := r.Objects()
+	if err != nil {
+		return nil, err
+	}
+	after, err := r.shown(x, object, r.oldVersion())
+	if err != nil || string(after) == string(q.Object) {
+		return nil, err
+	}
+	return review.Difference(q.Object, after)
+}
+
+// decodeObject decodes an object that a reviewer has made.
+func decodeObject(text []byte) (*metav1.ObjectMeta, map[string]any, error) {
+	var content map[string]any
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, &content); err != nil {
+		return nil, nil, err
+	}
+	meta, _, err := metadata.Decode(content)
+	delete(content, "metadata")
+	return meta, content, err
+}
+
+// concerned returns the reviewers whose selectors and conditions match a write. What they read of the namespace is checked
+// when the write is committed.
+func (p *Pipeline) concerned(ctx context.Context, r *Request, all []*admission.Reviewer, write *admission.Attributes) (list []*admission.Reviewer, err error) {
+	rules := admission.MustOf(r.Tip.Policy)
+	for _, x := range all {
+		concerns, err := rules.Concerns(ctx, x, r.Kind, write)
+		if err != nil {
+			return nil, review.Unmatched(x.Reviewer, r.Resource(), r.Key.Name, err)
+		}
+		if concerns && r.mayAsk(x) {
+			list = append(list, x)
+		}
+	}
+	r.seeNamespace(write)
+	return list, nil
+}
+
+// seeNamespace makes the commit depend on the namespace, if rules have read it.
+func (r *Request) seeNamespace(write *admission.Attributes) {
+	if write.AskedNamespace() {
+		r.SawNamespace = r.Tip.Objects.Get(commit.Namespaces, "", r.Key.Namespace)
+	}
+}
+
+// mayAsk reports whether a reviewer is asked. An explanation asks none that may have side effects, and a request that is
+// decided again under another policy asks nobody.
+func (r *Request) mayAsk(x *admission.Reviewer) bool {
+	switch {
+	case !r.Explained:
+		return true
+	case r.trace == nil:
+		r.unasked = append(r.unasked, x.ID)
+		return false
+	case x.SideEffects != "None":
+		r.unasked = append(r.unasked, x.ID)
+		r.trace.Consider(policy.Considered{Rule: x.ID, Source: x.Source.String(), Verdict: "would be asked; an explanation does not ask it, because it may have side effects"})
+		return false
+	}
+	return true
+}
+
+// question returns what a reviewer is asked about a write.
+func (r *Request) question(x *admission.Reviewer, write *admission.Attributes) (q review.Question, err error) {
+	sub := r.Info.Subresource
+	v := &review.Review{
+		UID:  types.UID(uuid.NewString()),
+		Kind: x.As.Seen(sub).GroupVersionKind(), Resource: x.As.GroupVersionResource(), Subresource: sub,
+		RequestKind: r.Kind.Seen(sub).GroupVersionKind(), RequestResource: r.Kind.GroupVersionResource(), RequestSubresource: sub,
+		Namespace: r.Key.Namespace, Name: r.Key.Name, Operation: write.Operation, User: r.User, DryRun: r.Dry(),
+	}
+	q = review.Question{Reviewer: x.Reviewer, Review: v}
+	version := r.oldVersion()
+	if v.Object, err = r.shown(x, write.Object, version); err != nil {
+		return q, err
+	}
+	if v.OldObject, err = r.shown(x, write.Old, version); err != nil {
+		return q, err
+	}
+	if x.Webhook == nil {
+		v.NamespaceLabels = write.Labels()
+		r.seeNamespace(write)
+	}
+	v.Options, err = r.options(write.Operation)
+	return q, err
+}
+
+// oldVersion returns the resourceVersion of the stored object; "" if there is none.
+func (r *Request) oldVersion() string {
+	if r.Old == nil {
+		return ""
+	}
+	return strconv.FormatUint(r.Old.Revision, 10)
+}
+
+// shown returns an object as JSON, in the version in which a reviewer sees it.
+func (r *Request) shown(x *admission.Reviewer, o *policy.Object, resourceVersion string) ([]byte, error) {
+	as, o := x.Shown(r.Kind, r.Info.Subresource, o)
+	if o == nil {
+		return nil, nil
+	}
+	meta := *o.Meta
+	meta.ResourceVersion = resourceVersion
+	kind := as.GroupVersionKind()
+	return canonical.Object(kind.GroupVersion().String(), kind.Kind, &meta, o.Content)
+}
+
+// options returns the options of the request, as those of the operation.
+func (r *Request) options(operation policy.Operation) ([]byte, error) {
+	if operation == policy.Delete {
+		o := r.Body.Delete.DeepCopy()
+		o.TypeMeta = metav1.TypeMeta{Kind: "DeleteOptions", APIVersion: metav1.SchemeGroupVersion.String()}
+		return json.Marshal(o)
+	}
+	said := &metav1.UpdateOptions{}
+	if err := call.DecodeQuery(&r.Call, said); err != nil {
+		return nil, err
+	}
+	said.TypeMeta = metav1.TypeMeta{Kind: "UpdateOptions", APIVersion: metav1.SchemeGroupVersion.String()}
+	if operation == policy.Create {
+		said.Kind = "CreateOptions"
+	}
+	return json.Marshal(said) // both have the same fields
+}
+
+// askAside asks reviewers while the request holds nothing that others wait for: it gives back its seats and its turn at the
+// object. Other writes of the object may come first; then this one meets a conflict at the commit, and is decided again.
+func (p *Pipeline) askAside(ctx context.Context, r *Request, questions []review.Question) []*review.Outcome {
+	r.turn.End()
+	defer r.pause()()
+	return p.reviewers.AskAll(ctx, questions)
+}
+
+// pause gives back the seats of the request, or of the request that it is a part of, until resume is called.
+func (r *Request) pause() (resume func()) {
+	whole := r
+	if r.whole != nil {
+		whole = r.whole
+	}
+	return whole.pauses.begin(&whole.Call)
+}
+
+// pauses counts the parts of a request that wait for others. The request has its seats unless one does.
+type pauses struct {
+	mu     sync.Mutex
+	n      int
+	resume func()
+}
+
+func (p *pauses) begin(c *call.Call) (end func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.n++; p.n == 1 {
+		p.resume = c.PauseSeats()
+	}
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.n--; p.n == 0 {
+			p.resume()
+		}
+	}
+}
+
+// noteVerdict adds what a reviewer said besides its decision to the answer, the explanation and the audit log.
+func (r *Request) noteVerdict(o *review.Outcome, prefix, place string) {
+	verdict := "allows it"
+	switch {
+	case o.Failure != nil && o.Err == nil:
+		verdict = "cannot be asked, and its failure policy is Ignore: " + o.Failure.Error()
+		if o.Webhook != nil {
+			r.Annotate(failedOpen+prefix+place, o.Name())
+		}
+	case o.Failure != nil:
+		verdict = "cannot be asked: " + o.Failure.Error()
+	case o.Err != nil:
+		verdict = "refuses it"
+	}
+	if r.trace != nil {
+		r.trace.Consider(policy.Considered{Rule: o.ID, Source: o.Source.String(), Verdict: verdict})
+	}
+	if o.Verdict == nil {
+		return
+	}
+	for _, text := range o.Verdict.Warnings {
+		r.Warn(text)
+	}
+	for key, value := range o.Verdict.AuditAnnotations {
+		r.Annotate(o.Name()+"/"+key, value)
+	}
+}
+
+// annotate adds an annotation with a value of JSON to the audit log.
+func (r *Request) annotate(key string, value any) {
+	text, err := json.Marshal(value)
+	if err == nil {
+		r.Annotate(key, string(text))
+	}
+}
+
+// reviewValidating asks plugins, and then webhooks, all of a sort at once. It reports all refusals.
+func (p *Pipeline) reviewValidating(ctx context.Context, r *Request, write *admission.Attributes) error {
+	all := p.reviewersOf(r, false)
+	if len(all) == 0 {
+		return nil
+	}
+	list, err := p.concerned(ctx, r, all, write)
+	if err != nil {
+		return err
+	}
+	for _, webhooks := range []bool{false, true} {
+		var questions []review.Question
+		for _, x := range list {
+			if (x.Webhook != nil) != webhooks {
+				continue
+			}
+			q, err := r.question(x, write)
+			if err != nil {
+				return err
+			}
+			questions = append(questions, q)
+		}
+		if len(questions) == 0 {
+			continue
+		}
+		if err := r.conclude(p.askAside(ctx, r, questions)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// conclude returns the error of a write for the outcomes of validating reviewers: that of the first refusal, with the
+// messages and causes of the others.
+func (r *Request) conclude(outcomes []*review.Outcome) error {
+	var refusals []error
+	for i, o := range outcomes {
+		r.noteVerdict(o, validationAnnotation, fmt.Sprintf("round_0_index_%d", i))
+		if o.Err == nil {
+			continue
+		}
+		refusals = append(refusals, o.Err)
+		r.findings = append(r.findings, &logpb.Admission{Rule: o.ID, Source: o.Source.String(), Action: "Deny", Message: call.UTF8(o.Err.Error())})
+	}
+	return review.Join(refusals)
+}
