@@ -49,6 +49,7 @@ import (
 	"stele.dev/stele/core/turns"
 	"stele.dev/stele/core/views"
 	"stele.dev/stele/core/virtual"
+	"stele.dev/stele/core/webhookobjects"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/policy/audits"
 	"stele.dev/stele/projections/history"
@@ -308,7 +309,7 @@ func (p *Pipeline) newTable(o Options) *virtual.Table {
 	rows = append(rows, access.New(p.reader)...)
 	rows = append(rows, flowapi.Resources(p.reader, p.flows)...)
 	rows = append(rows, reviews.New(reviews.Options{Reader: p.reader, Authenticator: o.Authenticator, Tokens: o.Tokens, Turns: p.largeReviews})...)
-	for _, kind := range append(slices.Concat(rbac.Kinds, flowcontrol.Kinds), definitions.Kind) {
+	for _, kind := range append(slices.Concat(rbac.Kinds, flowcontrol.Kinds, webhookobjects.Kinds), definitions.Kind) {
 		rows = append(rows, rendered.New(p.reader, kind))
 	}
 	if o.Tokens != nil {

@@ -15,6 +15,7 @@ import (
 // test in core checks this.
 var Own = map[string][]string{
 	"":                             {"groups", "users", "namespaces/finalize", "serviceaccounts/token"}, // groups and users, serviceaccounts, uids and userextras are for impersonation
+	"admissionregistration.k8s.io": {"mutatingwebhookconfigurations", "validatingwebhookconfigurations"},
 	"apiextensions.k8s.io":         {"customresourcedefinitions"},
 	"authentication.k8s.io":        {"selfsubjectreviews", "tokenreviews", "uids", "userextras"},
 	"authorization.k8s.io":         {"localsubjectaccessreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews", "subjectaccessreviews"},

@@ -22,6 +22,7 @@ import (
 	"stele.dev/stele/eventlog/etcdlog/etcdtest"
 	"stele.dev/stele/examples/controller/provision"
 	"stele.dev/stele/examples/ha/balance"
+	"stele.dev/stele/examples/webhook/admit"
 )
 
 // programs are what the test binary is when it is called by their names.
@@ -30,6 +31,7 @@ var programs = map[string]func(){
 	"kubectl-stele": main,
 	"controller":    provision.Main,
 	"balancer":      balance.Main,
+	"sites-webhook": admit.Main,
 	"flood":         flood.Main,
 	nextVersion:     func() { build.Version = "0.2.0-next"; main() },
 }

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// admission imports ValidatingAdmissionPolicies, each with its bindings and params.
+// admission imports ValidatingAdmissionPolicies, each with its bindings and params, and webhooks.
 func (m *importer) admission() error {
 	var rules fields
 	taken := map[string]bool{}
@@ -50,7 +50,7 @@ func (m *importer) admission() error {
 		m.counts["rules"] = len(rules)
 		m.parts = append(m.parts, part{file: "admission.cue", text: m.team("admission: validate: ") + structText(rules) + "\n"})
 	}
-	return nil
+	return m.webhooks()
 }
 
 // validation returns a policy under a binding as rules: one for each of its resource rules and params.

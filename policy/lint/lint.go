@@ -71,6 +71,7 @@ func Check(ctx context.Context, b *Bundle) ([]Finding, error) {
 	c.flows()
 	c.auditRules()
 	c.expressions()
+	c.reviewers()
 	c.decided()
 	c.defaults()
 	c.secretsInMessages()

@@ -3,6 +3,7 @@ package exporting
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -12,6 +13,7 @@ import (
 	"stele.dev/stele/core/flowcontrol"
 	"stele.dev/stele/core/rbac"
 	"stele.dev/stele/core/rendered"
+	"stele.dev/stele/core/webhookobjects"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/audits"
 	"stele.dev/stele/schemas"
@@ -34,7 +36,7 @@ func Objects(f *policy.Form) ([]any, []string) {
 	for i := range f.Validations {
 		e.admission(&f.Validations[i])
 	}
-	for _, k := range flowcontrol.Kinds {
+	for _, k := range slices.Concat(flowcontrol.Kinds, webhookobjects.Kinds) {
 		e.rendered(k, f)
 	}
 	return e.objects, e.notes

@@ -1,0 +1,151 @@
+package importing
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// orderStep is the distance between the orders of imported webhooks, so that others fit between them.
+const orderStep = 10
+
+// webhooks imports webhook configurations. Mutating webhooks get orders that are those in which kube-apiserver asks them: by the
+// names of their configurations.
+func (m *importer) webhooks() error {
+	var mutating, validating fields
+	taken := map[string]bool{}
+	configurations := m.of("MutatingWebhookConfiguration")
+	slices.SortStableFunc(configurations, func(a, b *object) int { return cmp.Compare(a.name(), b.name()) })
+	for _, o := range configurations {
+		var c admissionv1.MutatingWebhookConfiguration
+		if err := o.decode(&c); err != nil {
+			return err
+		}
+		for i := range c.Webhooks {
+			w := &c.Webhooks[i]
+			common := m.webhook(o, i, &admissionv1.ValidatingWebhook{
+				Name: w.Name, ClientConfig: w.ClientConfig, Rules: w.Rules, FailurePolicy: w.FailurePolicy, MatchPolicy: w.MatchPolicy, NamespaceSelector: w.NamespaceSelector,
+				ObjectSelector: w.ObjectSelector, SideEffects: w.SideEffects, TimeoutSeconds: w.TimeoutSeconds, AdmissionReviewVersions: w.AdmissionReviewVersions, MatchConditions: w.MatchConditions,
+			})
+			if common == nil {
+				continue
+			}
+			f := fields{{"order", orderStep * (len(mutating) + 1)}}
+			if w.ReinvocationPolicy != nil && *w.ReinvocationPolicy == admissionv1.IfNeededReinvocationPolicy {
+				f.add("reinvocationPolicy", "IfNeeded")
+			}
+			mutating = append(mutating, member{unique(taken, nameFor(w.Name)), append(f, common...)})
+		}
+	}
+	taken = map[string]bool{}
+	for _, o := range m.of("ValidatingWebhookConfiguration") {
+		var c admissionv1.ValidatingWebhookConfiguration
+		if err := o.decode(&c); err != nil {
+			return err
+		}
+		for i := range c.Webhooks {
+			if f := m.webhook(o, i, &c.Webhooks[i]); f != nil {
+				validating = append(validating, member{unique(taken, nameFor(c.Webhooks[i].Name)), f})
+			}
+		}
+	}
+	if len(mutating)+len(validating) == 0 {
+		return nil
+	}
+	m.counts["webhooks"] = len(mutating) + len(validating)
+	var f fields
+	f.add("mutating", mutating)
+	f.add("validating", validating)
+	m.parts = append(m.parts, part{file: "webhooks.cue", text: m.team("admission: webhooks: ") + structText(f) + "\n"})
+	return nil
+}
+
+// webhook returns a webhook of a configuration; nil if it cannot be declared in a bundle.
+func (m *importer) webhook(o *object, i int, w *admissionv1.ValidatingWebhook) fields {
+	at := []string{"webhooks", fmt.Sprint(i)}
+	if !slices.Contains(w.AdmissionReviewVersions, "v1") {
+		m.note(o, append(at, "admissionReviewVersions"), "the webhook %q is left out: it does not understand AdmissionReview v1", w.Name)
+		return nil
+	}
+	var rules fields
+	for n := range w.Rules {
+		rules = append(rules, member{fmt.Sprintf("rule-%d", n+1), webhookRule(&w.Rules[n])})
+	}
+	if len(rules) == 0 {
+		m.note(o, at, "the webhook %q is left out: it has no rules", w.Name)
+		return nil
+	}
+	f := fields{{"rules", rules}}
+	for _, x := range []struct {
+		name     string
+		selector *metav1.LabelSelector
+	}{{"namespaceSelector", w.NamespaceSelector}, {"objectSelector", w.ObjectSelector}} {
+		if x.selector != nil && len(x.selector.MatchLabels)+len(x.selector.MatchExpressions) > 0 {
+			f = append(f, member{x.name, plain(x.selector)})
+		}
+	}
+	var conditions fields
+	taken := map[string]bool{}
+	for _, c := range w.MatchConditions {
+		conditions = append(conditions, member{unique(taken, nameFor(c.Name)), c.Expression})
+	}
+	f.add("matchConditions", conditions)
+	if w.MatchPolicy != nil && *w.MatchPolicy == admissionv1.Exact {
+		f.add("matchPolicy", "Exact")
+	}
+	if w.FailurePolicy != nil && *w.FailurePolicy == admissionv1.Ignore {
+		f.add("failurePolicy", "Ignore")
+	}
+	if w.TimeoutSeconds != nil && *w.TimeoutSeconds != 10 {
+		f = append(f, member{"timeoutSeconds", int(*w.TimeoutSeconds)})
+	}
+	effects := "Some"
+	if w.SideEffects != nil && (*w.SideEffects == admissionv1.SideEffectClassNone || *w.SideEffects == admissionv1.SideEffectClassNoneOnDryRun) {
+		effects = string(*w.SideEffects)
+	}
+	f.add("sideEffects", effects)
+	return append(f, member{"clientConfig", m.webhookClient(o, at, w)})
+}
+
+func webhookRule(r *admissionv1.RuleWithOperations) fields {
+	f := fields{{"apiGroups", r.APIGroups}}
+	if !slices.Contains(r.APIVersions, "*") {
+		f.add("apiVersions", r.APIVersions)
+	}
+	f.add("resources", r.Resources)
+	var operations []string
+	for _, x := range r.Operations {
+		operations = append(operations, string(x))
+	}
+	f.add("operations", operations)
+	if r.Scope != nil && *r.Scope != admissionv1.AllScopes {
+		f.add("scope", string(*r.Scope))
+	}
+	return f
+}
+
+func (m *importer) webhookClient(o *object, at []string, w *admissionv1.ValidatingWebhook) (f fields) {
+	c := w.ClientConfig
+	if c.URL != nil {
+		f.add("url", *c.URL)
+	}
+	if s := c.Service; s != nil {
+		service := fields{{"namespace", s.Namespace}, {"name", s.Name}}
+		if s.Path != nil {
+			service.add("path", *s.Path)
+		}
+		if s.Port != nil && *s.Port != 443 {
+			service = append(service, member{"port", int(*s.Port)})
+		}
+		f = append(f, member{"service", service})
+		m.note(o, append(at, "clientConfig", "service"), "the webhook %q is at the service %s/%s: give `stele serve --webhook-services` a file with its address", w.Name, s.Namespace, s.Name)
+	}
+	f.add("caBundle", string(c.CABundle))
+	if len(c.CABundle) == 0 {
+		m.note(o, append(at, "clientConfig"), "the webhook %q has no caBundle: if something fills it in later, as cert-manager does, give it here", w.Name)
+	}
+	return f
+}
