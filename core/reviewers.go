@@ -228,7 +228,10 @@ func (r *Request) question(x *admission.Reviewer, write *admission.Attributes) (
 		v.NamespaceLabels = write.Labels()
 		r.seeNamespace(write)
 	}
-	v.Options, err = r.options(write.Operation)
+	options, err := r.OptionsObject(r.Creates())
+	if err == nil {
+		v.Options, err = json.Marshal(options)
+	}
 	return q, err
 }
 
@@ -250,24 +253,6 @@ func (r *Request) shown(x *admission.Reviewer, o *policy.Object, resourceVersion
 	meta.ResourceVersion = resourceVersion
 	kind := as.GroupVersionKind()
 	return canonical.Object(kind.GroupVersion().String(), kind.Kind, &meta, o.Content)
-}
-
-// options returns the options of the request, as those of the operation.
-func (r *Request) options(operation policy.Operation) ([]byte, error) {
-	if operation == policy.Delete {
-		o := r.Body.Delete.DeepCopy()
-		o.TypeMeta = metav1.TypeMeta{Kind: "DeleteOptions", APIVersion: metav1.SchemeGroupVersion.String()}
-		return json.Marshal(o)
-	}
-	said := &metav1.UpdateOptions{}
-	if err := call.DecodeQuery(&r.Call, said); err != nil {
-		return nil, err
-	}
-	said.TypeMeta = metav1.TypeMeta{Kind: "UpdateOptions", APIVersion: metav1.SchemeGroupVersion.String()}
-	if operation == policy.Create {
-		said.Kind = "CreateOptions"
-	}
-	return json.Marshal(said) // both have the same fields
 }
 
 // askAside asks reviewers while the request holds nothing that others wait for: it gives back its seats and its turn at the

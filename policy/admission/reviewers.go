@@ -89,7 +89,11 @@ func (r Rules) Concerns(ctx context.Context, x *Reviewer, v *policy.Version, a *
 	defer cancel()
 	vars := &variables{p: r.policy, v: v, a: a, ctx: ctx}
 	vars.begin(x.rule, x.As)
-	applies, failed := x.rule.applies(vars, x.ID, x.Source.String(), x.match)
+	if !x.rule.selects(v, a, x.match) {
+		vars.consider(x.ID, x.Source.String(), "does not select it")
+		return false, nil
+	}
+	applies, failed := x.rule.meets(vars, x.ID, x.match)
 	if failed != nil && !x.Ignore {
 		return false, &ConditionError{x.Reviewer, failed.at, failed.err}
 	}

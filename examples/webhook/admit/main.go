@@ -11,8 +11,8 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 )
@@ -23,7 +23,7 @@ func Main() {
 	dir := flag.String("cert-dir", "webhook-certs", "folder with tls.crt, tls.key and ca.crt, which are made if it does not exist")
 	bundle := flag.String("ca-cue", "", "file of the policy that gets the certificate of the authority, as the CUE field _ca")
 	flag.Parse()
-	ctrl.SetLogger(zap.New())
+	ctrl.SetLogger(klog.Background())
 	if err := run(*listen, *dir, *bundle); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
