@@ -91,6 +91,7 @@ var large = map[string]string{
 	"policy":                     "deciding is one program over one form: access, the chain, conditions and admission share it",
 	"core/read":                  "get, list and watch share pages, history windows and the past, also for the rows of views",
 	"projections/objects":        "trees, changes, watchers and indexes are written under the same locks; derived objects are written as the others",
+	"policy/importing":           "a file for each kind of objects",
 	"policy/compile":             "a file for each section of a bundle",
 	"plugins/host":               "processes, their limits and the calls of both services share one plugin and its lock",
 	"policy/plan/kinds":          "comparing two forms is one recursion; a file for each part of a form",

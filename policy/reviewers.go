@@ -1,6 +1,10 @@
 package policy
 
 import (
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"net/url"
 	"strings"
 	"time"
 
@@ -90,4 +94,44 @@ func (r *Reviewer) What() string {
 		return "webhook"
 	}
 	return "plugin"
+}
+
+// WrongWebhookURL returns what is wrong with the address of a webhook, as kube-apiserver sees it; "" if nothing is.
+func WrongWebhookURL(text string) string {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil:
+		return "the url cannot be read: " + err.Error()
+	case u.Scheme != "https":
+		return "a webhook is asked by TLS only: the url does not begin with https://"
+	case u.Host == "" || u.Hostname() == "":
+		return "the url has no host"
+	case u.User != nil:
+		return "the url has a user: credentials are the operator's, in the folder of --webhook-secrets-dir"
+	case u.RawQuery != "" || u.Fragment != "":
+		return "the url has a query or a fragment, which are not sent"
+	}
+	return ""
+}
+
+// WrongCABundle returns what is wrong with certificates in PEM; "" if nothing is.
+func WrongCABundle(text string) string {
+	rest, n := []byte(text), 0
+	for {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			break
+		}
+		if block.Type != "CERTIFICATE" {
+			return fmt.Sprintf("it has a block of type %s", block.Type)
+		}
+		if _, err := x509.ParseCertificate(block.Bytes); err != nil {
+			return "one of its certificates cannot be read: " + err.Error()
+		}
+		n++
+	}
+	if n == 0 || strings.TrimSpace(string(rest)) != "" {
+		return "it is not certificates in PEM"
+	}
+	return ""
 }

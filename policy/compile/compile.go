@@ -16,6 +16,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/compile/builtins"
 	"stele.dev/stele/policy/evaluation"
 	"stele.dev/stele/policy/plan"
 	"stele.dev/stele/policy/probes"
@@ -94,8 +95,8 @@ func (c *compiler) bundle(v cue.Value) *policy.Form {
 	f := &policy.Form{Version: policy.FormVersion}
 	f.Cluster, _ = v.LookupPath(cue.ParsePath("cluster")).String()
 	f.Kinds = append(f.Kinds, builtinKinds()...)
-	f.Roles, f.Bindings = builtinRoles(), builtinBindings()
-	builtins := len(f.Kinds)
+	f.Roles, f.Bindings = builtins.Roles(), builtins.Bindings()
+	own := len(f.Kinds)
 
 	c.chain(f, v)
 	c.defaultOnly(v, "dynamic", `{"customresourcedefinitions":"Refuse","rbac":"Refuse","admissionregistration":"Refuse"}`)
@@ -122,7 +123,7 @@ func (c *compiler) bundle(v cue.Value) *policy.Form {
 			f.Roles = append(f.Roles, c.role(team, name, r))
 		}
 	}
-	slices.SortFunc(f.Kinds[builtins:], func(a, b schemas.Kind) int {
+	slices.SortFunc(f.Kinds[own:], func(a, b schemas.Kind) int {
 		return cmp.Or(strings.Compare(a.Group, b.Group), strings.Compare(a.Plural, b.Plural))
 	})
 	f.Flow, f.Audit = c.flow(v.LookupPath(cue.ParsePath("flow"))), c.audit(v.LookupPath(cue.ParsePath("audit")))
@@ -130,7 +131,7 @@ func (c *compiler) bundle(v cue.Value) *policy.Form {
 	c.shortNames(f)
 	c.windows(v, f)
 	c.retentions(v, f)
-	aggregate(f.Roles)
+	builtins.Aggregate(f.Roles)
 	c.joining(v, f.Roles)
 
 	// The checks from here on may need the kinds and roles of all teams.

@@ -1,12 +1,8 @@
 package compile
 
 import (
-	"crypto/x509"
-	"encoding/pem"
 	"fmt"
-	"net/url"
 	"slices"
-	"strings"
 	"time"
 
 	"cuelang.org/go/cue"
@@ -116,55 +112,15 @@ func (c *compiler) webhookClient(v cue.Value, w *policy.WebhookClient) {
 			c.Add(evaluation.Position(service), service.Path().String(), fmt.Sprintf("no service can be %q in the namespace %q", w.Service.Name, w.Service.Namespace), "")
 		}
 	default:
-		if why := wrongURL(w.URL); why != "" {
+		if why := policy.WrongWebhookURL(w.URL); why != "" {
 			c.Add(evaluation.Position(v.LookupPath(cue.ParsePath("url"))), path+".url", why, "write https://HOST:PORT/PATH")
 		}
 	}
 	if c.DecodeField(v, "caBundle", &w.CABundle); v.LookupPath(cue.ParsePath("caBundle")).Exists() {
-		if why := wrongBundle(w.CABundle); why != "" {
+		if why := policy.WrongCABundle(w.CABundle); why != "" {
 			c.Add(evaluation.Position(v.LookupPath(cue.ParsePath("caBundle"))), path+".caBundle", why, "give the certificates in PEM")
 		}
 	}
 	c.DecodeField(v, "clientCertificate.secret", &w.ClientCertificate)
 	c.DecodeField(v, "bearerToken.secret", &w.BearerToken)
-}
-
-// wrongURL returns what is wrong with the address of a webhook, as kube-apiserver sees it; "" if nothing is.
-func wrongURL(text string) string {
-	u, err := url.Parse(text)
-	switch {
-	case err != nil:
-		return "the url cannot be read: " + err.Error()
-	case u.Scheme != "https":
-		return "a webhook is asked by TLS only: the url does not begin with https://"
-	case u.Host == "" || u.Hostname() == "":
-		return "the url has no host"
-	case u.User != nil:
-		return "the url has a user: credentials are the operator's, in the folder of --webhook-secrets-dir"
-	case u.RawQuery != "" || u.Fragment != "":
-		return "the url has a query or a fragment, which are not sent"
-	}
-	return ""
-}
-
-// wrongBundle returns what is wrong with certificates in PEM; "" if nothing is.
-func wrongBundle(text string) string {
-	rest, n := []byte(text), 0
-	for {
-		var block *pem.Block
-		if block, rest = pem.Decode(rest); block == nil {
-			break
-		}
-		if block.Type != "CERTIFICATE" {
-			return fmt.Sprintf("it has a block of type %s", block.Type)
-		}
-		if _, err := x509.ParseCertificate(block.Bytes); err != nil {
-			return "one of its certificates cannot be read: " + err.Error()
-		}
-		n++
-	}
-	if n == 0 || strings.TrimSpace(string(rest)) != "" {
-		return "it is not certificates in PEM"
-	}
-	return ""
 }

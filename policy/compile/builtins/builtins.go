@@ -1,4 +1,5 @@
-package compile
+// Package builtins has the roles and bindings that every policy has, and computes the rules of aggregated roles.
+package builtins
 
 import (
 	"stele.dev/stele/policy"
@@ -22,7 +23,8 @@ func builtinRole(name string, labels, aggregate map[string]string, rules ...poli
 
 func label(role string) map[string]string { return map[string]string{aggregateTo + role: "true"} }
 
-func builtinRoles() []policy.Role {
+// Roles returns the roles of every policy.
+func Roles() []policy.Role {
 	core := []string{""}
 	return []policy.Role{
 		builtinRole("cluster-admin", nil, nil,
@@ -77,7 +79,8 @@ func builtinRoles() []policy.Role {
 	}
 }
 
-func builtinBindings() []policy.Binding {
+// Bindings returns the bindings of every policy.
+func Bindings() []policy.Binding {
 	everywhere := []string{"*"}
 	authenticated, unauthenticated := policy.Subject{Group: "system:authenticated"}, policy.Subject{Group: "system:unauthenticated"}
 	return []policy.Binding{
@@ -88,9 +91,9 @@ func builtinBindings() []policy.Binding {
 	}
 }
 
-// aggregate adds to each aggregated role the rules of the roles that it selects by label, also of
+// Aggregate adds to each aggregated role the rules of the roles that it selects by label, also of
 // those that are aggregated themselves.
-func aggregate(roles []policy.Role) {
+func Aggregate(roles []policy.Role) {
 	own := make([][]policy.Rule, len(roles))
 	for i := range roles {
 		own[i] = roles[i].Rules
@@ -105,7 +108,7 @@ func aggregate(roles []policy.Role) {
 		var join func(selector map[string]string)
 		join = func(selector map[string]string) {
 			for j := range roles {
-				if joined[j] || !hasLabels(roles[j].Labels, selector) {
+				if joined[j] || !HasLabels(roles[j].Labels, selector) {
 					continue
 				}
 				joined[j] = true
@@ -120,7 +123,8 @@ func aggregate(roles []policy.Role) {
 	}
 }
 
-func hasLabels(labels, selector map[string]string) bool {
+// HasLabels reports whether labels have all of a selector.
+func HasLabels(labels, selector map[string]string) bool {
 	for k, v := range selector {
 		if labels[k] != v {
 			return false
