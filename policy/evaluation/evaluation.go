@@ -51,6 +51,20 @@ func Position(v cue.Value) schemas.Position {
 	return fromcue.PositionOf(v, bundles.Locate)
 }
 
+// PositionIn returns the position of a value, or else that of the first part of it that the user wrote: what a package of
+// the program made of the user's values stands where these do.
+func PositionIn(v cue.Value) schemas.Position {
+	if pos := Position(v); !pos.IsZero() {
+		return pos
+	}
+	for _, x := range FieldsOf(v) {
+		if pos := PositionIn(x); !pos.IsZero() {
+			return pos
+		}
+	}
+	return schemas.Position{}
+}
+
 // Fields yields the regular fields of a part of a value, sorted by name, even if the part has
 // errors.
 func (c *Evaluation) Fields(v cue.Value, part string) func(func(string, cue.Value) bool) {

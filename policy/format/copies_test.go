@@ -18,6 +18,7 @@ func TestCopies(t *testing.T) {
 		return files
 	}
 	const controlplane = "cue.mod/pkg/stele.dev/policy/controlplane/controlplane.cue"
+	const packs = "cue.mod/pkg/stele.dev/policy/packs/packs.cue"
 	for name, c := range map[string]struct {
 		change func(fstest.MapFS)
 		want   []format.Copy
@@ -27,8 +28,8 @@ func TestCopies(t *testing.T) {
 		"changed": {func(m fstest.MapFS) { m[format.File] = &fstest.MapFile{Data: []byte("package policy\n")} }, []format.Copy{{Path: format.File, State: format.Changed}}},
 		"unknown": {func(m fstest.MapFS) { m["cue.mod/pkg/stele.dev/policy/old/old.cue"] = &fstest.MapFile{} },
 			[]format.Copy{{Path: "cue.mod/pkg/stele.dev/policy/old/old.cue", State: format.Unknown}}},
-		"no copies at all": {func(m fstest.MapFS) { delete(m, format.File); delete(m, controlplane) },
-			[]format.Copy{{Path: controlplane, State: format.Missing}, {Path: format.File, State: format.Missing}}},
+		"no copies at all": {func(m fstest.MapFS) { delete(m, format.File); delete(m, controlplane); delete(m, packs) },
+			[]format.Copy{{Path: controlplane, State: format.Missing}, {Path: packs, State: format.Missing}, {Path: format.File, State: format.Missing}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := format.Copies(module(c.change))

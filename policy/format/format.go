@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-//go:embed policy.cue controlplane
+//go:embed policy.cue controlplane packs
 var embedded embed.FS
 
 // folder is the path of the copies in a repository.
