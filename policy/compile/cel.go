@@ -227,7 +227,9 @@ func (c *compiler) constantParams(params cue.Value, into *json.RawMessage) (valu
 
 // validation compiles a rule of validating admission.
 func (c *compiler) validation(team, name string, v cue.Value) policy.Validation {
-	r := policy.Validation{ID: team + "/validate/" + name, Source: evaluation.Position(v)}
+	r := policy.Validation{ID: team + "/validate/" + name, Source: evaluation.PositionIn(v)}
+	c.ruleAt = r.Source
+	defer func() { c.ruleAt = schemas.Position{} }()
 	if !c.Sound(v) {
 		return r
 	}
@@ -237,7 +239,7 @@ func (c *compiler) validation(team, name string, v cue.Value) policy.Validation 
 		return r
 	}
 	for id, x := range c.Fields(v, "validations") {
-		check := policy.ValidationCheck{ID: r.ID + "/" + id, Source: evaluation.Position(x)}
+		check := policy.ValidationCheck{ID: r.ID + "/" + id, Source: c.at(x)}
 		c.DecodeField(x, "message", &check.Message)
 		c.DecodeField(x, "reason", &check.Reason)
 		if e := c.expressionAt(x.LookupPath(cue.ParsePath("expression")), cel.BoolType, of, scope); e != nil {
@@ -350,6 +352,15 @@ func (c *compiler) selector(v cue.Value, name string) *metav1.LabelSelector {
 	return s
 }
 
+// at returns the position of a value in an admission rule: its own, or that of the rule, if a package of the program wrote
+// the value.
+func (c *compiler) at(x cue.Value) schemas.Position {
+	if pos := evaluation.Position(x); !pos.IsZero() {
+		return pos
+	}
+	return c.ruleAt
+}
+
 // expressionAt checks the expression in a value.
 func (c *compiler) expressionAt(x cue.Value, want *cel.Type, of []objectType, scope scopeOf) *policy.Expression {
 	text, err := x.String()
@@ -357,7 +368,7 @@ func (c *compiler) expressionAt(x cue.Value, want *cel.Type, of []objectType, sc
 		c.Decode(x, &text)
 		return nil
 	}
-	e, _ := c.expression(text, x.Path().String(), evaluation.Position(x), want, of, scope)
+	e, _ := c.expression(text, x.Path().String(), c.at(x), want, of, scope)
 	return e
 }
 
@@ -388,7 +399,7 @@ func (c *compiler) variables(v cue.Value, into *[]policy.Variable, of []objectTy
 			if waits := slices.ContainsFunc(todo, func(o variable) bool { return expr.Names(text, expr.VarVariables+o.name) }); waits {
 				continue
 			}
-			e, checked := c.expression(text, x.value.Path().String(), evaluation.Position(x.value), nil, of, scope)
+			e, checked := c.expression(text, x.value.Path().String(), c.at(x.value), nil, of, scope)
 			if e == nil {
 				return false
 			}

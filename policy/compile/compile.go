@@ -88,6 +88,7 @@ type compiler struct {
 	mutators   map[int64]mutator // what changes objects, by its order
 	paramsRead *[][]string       // those that CUE reads; nil until needed
 	costs      schemas.Diagnostics
+	ruleAt     schemas.Position // of the admission rule that is compiled
 }
 
 // bundle compiles the whole bundle.

@@ -28,7 +28,7 @@ func (c *compiler) inOrder(v cue.Value, id string) (order int64) {
 		return 0
 	}
 	c.Decode(x, &order)
-	m := mutator{id, evaluation.Position(x)}
+	m := mutator{id, c.at(x)}
 	if c.mutators == nil {
 		c.mutators = map[int64]mutator{}
 	}
@@ -42,7 +42,9 @@ func (c *compiler) inOrder(v cue.Value, id string) (order int64) {
 
 // mutation compiles a rule of mutating admission.
 func (c *compiler) mutation(team, name string, v cue.Value) policy.Mutation {
-	r := policy.Mutation{ID: team + "/mutate/" + name, Source: evaluation.Position(v)}
+	r := policy.Mutation{ID: team + "/mutate/" + name, Source: evaluation.PositionIn(v)}
+	c.ruleAt = r.Source
+	defer func() { c.ruleAt = schemas.Position{} }()
 	r.Order = c.inOrder(v, r.ID)
 	if !c.Sound(v) {
 		return r
@@ -76,7 +78,7 @@ func (c *compiler) mutationSteps(v cue.Value, rule string, of []objectType, scop
 	}
 	var steps []ordered
 	for id, x := range c.Fields(v, "mutations") {
-		s := ordered{MutationStep: policy.MutationStep{ID: rule + "/" + id, Source: evaluation.Position(x)}}
+		s := ordered{MutationStep: policy.MutationStep{ID: rule + "/" + id, Source: c.at(x)}}
 		c.DecodeField(x, "order", &s.order)
 		c.DecodeField(x, "patchType", &s.PatchType)
 		want := expr.ApplyType
@@ -108,7 +110,7 @@ func (c *compiler) mutationExpression(x cue.Value, want *cel.Type, of []objectTy
 		c.Decode(x, &text)
 		return nil
 	}
-	at, path := evaluation.Position(x), x.Path().String()
+	at, path := c.at(x), x.Path().String()
 	e, checked := c.expression(text, path, at, want, of, scope)
 	if e == nil {
 		return nil
