@@ -33,7 +33,8 @@ team: policy.#Team & {
 	kinds: "databases.example.com": {
 		group: "example.com"
 		names: {kind: "Database", plural: "databases"}, storageVersion: "v1"
-		versions: v1: #schema: spec: {storage?: string @k8s(format=quantity), replicas?: int, host?: string, backup?: {keep?: int}}
+		index: [".spec.host", ".spec.primary"]
+		versions: v1: #schema: spec: {primary?: bool, of?: string, storage?: string @k8s(format=quantity), replicas?: int, host?: string, backup?: {keep?: int}}
 	}
 	` + packs + `
 }
@@ -121,7 +122,7 @@ func TestPackLimitRange(t *testing.T) {
 	if !slices.Equal(orders, []int64{10, 11}) {
 		t.Errorf("the defaults are set by rules of the order %v", orders)
 	}
-	for i, line := range map[int]int{0: 21, 2: 17} { // keep, storage
+	for i, line := range map[int]int{0: 22, 2: 18} { // keep, storage
 		if r := &compiled.Form.Validations[i]; r.Source.File != "team/team.cue" || r.Source.Line != line || r.Validations[0].Source.Line != line || r.Validations[0].Expression.Source.Line != line {
 			t.Errorf("the rule %s is at %v, its check at %v, the expression at %v", r.ID, r.Source, r.Validations[0].Source, r.Validations[0].Expression.Source)
 		}
@@ -154,5 +155,23 @@ func TestPackRequiredLabels(t *testing.T) {
 		if d := cmp.Diff(tc.want, refusals(t, p, policy.Create, "databases.example.com", metav1.ObjectMeta{Namespace: "n", Name: "d", Labels: tc.labels}, map[string]any{"spec": map[string]any{}})); d != "" {
 			t.Errorf("%s (-want +got):\n%s", name, d)
 		}
+	}
+}
+
+// Rules over other objects are tried against stored ones in core.
+func TestPacksOverOtherObjectsCompile(t *testing.T) {
+	_, compiled := packed(t, `
+	admission: (packs.#UniqueField & {name: "host", kind: "databases.example.com", version: "v1", field: "spec.host"}).admission
+	admission: (packs.#UniqueField & {name: "host-here", kind: "databases.example.com", version: "v1", field: "spec.host", within: "namespace"}).admission
+	admission: (packs.#ReferenceExists & {name: "of", kind: "databases.example.com", field: "spec.of", to: {kind: "configmaps", version: "v1"}}).admission
+	admission: (packs.#ReferenceExists & {name: "in", kind: "databases.example.com", field: "spec.of", to: {kind: "namespaces", version: "v1", namespaced: false}}).admission
+	admission: (packs.#NoDeleteWhileReferenced & {name: "used", kind: "configmaps", from: {kind: "databases.example.com", version: "v1", field: "spec.host"}}).admission
+	admission: (packs.#AtMostOneDefault & {name: "primary", kind: "databases.example.com", version: "v1", field: "spec.primary"}).admission`, "")
+	var rules []string
+	for i := range compiled.Form.Validations {
+		rules = append(rules, compiled.Form.Validations[i].ID)
+	}
+	if want := []string{"t/validate/host", "t/validate/host-here", "t/validate/in", "t/validate/of", "t/validate/primary", "t/validate/used"}; !slices.Equal(rules, want) {
+		t.Errorf("the rules are %q", rules)
 	}
 }
