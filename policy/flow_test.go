@@ -91,7 +91,7 @@ func TestMistakesInFlowSchemas(t *testing.T) {
 		"all accounts of no namespace":    {subject(`§{serviceAccount: "X/*"}`), []string{`.s.subjects.0: no service account can be "X/*"; write serviceAccount: "namespace/name"`}},
 		"an unknown level": {`flow: flowSchemas: s: {matchingPrecedence: 5, priorityLevel: §"sytem", ` + fromX + `rules: {}}`, []string{
 			`.s.priorityLevel: "sytem" is not one of "catch-all", "exempt", "global-default", "leader-election", "node-high", "system", "workload-high", "workload-low"; did you mean "system"?`}},
-		"an unknown subresource": {rule(`apiGroups: [""], resources: [§"secrets/scale"], verbs: ["*"]`), []string{`.s.rules.x.resources.0: "secrets/scale" is not served in the API group ""; there are "configmaps", "events", "groups", "namespaces", "namespaces/finalize", "namespaces/status", "secrets", "serviceaccounts" and 2 more`}},
+		"an unknown subresource": {rule(`apiGroups: [""], resources: [§"secrets/scale"], verbs: ["*"]`), []string{`.s.rules.x.resources.0: "secrets/scale" is not served in the API group ""; there are "configmaps", "events", "groups", "namespaces", "namespaces/finalize", "namespaces/status", "resourcequotas", "resourcequotas/status" and 4 more`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for i := range tc.want {
