@@ -45,6 +45,9 @@ var (
 // lockedOut is the bundle under which editors may do nothing, and widgets have a grade.
 var lockedOut = strings.Replace(withSpec(`grade: *"a" | "b"`, `[".spec.color"]`), `subjects: [{group: "editors"}]`, `subjects: [{group: "others"}]`, 1)
 
+// simulated are the bundles of the simulation, with rules over other objects.
+var simulated, simulatedLockedOut = withRules(bundle), withRules(lockedOut)
+
 // inForce is what lockedOut, or else the other bundle, makes of what was written.
 func inForce(written string, is bool) string {
 	plain := strings.Replace(written, `"grade":"a",`, "", 1)
@@ -60,7 +63,7 @@ func inForce(written string, is bool) string {
 // against the log. Time is simulated, and everything random comes from the
 // seed: a failure names the one that shows it again.
 func TestSimulation(t *testing.T) {
-	for _, text := range []string{bundle, lockedOut} { // outside of the simulations, which share them
+	for _, text := range []string{simulated, simulatedLockedOut} { // outside of the simulations, which share them
 		form, _ := compileBundle(t, text).Form.Encode()
 		if _, err := planetest.Load(form); err != nil {
 			t.Fatal(err)
@@ -231,7 +234,7 @@ func (s *simulation) run() {
 		}
 		s.replicas = append(s.replicas, r)
 	}
-	s.replicas[0].bootstrap(s.t, bundle)
+	s.replicas[0].bootstrap(s.t, simulated)
 	s.began = s.replicas[0].committer.Tip().Revision()
 	s.calm.Store(false)
 
@@ -249,6 +252,9 @@ func (s *simulation) run() {
 	var clients sync.WaitGroup
 	for i := range simClients {
 		clients.Go(func() { s.client(i, s.rng(uint64(100+i))) })
+	}
+	for i := range 3 {
+		clients.Go(func() { s.claim(s.rng(uint64(300 + i))) })
 	}
 	clients.Wait()
 	s.calm.Store(true)
@@ -504,7 +510,7 @@ func (s *simulation) crash(ctx context.Context, rng *rand.Rand) {
 func (s *simulation) activate(ctx context.Context, rng *rand.Rand) {
 	for i := 0; wait(ctx, time.Duration(rng.IntN(800))*time.Millisecond); i++ {
 		attempt, cancel := context.WithTimeout(ctx, 5*time.Second)
-		_, err := bootstrap.Activate(attempt, s.replica(rng).committer, compileBundle(s.t, []string{lockedOut, bundle}[i%2]), "sim")
+		_, err := bootstrap.Activate(attempt, s.replica(rng).committer, compileBundle(s.t, []string{simulatedLockedOut, simulated}[i%2]), "sim")
 		cancel()
 		if err == nil {
 			s.count("activation")
@@ -644,7 +650,7 @@ func (s *simulation) model() *model {
 	m := &model{byAudit: map[string][]eventRecord{}, objects: map[string][]objectRecord{}, namespaces: map[string][]namespaceRecord{}, revisionOf: []uint64{0}, times: []time.Time{{}}}
 	written := map[string]string{} // key -> its last event's payload with the revision
 	digests := map[string]bool{}   // policy digest -> editors are allowed
-	for text, editors := range map[string]bool{bundle: true, lockedOut: false} {
+	for text, editors := range map[string]bool{simulated: true, simulatedLockedOut: false} {
 		_, digest := compileBundle(s.t, text).Form.Encode()
 		digests[hex.EncodeToString(digest[:])] = editors
 	}
@@ -722,6 +728,7 @@ func (s *simulation) check() {
 	s.checkServed(m)
 	s.checkTiers()
 	s.checkErased(m)
+	s.checkRules()
 }
 
 // checkTiers checks P1: etcd and the segments together return the bytes that were written, in both directions.

@@ -59,6 +59,7 @@ const (
 	isConverted  = "the versions of its kind have different schemas"
 	isUnlike     = "the policy that allowed it refuses it when it is decided again"
 	isSecret     = "its kind has secrets, and you may not list it in all namespaces"
+	isStored     = "a rule of admission reads stored objects"
 	isUnreadable = "its path or its body cannot be read"
 )
 
@@ -288,6 +289,9 @@ func (j *judge) judge(ctx context.Context, w *write) (verdict, error) {
 	}}
 	refused := refusals(admission.MustOf(j.policy).Validate(ctx, w.version, a))
 	if failed != nil || len(refused) == 0 {
+		if len(a.Undecided) > 0 {
+			return verdict{unknown: isStored}, failed
+		}
 		return verdict{}, failed
 	}
 	slices.SortFunc(refused, func(a, b failure) int { return strings.Compare(a.rule, b.rule) })

@@ -24,8 +24,10 @@ type Attributes struct {
 	Object, Old *policy.Object
 	// Namespace returns the object's namespace, or nil if it has none. It is called at most once.
 	Namespace func() *policy.Object
-	// Stored reads stored objects; nil if they are not known. Rules that read them cannot be evaluated then.
-	Stored Stored
+	// Stored reads stored objects; nil if they are not known. Then rules that read them are not evaluated, and their ids are added
+	// to Undecided.
+	Stored    Stored
+	Undecided []string
 	// Options returns the options of the request, such as a CreateOptions; nil if they are not known.
 	Options func() map[string]any
 	// Considered, if not nil, is called with each rule and its verdict.

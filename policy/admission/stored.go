@@ -61,6 +61,9 @@ func (r *rule) reads(p *policy.Policy, objects []policy.StoredKind, params *poli
 	return err
 }
 
+// readsStored reports whether the rule may read stored objects, for its params as well.
+func (r *rule) readsStored() bool { return len(r.stored) > 0 || r.source != nil }
+
 // storedObjects are the stored objects of a kind for the expressions of a rule. It implements [stored.Source].
 type storedObjects struct {
 	vars    *variables

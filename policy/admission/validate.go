@@ -80,6 +80,10 @@ func (r Rules) Validate(ctx context.Context, v *policy.Version, a *Attributes) (
 func (r Rules) ValidateFully(ctx context.Context, v *policy.Version, a *Attributes) (findings []Finding) {
 	vars := &variables{p: r.policy, v: v, a: a, ctx: ctx}
 	for _, x := range r.validations[subject{v, a.Request.Subresource, a.Operation}] {
+		if a.Stored == nil && x.readsStored() {
+			a.Undecided = append(a.Undecided, x.ID)
+			continue
+		}
 		vars.begin(x.rule, x.as)
 		findings = x.evaluate(vars, findings)
 	}
@@ -92,6 +96,10 @@ func (r Rules) ValidateBy(ctx context.Context, v *policy.Version, a *Attributes,
 	ctx, cancel := expr.Limited(ctx)
 	defer cancel()
 	for _, x := range r.validations[subject{v, a.Request.Subresource, a.Operation}] {
+		if x.ID == id && a.Stored == nil && x.readsStored() {
+			a.Undecided = append(a.Undecided, id)
+			return nil, false
+		}
 		if x.ID == id {
 			vars := &variables{p: r.policy, v: v, a: a, ctx: ctx}
 			vars.begin(x.rule, x.as)
