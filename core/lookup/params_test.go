@@ -106,7 +106,9 @@ func TestParamsHoldFromTheirRevision(t *testing.T) {
 		changed := must(t, all[1], 200, "PATCH", limits+"/limits", `{"data":{"max":"1"}}`)
 		writers.Wait()
 		revision := func(text string) int {
-			var o struct{ Metadata struct{ ResourceVersion string } }
+			var o struct {
+				Metadata struct{ ResourceVersion string }
+			}
 			_ = json.Unmarshal([]byte(text), &o)
 			n, _ := strconv.Atoi(o.Metadata.ResourceVersion)
 			return n
