@@ -69,10 +69,10 @@ func newMetrics(registry *prometheus.Registry, c *commit.Committer, past *histor
 	return m
 }
 
-// ofAccess filters the metrics of Kubernetes' libraries: it keeps those about authentication and authorization, which
-// have the same names in kube-apiserver.
+// ofAccess filters the metrics of Kubernetes' libraries: it keeps those about authentication, authorization and admission
+// webhooks, which have the same names in kube-apiserver.
 func ofAccess[F interface{ GetName() string }](gather func() ([]F, error)) func() ([]F, error) {
-	prefixes := []string{"apiserver_authentication_", "authentication_", "apiserver_client_certificate_", "apiserver_authorization_"}
+	prefixes := []string{"apiserver_authentication_", "authentication_", "apiserver_client_certificate_", "apiserver_authorization_", "apiserver_admission_webhook_"}
 	return func() ([]F, error) {
 		all, err := gather()
 		return slices.DeleteFunc(all, func(f F) bool {
