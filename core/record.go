@@ -101,7 +101,7 @@ var readVerbs = map[string]bool{"get": true, "list": true, "watch": true, "head"
 
 // made returns what was decided about a request that ended with err. ok is false if nothing is recorded of it here.
 func (p *Pipeline) made(r *Request, err error) (made *decisions.Made, ok bool) {
-	made = &decisions.Made{Admission: r.findings, Audit: r.AuditRecord()}
+	made = &decisions.Made{Admission: r.findings, Mutations: r.mutations, Audit: r.AuditRecord()}
 	made.Name = nameOf(r)
 	if err == nil {
 		made.Outcome = outcomeOf(r)
@@ -178,7 +178,7 @@ func ruleOf(r *Request, err error, s *metav1.Status) (rule, source string) {
 		}
 	case "decode", "schema":
 		return decisions.SchemaRule(&r.Call, s)
-	case "validation":
+	case "mutation", "validation":
 		if s.Details != nil && len(s.Details.Causes) > 0 {
 			return string(s.Details.Causes[0].Type), s.Details.Causes[0].Field
 		}

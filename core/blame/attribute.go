@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"sort"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -16,6 +17,7 @@ import (
 	"stele.dev/stele/core/read"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/core/virtual"
+	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/projections/history"
 	"stele.dev/stele/projections/objects"
@@ -339,6 +341,12 @@ func (x *blamed) written(ctx context.Context, f *Field, leaf *Leaf, by *cause) e
 	f.Actor, f.Impersonator = by.Meta.GetActor().GetUser(), by.Meta.GetActor().GetImpersonator().GetUser()
 	f.FieldManager, f.Verb, f.Subresource = request.GetFieldManager(), request.GetVerb(), request.GetSubresource()
 	then := leaf.Then()
+	for _, m := range slices.Backward(by.Meta.GetDecisions().GetMutations()) {
+		if request.GetSubresource() != "scale" && mutates(m, then) {
+			f.Type, f.Rule, f.Source = Mutated, m.GetRule(), m.GetSource()
+			return nil
+		}
+	}
 	if by.Request == nil || then[0].Field == "metadata" {
 		return nil // defaults do not set metadata
 	}
@@ -357,6 +365,14 @@ func (x *blamed) written(ctx context.Context, f *Field, leaf *Leaf, by *cause) e
 		f.Type, f.Rule, f.Source = Defaulted, kind.Resource(), source.String()
 	}
 	return nil
+}
+
+// mutates reports whether a mutation set a field, or something that has the field.
+func mutates(m *logpb.Mutation, p difference.Path) bool {
+	return slices.ContainsFunc(m.GetPaths(), func(pointer string) bool {
+		_, below := behind(pointer, p)
+		return below && strings.Count(pointer, "/") <= len(p)
+	})
 }
 
 // rendered attributes a field to an activation.

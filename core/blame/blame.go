@@ -24,6 +24,7 @@ func Resource() discovery.Resource {
 const (
 	Created   = "Created"   // the user created the object
 	Updated   = "Updated"   // the user changed the field
+	Mutated   = "Mutated"   // mutating admission, in a request of the user
 	Defaulted = "Defaulted" // the schema's default; the request did not set the field
 	Rendered  = "Rendered"  // a default that a new policy added to a stored object
 	Server    = "Server"    // the server set the field

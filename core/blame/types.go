@@ -54,7 +54,8 @@ type Field struct {
 	Path string `json:"path"`
 	// Value is the value of the field.
 	Value any `json:"value"`
-	// Type says what gave the field its value: Created or Updated (a request), Defaulted (the schema's default; the
+	// Type says what gave the field its value: Created or Updated (a request), Mutated (mutating admission
+	// changed what a request asked for), Defaulted (the schema's default; the
 	// request did not set the field), Rendered (a default that a new policy added to a stored object), Server (the
 	// server), or Earlier (the value is older than the kept history of the kind).
 	Type string `json:"type"`
@@ -76,8 +77,8 @@ type Field struct {
 	Subresource string `json:"subresource,omitempty"`
 	// Policy is the digest of the policy in force.
 	Policy string `json:"policy,omitempty"`
-	// Rule is the kind whose schema has the default, by its ID in the bundle.
+	// Rule is the kind whose schema has the default, or the rule of mutating admission, by its ID in the bundle.
 	Rule string `json:"rule,omitempty"`
-	// Source is the file and line of the default.
+	// Source is the file and line of the default or the rule.
 	Source string `json:"source,omitempty"`
 }

@@ -16,7 +16,7 @@ var map_Field = map[string]string{
 	"":             "Field is one field, and the change that gave it its value.",
 	"path":         "Path is the path of the field, such as spec.containers[0].image. Items of lists of type map are named by their keys, such as spec.ports[name=http].port.",
 	"value":        "Value is the value of the field.",
-	"type":         "Type says what gave the field its value: Created or Updated (a request), Defaulted (the schema's default; the request did not set the field), Rendered (a default that a new policy added to a stored object), Server (the server), or Earlier (the value is older than the kept history of the kind).",
+	"type":         "Type says what gave the field its value: Created or Updated (a request), Mutated (mutating admission changed what a request asked for), Defaulted (the schema's default; the request did not set the field), Rendered (a default that a new policy added to a stored object), Server (the server), or Earlier (the value is older than the kept history of the kind).",
 	"note":         "Note explains the type to people, if the value is not from a request.",
 	"revision":     "Revision is the revision since which the field has the value; empty if that is before the kept history.",
 	"time":         "Time is the time of that revision.",
@@ -26,8 +26,8 @@ var map_Field = map[string]string{
 	"verb":         "Verb is the verb of the request.",
 	"subresource":  "Subresource is the subresource that was written, if any.",
 	"policy":       "Policy is the digest of the policy in force.",
-	"rule":         "Rule is the kind whose schema has the default, by its ID in the bundle.",
-	"source":       "Source is the file and line of the default.",
+	"rule":         "Rule is the kind whose schema has the default, or the rule of mutating admission, by its ID in the bundle.",
+	"source":       "Source is the file and line of the default or the rule.",
 }
 
 func (Field) SwaggerDoc() map[string]string {

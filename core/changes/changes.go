@@ -99,7 +99,26 @@ func Allowed(d *logpb.Decisions) *Decision {
 	for _, f := range d.GetAdmission() {
 		x.Findings = append(x.Findings, Finding{Rule: f.GetRule(), Source: f.GetSource(), Actions: f.GetAction(), Message: f.GetMessage()})
 	}
+	x.Mutations = MutationsOf(d)
 	return x
+}
+
+// MutationsOf describes what mutating admission changed.
+func MutationsOf(d *logpb.Decisions) (list []Mutation) {
+	for _, m := range d.GetMutations() {
+		by := strings.TrimPrefix(m.GetBy().String(), "MUTATOR_")
+		list = append(list, Mutation{Rule: m.GetRule(), Source: m.GetSource(), By: by[:1] + strings.ToLower(by[1:]), Paths: m.GetPaths(), Reinvoked: m.GetReinvoked()})
+	}
+	return list
+}
+
+// Verdict describes the mutation in an explanation.
+func (m *Mutation) Verdict() string {
+	text := "changed " + strings.Join(m.Paths, ", ")
+	if m.Reinvoked {
+		text += ", invoked again"
+	}
+	return text
 }
 
 // HoldsSecrets reports whether the object was stored as one that holds secrets.

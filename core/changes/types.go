@@ -112,6 +112,22 @@ type Decision struct {
 	CreateSource string `json:"createSource,omitempty"`
 	// Findings are the findings of admission rules that did not reject the request.
 	Findings []Finding `json:"findings,omitempty"`
+	// Mutations are the changes that mutating admission made of what the client asked for, in their order.
+	Mutations []Mutation `json:"mutations,omitempty"`
+}
+
+// Mutation is a change that mutating admission made of an object before it was stored.
+type Mutation struct {
+	// Rule is the ID of the change of a rule, or of the webhook or plugin.
+	Rule string `json:"rule"`
+	// Source is the file and line of the rule.
+	Source string `json:"source,omitempty"`
+	// By is Rule, Webhook or Plugin.
+	By string `json:"by"`
+	// Paths are the fields that changed, as JSON pointers into the object as it was then.
+	Paths []string `json:"paths,omitempty"`
+	// Reinvoked is true if the rule ran for the second time, because others had changed the object.
+	Reinvoked bool `json:"reinvoked,omitempty"`
 }
 
 // Finding is what an admission rule found.

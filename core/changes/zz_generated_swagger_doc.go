@@ -41,6 +41,7 @@ var map_Decision = map[string]string{
 	"createRule":   "CreateRule is the ID of the binding that allowed an update or a patch to create the object.",
 	"createSource": "CreateSource is the file and line of that binding.",
 	"findings":     "Findings are the findings of admission rules that did not reject the request.",
+	"mutations":    "Mutations are the changes that mutating admission made of what the client asked for, in their order.",
 }
 
 func (Decision) SwaggerDoc() map[string]string {
@@ -57,6 +58,19 @@ var map_Finding = map[string]string{
 
 func (Finding) SwaggerDoc() map[string]string {
 	return map_Finding
+}
+
+var map_Mutation = map[string]string{
+	"":          "Mutation is a change that mutating admission made of an object before it was stored.",
+	"rule":      "Rule is the ID of the change of a rule, or of the webhook or plugin.",
+	"source":    "Source is the file and line of the rule.",
+	"by":        "By is Rule, Webhook or Plugin.",
+	"paths":     "Paths are the fields that changed, as JSON pointers into the object as it was then.",
+	"reinvoked": "Reinvoked is true if the rule ran for the second time, because others had changed the object.",
+}
+
+func (Mutation) SwaggerDoc() map[string]string {
+	return map_Mutation
 }
 
 var map_Object = map[string]string{

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"stele.dev/stele/core/changes"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/logpb"
 )
@@ -94,6 +95,10 @@ func stageOf(name string, m *logpb.Metadata, refused bool) Stage {
 		}
 	case "authorization":
 		s.Rule, s.Source, s.Message = by.GetRule(), by.GetSource(), by.GetReason()
+	case "mutation":
+		for _, m := range changes.MutationsOf(by) {
+			s.Considered = append(s.Considered, Considered{Rule: m.Rule, Source: m.Source, Verdict: m.Verdict()})
+		}
 	case "validation":
 		for _, f := range by.GetAdmission() {
 			s.Considered = append(s.Considered, Considered{Rule: f.GetRule(), Source: f.GetSource(), Verdict: "does not hold, " + f.GetAction() + ": " + f.GetMessage()})

@@ -66,6 +66,13 @@ func Written(c *changes.Change) *Explanation {
 		if d.Reason != "" {
 			s.Message += ": " + d.Reason
 		}
+		if len(d.Mutations) > 0 {
+			s := stage("mutation", "")
+			for i := range d.Mutations {
+				m := &d.Mutations[i]
+				s.Considered = append(s.Considered, Considered{Rule: m.Rule, Source: m.Source, Verdict: m.Verdict()})
+			}
+		}
 		if len(d.Findings) > 0 {
 			s := stage("validation", "")
 			for _, f := range d.Findings {

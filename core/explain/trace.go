@@ -94,7 +94,7 @@ func (t *Trace) Note(c *call.Call, authorized *policy.Decision, err error) {
 		}
 		st, _ := status.From(err)
 		s.Verdict, s.Message = Refused, st.Message
-		if c.Stage == "validation" && st.Details != nil && len(st.Details.Causes) > 0 {
+		if (c.Stage == "validation" || c.Stage == "mutation") && st.Details != nil && len(st.Details.Causes) > 0 {
 			s.Rule, s.Source = string(st.Details.Causes[0].Type), st.Details.Causes[0].Field
 		}
 		if i := slices.IndexFunc(t.considered, func(c policy.Considered) bool { return c.Verdict == policy.VerdictFails }); (c.Stage == "schema" || c.Stage == "commit") && i >= 0 {

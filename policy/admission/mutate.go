@@ -2,6 +2,7 @@ package admission
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
@@ -151,18 +152,40 @@ func (m *Mutating) runWith(rule *Mutation, applied []Applied) (_ []Applied, aske
 			continue
 		}
 		if vars.a.Considered != nil {
-			vars.a.consider(step.ID, step.Source.String(), "changes "+strings.Join(paths(changes), ", "))
+			vars.a.consider(step.ID, step.Source.String(), described(changes))
 		}
 		applied = append(applied, Applied{step, changes, unknown})
 	}
 	return applied, true, nil
 }
 
-func paths(changes []patches.Change) (list []string) {
-	for i := range changes {
-		list = append(list, changes[i].Path)
+// described says what changed, for an explanation.
+func described(changes []patches.Change) string {
+	list := make([]string, len(changes))
+	for i, c := range changes {
+		switch {
+		case c.Old == nil:
+			list[i] = c.Path + " to " + short(c.New)
+		case c.New == nil:
+			list[i] = c.Path + ", which is removed"
+		default:
+			list[i] = c.Path + " from " + short(c.Old) + " to " + short(c.New)
+		}
 	}
-	return list
+	return "changes " + strings.Join(list, ", ")
+}
+
+// short returns the beginning of a value as JSON.
+func short(x any) string {
+	text, err := json.Marshal(x)
+	if err != nil {
+		return "?"
+	}
+	const most = 60
+	if len(text) > most {
+		return strings.ToValidUTF8(string(text[:most]), "") + "…"
+	}
+	return string(text)
 }
 
 // step evaluates and applies one step.

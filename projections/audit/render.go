@@ -29,6 +29,8 @@ const (
 	// FailureAnnotation lists, as JSON, the violations of validating admission rules that did not
 	// refuse the write, like Kubernetes' validation_failure.
 	FailureAnnotation = "stele.dev/validation_failure"
+	// MutationAnnotation lists, as JSON, what mutating admission changed: rules, lines and the paths of fields.
+	MutationAnnotation = "stele.dev/mutations"
 	// ProgramAnnotation is the checksum of the plugin that allowed the request.
 	ProgramAnnotation = "stele.dev/program"
 	// AuditRuleAnnotation is the id of the audit rule that selected the request, and AuditSourceAnnotation its file and
@@ -299,6 +301,7 @@ func (r *record) annotations(a annotations) annotations {
 	a.add(CreateSourceAnnotation, d.GetCreateSource())
 	a.add(PolicyAnnotation, hex.EncodeToString(m.GetPolicyDigest()))
 	a.add(FailureAnnotation, failures(d.GetAdmission()))
+	a.add(MutationAnnotation, mutations(d.GetMutations()))
 	if r.audit != nil {
 		a.add(AuditRuleAnnotation, r.audit.GetRule())
 		a.add(AuditSourceAnnotation, r.audit.GetSource())
@@ -380,6 +383,27 @@ func RequestedVersion(r *logpb.Request, object *logpb.Object) string {
 		}
 	}
 	return object.GetVersion()
+}
+
+func mutations(made []*logpb.Mutation) string {
+	if len(made) == 0 {
+		return ""
+	}
+	type mutation struct {
+		Rule      string   `json:"rule"`
+		Source    string   `json:"source,omitempty"`
+		Paths     []string `json:"paths"`
+		Reinvoked bool     `json:"reinvoked,omitempty"`
+	}
+	list := make([]mutation, len(made))
+	for i, m := range made {
+		list[i] = mutation{m.GetRule(), m.GetSource(), m.GetPaths(), m.GetReinvoked()}
+	}
+	text, err := json.Marshal(list)
+	if err != nil {
+		panic(err) // strings always encode
+	}
+	return string(text)
 }
 
 func failures(found []*logpb.Admission) string {

@@ -136,7 +136,7 @@ func Blame(out *Output, mapping *meta.RESTMapping, hidden secrets.Fields, b *bla
 	return c.Flush()
 }
 
-// byWhat returns the rule and source of a default, or a note, for a field that no user set.
+// byWhat returns the rule and source of a default or a mutation, or a note, for a field that no user set.
 func byWhat(f *blame.Field) string {
 	if f.Source == "" && f.Rule == "" {
 		return f.Note

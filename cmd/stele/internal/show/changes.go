@@ -89,7 +89,7 @@ func (p *ChangeLines) Print(page []*client.Change) error {
 		below := ""
 		switch first := firstField(differences, p.Field); {
 		case p.Patch:
-			below = p.Out.Differences("        ", differences)
+			below = p.Out.Differences("        ", differences) + mutations(&c.Change)
 		case c.Type == "Updated" && first != "":
 			text += "  " + first
 		}
@@ -104,6 +104,18 @@ func (p *ChangeLines) Print(page []*client.Change) error {
 
 // End implements [ChangePrinter].
 func (p *ChangeLines) End() error { return nil }
+
+// mutations returns a line for each change that mutating admission made of what the client asked for.
+func mutations(c *changes.Change) string {
+	var b strings.Builder
+	if c.Decision != nil {
+		for i := range c.Decision.Mutations {
+			m := &c.Decision.Mutations[i]
+			fmt.Fprintf(&b, "        %s by %s %s\n", Harmless(m.Verdict()), Harmless(m.Rule), Harmless(m.Source))
+		}
+	}
+	return b.String()
+}
 
 // what returns what a change did, in words.
 func what(c *changes.Change) string {
