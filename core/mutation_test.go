@@ -303,3 +303,37 @@ func TestMutationsOfAllWrites(t *testing.T) {
 		}
 	}
 }
+
+// The changes API, blame, explanations and the audit log name the rule and the line of what a mutation set.
+func TestMutationsAreShown(t *testing.T) {
+	p := newMutatedPlane(t, rule("m", 1, "ApplyConfiguration", `Object{metadata: Object.metadata{labels: {"team": "core"}}, spec: Object.spec{size: object.spec.size + 1}}`, ""))
+	p.must(t, 201, "POST", widgetsPath, `{"metadata":{"name":"a"},"spec":{"size":3,"owner":"x@example.com"}}`)
+	source := p.lastEvent(t).Meta.Decisions.Mutations[0].Source
+
+	a := p.must(t, 201, "POST", blamesPath, `{"apiVersion":"log.stele.dev/v1","kind":"Blame","spec":{"group":"example.com","resource":"widgets","namespace":"default","name":"a"}}`)
+	fields, _ := a.field("status", "fields").([]any)
+	types := map[string]string{}
+	for _, f := range fields {
+		f := f.(map[string]any)
+		types[f["path"].(string)] = f["type"].(string)
+		if f["type"] == "Mutated" && (f["rule"] != "t/mutate/m/x" || f["source"] != source || f["actor"] == "") {
+			t.Errorf("a mutated field is %v", f)
+		}
+	}
+	for path, want := range map[string]string{"spec.size": "Mutated", "metadata.labels.team": "Mutated", "spec.owner": "Created", "spec.color": "Defaulted"} {
+		if types[path] != want {
+			t.Errorf("blame says that %s was %s, want %s", path, types[path], want)
+		}
+	}
+
+	revision := p.committer.Tip().Revision()
+	a = p.must(t, 200, "GET", fmt.Sprintf("/apis/log.stele.dev/v1/changes/%d", revision), "")
+	if got, want := fmt.Sprint(a.field("decision", "mutations")), fmt.Sprintf("[map[by:Rule paths:[/metadata/labels/team /spec/size] rule:t/mutate/m/x source:%s]]", source); got != want {
+		t.Errorf("the change has the mutations %s, want %s", got, want)
+	}
+
+	a = p.must(t, 201, "POST", explanationsPath, `{"apiVersion":"policy.stele.dev/v1","kind":"Explanation","spec":{"verb":"create","group":"example.com","version":"v1","resource":"widgets","namespace":"default","object":`+widget("b", 3)+`}}`)
+	if !strings.Contains(string(a.body), `"name":"mutation","verdict":"passed","considered":[{"rule":"t/mutate/m/x","source":"`+source+`","verdict":"changes /metadata/labels/team to \"core\", /spec/size from 3 to 4"}]`) {
+		t.Errorf("the explanation lacks the mutation: %s", a)
+	}
+}

@@ -14,7 +14,7 @@ import (
 // rulesOfAdmission are n rules about things, of the shapes that people write.
 func rulesOfAdmission(n int) string {
 	shapes := []string{
-		`validations: x: expression: "object.spec.size <= params.max"`,
+		`params: max: MAX, validations: x: expression: "object.spec.size <= params.max"`,
 		`validations: x: {expression: "has(object.metadata.labels) && 'team' in object.metadata.labels", message: "label it"}`,
 		`validations: x: expression: "object.spec.ports.all(p, p.port > 0 && p.port < 65536)"`,
 		`validations: x: expression: "object.metadata.name.matches('^[a-z]+$')"`,
@@ -22,7 +22,7 @@ func rulesOfAdmission(n int) string {
 	}
 	var b strings.Builder
 	for i := range n {
-		fmt.Fprintf(&b, "admission: validate: v%03d: {match: {apiGroups: [\"b.example.com\"], resources: [\"things\"]}, params: max: %d, %s}\n", i, 100+i, shapes[i%len(shapes)])
+		fmt.Fprintf(&b, "admission: validate: v%03d: {match: {apiGroups: [\"b.example.com\"], resources: [\"things\"]}, %s}\n", i, strings.ReplaceAll(shapes[i%len(shapes)], "MAX", fmt.Sprint(100+i)))
 	}
 	return b.String()
 }

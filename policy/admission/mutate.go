@@ -199,18 +199,18 @@ func (m *Mutating) step(s *policy.MutationStep, program *expr.Program) (changes 
 	if m.doc == nil {
 		m.doc = patches.New(vars.whole(vars.a.Object))
 	}
+	p, err := patchOf(s.PatchType, result)
+	if err != nil {
+		return nil, nil, failed(fmt.Errorf("the %s cannot be applied: %w", s.PatchType, err))
+	}
 	doc, kind, as := m.doc, vars.v.Kind, vars.as.Kind
 	switch {
 	case as != kind:
 		doc = patches.New(converted(doc.Root(), kind, as))
-	case kind.Builtin || s.PatchType == policy.JSONPatch: // the step may be undone
+	case kind.Builtin || !p.plain(): // the step may be undone
 		doc = patches.New(doc.Root())
 	}
-	changes, err = m.apply(doc, s.PatchType, result)
-	if err == nil && s.PatchType == policy.JSONPatch {
-		err = checkMetadata(doc.Root(), changes)
-	}
-	if err != nil {
+	if changes, err = m.apply(doc, p); err != nil {
 		return nil, nil, failed(fmt.Errorf("the %s cannot be applied: %w", s.PatchType, err))
 	}
 	if len(changes) == 0 {
@@ -219,7 +219,7 @@ func (m *Mutating) step(s *policy.MutationStep, program *expr.Program) (changes 
 	if as != kind {
 		doc = patches.New(converted(doc.Root(), as, kind))
 	}
-	if unknown, err = m.prepared(doc); err != nil {
+	if unknown, err = m.prepared(doc, changes); err != nil {
 		return nil, nil, err
 	}
 	if kind.Builtin && len(unknown) > 0 { // as in Kubernetes, which decodes it into a Go type
@@ -258,7 +258,7 @@ func checkMetadata(root map[string]any, changes []patches.Change) error {
 }
 
 // textual matches the paths of labels and annotations, which are the usual changes of metadata.
-var textual = regexp.MustCompile(`^/metadata/(labels|annotations)(/|$)`)
+var textual = regexp.MustCompile(`^/metadata/(labels|annotations)/`)
 
 func inMetadata(c patches.Change) bool {
 	return c.Path == "" || c.Path == "/metadata" || strings.HasPrefix(c.Path, "/metadata/")
@@ -273,25 +273,43 @@ func metadataOf(fields map[string]any) (*metav1.ObjectMeta, error) {
 	return meta, nil
 }
 
-// apply applies the result of an expression.
-func (m *Mutating) apply(doc *patches.Document, patchType string, result ref.Val) (changes []patches.Change, err error) {
+// patch is the result of the expression of a step: operations or a configuration.
+type patch struct {
+	operations    []patches.Operation
+	configuration map[string]any
+}
+
+func patchOf(patchType string, result ref.Val) (p patch, err error) {
 	if patchType == policy.JSONPatch {
-		operations, err := expr.Operations(result)
-		if err != nil {
-			return nil, err
-		}
-		if changes, err = doc.JSON(operations); errors.Is(err, patches.ErrTest) {
+		p.operations, err = expr.Operations(result)
+	} else {
+		p.configuration, err = expr.Configuration(result)
+	}
+	return p, err
+}
+
+// plain reports whether what the patch makes of metadata is surely of the right types.
+func (p *patch) plain() bool {
+	return !slices.ContainsFunc(p.operations, func(o patches.Operation) bool {
+		_, text := o.Value.(string)
+		simple := text && (o.Op == "add" || o.Op == "replace") && textual.MatchString(o.Path)
+		return !simple && (!strings.HasPrefix(o.Path, "/spec") || strings.HasPrefix(o.From, "/metadata"))
+	})
+}
+
+// apply applies a patch.
+func (m *Mutating) apply(doc *patches.Document, p patch) (changes []patches.Change, err error) {
+	if p.configuration == nil {
+		if changes, err = doc.JSON(p.operations); errors.Is(err, patches.ErrTest) {
 			return nil, nil // as in Kubernetes, the patch is not applied
-		} else if err != nil {
-			return nil, err
 		}
-		return changes, doc.Keep(changes, "apiVersion", "kind")
+		if err == nil && !p.plain() {
+			err = checkMetadata(doc.Root(), changes)
+		}
+	} else {
+		changes, err = doc.Apply(mergeType(m.vars.as.Seen(m.vars.a.Request.Subresource)), p.configuration)
 	}
-	configuration, err := expr.Configuration(result)
 	if err != nil {
-		return nil, err
-	}
-	if changes, err = doc.Apply(mergeType(m.vars.as.Seen(m.vars.a.Request.Subresource)), configuration); err != nil {
 		return nil, err
 	}
 	return changes, doc.Keep(changes, "apiVersion", "kind")
@@ -304,8 +322,8 @@ func (m *Mutating) changed(changes []patches.Change) {
 }
 
 // prepared prepares the content of a document.
-func (m *Mutating) prepared(doc *patches.Document) (unknown []string, err error) {
-	if m.prepare == nil {
+func (m *Mutating) prepared(doc *patches.Document, changes []patches.Change) (unknown []string, err error) {
+	if m.prepare == nil || !slices.ContainsFunc(changes, func(c patches.Change) bool { return !strings.HasPrefix(c.Path, "/metadata/") }) {
 		return nil, nil
 	}
 	root := doc.Own()

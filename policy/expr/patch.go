@@ -68,14 +68,22 @@ type patchTypes struct{ of *celtype.Type }
 // Resolve implements common.TypeResolver.
 func (p patchTypes) Resolve(name string) (common.ResolvedType, bool) {
 	if name == mutation.JSONPatchTypeName {
-		return jsonPatch{&mutation.JSONPatchType{}}, true
+		return jsonPatchType, true
+	}
+	if p.of == celtype.Dynamic {
+		if !isPart(name) {
+			return nil, false
+		}
+		return &partType{celtype.Dynamic, name}, true
 	}
 	t := p.at(name)
 	if t == nil {
 		return nil, false
 	}
-	return &partType{of: t, t: types.NewObjectType(name)}, true
+	return &partType{t, name}, true
 }
+
+var jsonPatchType = jsonPatch{&mutation.JSONPatchType{}}
 
 // at returns the type with a name; nil if there is none.
 func (p patchTypes) at(name string) *celtype.Type {
@@ -109,13 +117,13 @@ func innermost(t *celtype.Type) *celtype.Type {
 
 // partType is the type of a part of an object.
 type partType struct {
-	of *celtype.Type
-	t  *types.Type
+	of   *celtype.Type
+	name string
 }
 
-func (p *partType) HasTrait(trait int) bool { return p.t.HasTrait(trait) }
-func (p *partType) TypeName() string        { return p.t.TypeName() }
-func (p *partType) Type() *types.Type       { return p.t }
+func (p *partType) HasTrait(trait int) bool { return p.Type().HasTrait(trait) }
+func (p *partType) TypeName() string        { return p.name }
+func (p *partType) Type() *types.Type       { return types.NewObjectType(p.name) }
 
 // Field implements common.ResolvedType.
 func (p *partType) Field(name string) (*types.FieldType, bool) {
@@ -161,7 +169,7 @@ func (p *partType) Val(fields map[string]ref.Val) ref.Val {
 		}
 		part[jsonName(name)] = x
 	}
-	return celtype.Dynamic.Value(part)
+	return celtype.Part(part)
 }
 
 // jsonName returns the name in JSON of a field that CEL names.

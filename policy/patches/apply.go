@@ -3,7 +3,6 @@ package patches
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,7 +15,7 @@ import (
 // the type of the object for server-side apply.
 func (d *Document) Apply(t typed.ParseableType, configuration map[string]any) ([]Change, error) {
 	c := checking{schema: t.Schema}
-	c.value("", t.TypeRef, configuration)
+	c.value(nil, t.TypeRef, configuration)
 	if len(c.faults) > 0 {
 		return nil, errors.Join(c.faults...)
 	}
@@ -24,7 +23,7 @@ func (d *Document) Apply(t typed.ParseableType, configuration map[string]any) ([
 		return nil, fmt.Errorf("invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: %s", strings.Join(c.atomic, ", "))
 	}
 	m := merging{Document: d, schema: t.Schema}
-	d.root, _ = m.value("", t.TypeRef, d.root, configuration).(map[string]any)
+	d.root, _ = m.value(nil, t.TypeRef, d.root, configuration).(map[string]any)
 	return m.changes, nil
 }
 
@@ -35,11 +34,52 @@ type checking struct {
 	faults []error
 }
 
-func (c *checking) fault(path, format string, args ...any) {
-	c.faults = append(c.faults, fmt.Errorf("%s: %s", path, fmt.Sprintf(format, args...)))
+func (c *checking) fault(path *place, format string, args ...any) {
+	c.faults = append(c.faults, fmt.Errorf("%s: %s", path.field(), fmt.Sprintf(format, args...)))
 }
 
-func (c *checking) value(path string, t schema.TypeRef, x any) {
+// place is where a value is. Its text is made when it is needed.
+type place struct {
+	in    *place
+	name  string
+	index int // of an item of a list, if name is empty
+}
+
+// field returns the place as the path of a field: .spec.ports[0].
+func (p *place) field() string {
+	switch {
+	case p == nil:
+		return ""
+	case p.name == "":
+		return p.in.field() + "[" + strconv.Itoa(p.index) + "]"
+	}
+	return p.in.field() + "." + p.name
+}
+
+// pointer returns the place as a JSON pointer.
+func (p *place) pointer() string {
+	switch {
+	case p == nil:
+		return ""
+	case p.name == "":
+		return p.in.pointer() + "/" + strconv.Itoa(p.index)
+	}
+	return child(p.in.pointer(), p.name)
+}
+
+// keys returns the sorted keys of a map.
+func keys(m map[string]any) []string {
+	list := make([]string, 0, len(m))
+	for name := range m {
+		list = append(list, name)
+	}
+	if len(list) > 1 {
+		slices.Sort(list)
+	}
+	return list
+}
+
+func (c *checking) value(path *place, t schema.TypeRef, x any) {
 	atom, ok := c.schema.Resolve(t)
 	if !ok {
 		c.fault(path, "no type found")
@@ -53,16 +93,17 @@ func (c *checking) value(path string, t schema.TypeRef, x any) {
 			return
 		}
 		if atom.Map.ElementRelationship == schema.Atomic {
-			c.atomic = append(c.atomic, path)
+			c.atomic = append(c.atomic, path.field())
 			return
 		}
-		for _, name := range slices.Sorted(maps.Keys(x)) {
+		for _, name := range keys(x) {
+			at := &place{in: path, name: name}
 			of, ok := fieldType(atom.Map, name)
 			if !ok {
-				c.fault(path+"."+name, "field not declared in schema")
+				c.fault(at, "field not declared in schema")
 				continue
 			}
-			c.value(path+"."+name, of, x[name])
+			c.value(at, of, x[name])
 		}
 	case []any:
 		c.list(path, atom, x)
@@ -73,18 +114,18 @@ func (c *checking) value(path string, t schema.TypeRef, x any) {
 	}
 }
 
-func (c *checking) list(path string, atom schema.Atom, list []any) {
+func (c *checking) list(path *place, atom schema.Atom, list []any) {
 	if atom.List == nil {
 		c.fault(path, "expected %s, got a list", kindOf(atom))
 		return
 	}
 	if atom.List.ElementRelationship == schema.Atomic {
-		c.atomic = append(c.atomic, path)
+		c.atomic = append(c.atomic, path.field())
 		return
 	}
 	seen := map[string]bool{}
 	for i, item := range list {
-		at := fmt.Sprintf("%s[%d]", path, i)
+		at := &place{in: path, index: i}
 		key, err := itemKey(c.schema, atom.List, item)
 		if err != nil {
 			c.fault(at, "%v", err)
@@ -181,35 +222,35 @@ type merging struct {
 }
 
 // value returns the merged value. live is nil if there is none.
-func (m *merging) value(path string, t schema.TypeRef, live, asked any) any {
+func (m *merging) value(path *place, t schema.TypeRef, live, asked any) any {
 	switch asked := asked.(type) {
 	case map[string]any:
 		was, ok := live.(map[string]any)
 		if len(asked) == 0 {
 			if !ok {
-				m.changes = append(m.changes, Change{Path: path, Old: live, New: asked})
+				m.changes = append(m.changes, Change{Path: path.pointer(), Old: live, New: asked})
 				return map[string]any{}
 			}
 			return live
 		}
 		if !ok {
 			if live != nil { // a value of another kind
-				m.changes = append(m.changes, Change{Path: path, Old: live, New: asked})
+				m.changes = append(m.changes, Change{Path: path.pointer(), Old: live, New: asked})
 				return copied(asked)
 			}
 		}
 		atom, _ := m.schema.Resolve(t)
 		is := m.owned(was)
-		for _, name := range slices.Sorted(maps.Keys(asked)) {
+		for _, name := range keys(asked) {
 			of, _ := fieldType(atom.Map, name)
-			is[name] = m.value(child(path, name), of, is[name], asked[name])
+			is[name] = m.value(&place{in: path, name: name}, of, is[name], asked[name])
 		}
 		return is
 	case []any:
 		was, _ := live.([]any)
 		if len(asked) == 0 {
 			if live == nil {
-				m.changes = append(m.changes, Change{Path: path, New: asked})
+				m.changes = append(m.changes, Change{Path: path.pointer(), New: asked})
 				return asked
 			}
 			return live
@@ -231,24 +272,24 @@ func (m *merging) value(path string, t schema.TypeRef, live, asked any) any {
 	if equal(live, asked) && live != nil {
 		return live
 	}
-	m.changes = append(m.changes, Change{Path: path, Old: live, New: asked})
+	m.changes = append(m.changes, Change{Path: path.pointer(), Old: live, New: asked})
 	return asked
 }
 
 // list merges lists by the keys of their items. Items that only the live list has stay in their order; those of the
 // configuration follow its order, and new ones come before the next one that both have, or at the end.
-func (m *merging) list(path string, l *schema.List, live, asked []any) any {
-	keys := make([]string, len(live))
+func (m *merging) list(path *place, l *schema.List, live, asked []any) any {
+	has := make([]string, len(live))
 	at := map[string]int{} // of the live items; -1 if several have the key
 	for i, item := range live {
 		var err error
-		if keys[i], err = itemKey(m.schema, l, item); err != nil {
-			keys[i] = fmt.Sprintf("without a key %d", i) // it is kept
+		if has[i], err = itemKey(m.schema, l, item); err != nil {
+			has[i] = fmt.Sprintf("without a key %d", i) // it is kept
 		}
-		if _, twice := at[keys[i]]; twice {
-			at[keys[i]] = -1
+		if _, twice := at[has[i]]; twice {
+			at[has[i]] = -1
 		} else {
-			at[keys[i]] = i
+			at[has[i]] = i
 		}
 	}
 	wanted := make([]string, len(asked))
@@ -260,8 +301,8 @@ func (m *merging) list(path string, l *schema.List, live, asked []any) any {
 	out, before := make([]any, 0, len(live)+len(asked)), len(m.changes)
 	next, moved := 0, false
 	upTo := func(key string) { // keeps the live items before the one with the key
-		for ; next < len(live) && keys[next] != key; next++ {
-			if set[keys[next]] {
+		for ; next < len(live) && has[next] != key; next++ {
+			if set[has[next]] {
 				moved = true
 			} else {
 				out = append(out, live[next])
@@ -275,18 +316,18 @@ func (m *merging) list(path string, l *schema.List, live, asked []any) any {
 			if from >= 0 {
 				was = live[from]
 			}
-			out = append(out, m.value(child(path, strconv.Itoa(len(out))), l.ElementType, was, item))
-			if next < len(live) && keys[next] == wanted[i] {
+			out = append(out, m.value(&place{in: path, index: len(out)}, l.ElementType, was, item))
+			if next < len(live) && has[next] == wanted[i] {
 				next++
 			}
 			continue
 		}
 		upTo(m.nextShared(at, wanted[i:]))
-		out = append(out, m.value(child(path, strconv.Itoa(len(out))), l.ElementType, nil, item))
+		out = append(out, m.value(&place{in: path, index: len(out)}, l.ElementType, nil, item))
 	}
 	upTo("")
 	if moved || len(out) < len(live) {
-		m.changes = append(m.changes, Change{Path: path, Old: live, New: out})
+		m.changes = append(m.changes, Change{Path: path.pointer(), Old: live, New: out})
 	}
 	if len(m.changes) == before && live != nil {
 		return live

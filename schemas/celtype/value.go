@@ -128,7 +128,17 @@ type messageValue struct {
 	fields map[string]any
 }
 
+// Part returns decoded JSON as a struct whose fields have no known types.
+func Part(fields map[string]any) ref.Val { return &messageValue{t: Dynamic, fields: fields} }
+
 func (m *messageValue) find(name string) (ref.Val, bool) {
+	if m.t == Dynamic {
+		v, ok := m.fields[name]
+		if !ok {
+			return nil, false
+		}
+		return Dynamic.Value(v), true
+	}
 	f := m.t.Field(name)
 	if f == nil {
 		return nil, false
@@ -165,7 +175,12 @@ func (m *messageValue) Contains(key ref.Val) ref.Val {
 	return types.Bool(found)
 }
 
-func (m *messageValue) whole() traits.Mapper { return whole(m.t, m.find) }
+func (m *messageValue) whole() traits.Mapper {
+	if m.t == Dynamic {
+		return newMap(Dynamic, m.fields)
+	}
+	return whole(m.t, m.find)
+}
 
 // whole returns a message as a map, for operations on all of its fields.
 func whole(t *Type, in func(string) (ref.Val, bool)) traits.Mapper {
