@@ -53,7 +53,7 @@ type part struct {
 }
 
 func parts(f *policy.Form) []part {
-	names := []string{"kinds", "roles", "bindings", "denies", "rules", "validations", "priority levels", "flow schemas", "webhooks"}
+	names := []string{"kinds", "roles", "bindings", "denies", "rules", "validations", "priority levels", "flow schemas", "webhooks", "mutations"}
 	parts := make([]part, len(names))
 	for i, name := range names {
 		parts[i] = part{Content{Part: name}, map[string]string{}}
@@ -100,6 +100,9 @@ func parts(f *policy.Form) []part {
 	}
 	for i := range f.Reviewers {
 		parts[everywhere+2].items[f.Reviewers[i].ID] = encoded(&f.Reviewers[i])
+	}
+	for i := range f.Mutations {
+		parts[everywhere+3].items[f.Mutations[i].ID] = encoded(&f.Mutations[i])
 	}
 	for i := range parts {
 		parts[i].Count = len(parts[i].items)

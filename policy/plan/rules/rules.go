@@ -30,6 +30,7 @@ func Compare(ctx context.Context, s plan.Sides) ([]plan.Finding, error) {
 		if err := c.validations(); err != nil {
 			return nil, err
 		}
+		c.mutations()
 		c.defaults()
 	}
 	c.neverHolds()
