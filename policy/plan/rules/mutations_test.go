@@ -15,10 +15,10 @@ func TestChangesOfMutations(t *testing.T) {
 	rule := func(order, label string) string {
 		return `marked: {match: {apiGroups: ["data.corp.example"], resources: ["databases"]}, validations: ok: expression: "true"}
 		}
-		admission: mutate: label: {order: ` + order + `, match: {apiGroups: ["data.corp.example"], resources: ["databases"]}
+		teams: data: admission: mutate: label: {order: ` + order + `, match: {apiGroups: ["data.corp.example"], resources: ["databases"]}
 			mutations: x: {patchType: "ApplyConfiguration", expression: "Object{metadata: Object.metadata{labels: {'a': '` + label + `'}}}"}
 		}
-		admission: validate: {`
+		teams: data: admission: validate: {`
 	}
 	none := `marked: {match: {apiGroups: ["data.corp.example"], resources: ["databases"]}, validations: ok: expression: "true"}`
 	for _, c := range []struct {
