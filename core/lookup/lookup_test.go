@@ -126,7 +126,7 @@ func region(name string) string {
 	return `{"apiVersion":"data.example.com/v1","kind":"Region","metadata":{"name":"` + name + `"}}`
 }
 
-func start(t *testing.T) *planetest.Plane {
+func start(t testing.TB) *planetest.Plane {
 	t.Helper()
 	return planetest.Start(t, planetest.Options{Bundle: bundle})
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -63,8 +62,6 @@ func (m *importer) validation(o, b *object, p *admissionv1.ValidatingAdmissionPo
 	switch {
 	case match == nil || len(match.ResourceRules) == 0:
 		return refuse(o, []string{"spec", "matchConstraints"}, "it matches no resources")
-	case len(match.ExcludeResourceRules) > 0:
-		return refuse(o, []string{"spec", "matchConstraints", "excludeResourceRules"}, "a bundle has no excludeResourceRules")
 	}
 	more := binding.Spec.MatchResources
 	if more != nil && (len(more.ResourceRules) > 0 || len(more.ExcludeResourceRules) > 0) {
@@ -83,26 +80,10 @@ func (m *importer) validation(o, b *object, p *admissionv1.ValidatingAdmissionPo
 	if why != "" {
 		return refuse(b, []string{"spec", "paramRef"}, why)
 	}
-	if p.Spec.FailurePolicy != nil && *p.Spec.FailurePolicy == admissionv1.Ignore {
-		m.note(o, []string{"spec", "failurePolicy"}, "the rule %q refuses what it cannot evaluate: failurePolicy Ignore is not carried", p.Name)
-	}
-	if len(p.Spec.AuditAnnotations) > 0 {
-		m.note(o, []string{"spec", "auditAnnotations"}, "the auditAnnotations of %q are left out", p.Name)
-	}
 	for _, param := range params {
 		for i := range match.ResourceRules {
-			r := &match.ResourceRules[i]
-			path := []string{"spec", "matchConstraints", "resourceRules", fmt.Sprint(i)}
-			if len(r.ResourceNames) > 0 {
-				return refuse(o, path, "a bundle has no resourceNames in admission rules")
-			}
-			if r.Scope != nil && *r.Scope != admissionv1.AllScopes {
-				return refuse(o, path, "a bundle has no scope in admission rules")
-			}
-			f := fields{{"match", matchOf(p, r, namespaces, objects)}}
-			if param != nil {
-				f = append(f, member{"params", param})
-			}
+			f := fields{{"match", matchOf(p, &match.ResourceRules[i], namespaces, objects)}}
+			f = append(f, param...)
 			rules = append(rules, append(f, checksOf(p, binding)...))
 		}
 	}
@@ -143,6 +124,12 @@ func matchOf(p *admissionv1.ValidatingAdmissionPolicy, r *admissionv1.NamedRuleW
 	if !slices.Equal(operations, []string{"CREATE", "UPDATE"}) {
 		match.add("operations", operations)
 	}
+	match.add("resourceNames", r.ResourceNames)
+	match.add("scope", scopeOf(r))
+	if p := p.Spec.MatchConstraints.MatchPolicy; p != nil && *p == admissionv1.Exact {
+		match.add("matchPolicy", string(*p))
+	}
+	match.add("excludeResourceRules", excludesOf(p))
 	for _, x := range []struct {
 		name     string
 		selector *metav1.LabelSelector
@@ -158,6 +145,34 @@ func matchOf(p *admissionv1.ValidatingAdmissionPolicy, r *admissionv1.NamedRuleW
 	}
 	match.add("conditions", conditions)
 	return match
+}
+
+// scopeOf returns the scope of a rule; "" for all.
+func scopeOf(r *admissionv1.NamedRuleWithOperations) string {
+	if r.Scope == nil || *r.Scope == admissionv1.AllScopes {
+		return ""
+	}
+	return string(*r.Scope)
+}
+
+func excludesOf(p *admissionv1.ValidatingAdmissionPolicy) (rules fields) {
+	for i := range p.Spec.MatchConstraints.ExcludeResourceRules {
+		r := &p.Spec.MatchConstraints.ExcludeResourceRules[i]
+		f := fields{{"apiGroups", r.APIGroups}}
+		if !slices.Contains(r.APIVersions, "*") {
+			f.add("apiVersions", r.APIVersions)
+		}
+		f.add("resources", r.Resources)
+		var operations []string
+		for _, x := range r.Operations {
+			operations = append(operations, string(x))
+		}
+		f.add("operations", operations)
+		f.add("resourceNames", r.ResourceNames)
+		f.add("scope", scopeOf(r))
+		rules = append(rules, member{fmt.Sprintf("exclude-%d", i+1), f})
+	}
+	return rules
 }
 
 func checksOf(p *admissionv1.ValidatingAdmissionPolicy, binding *admissionv1.ValidatingAdmissionPolicyBinding) (f fields) {
@@ -183,6 +198,14 @@ func checksOf(p *admissionv1.ValidatingAdmissionPolicy, binding *admissionv1.Val
 	if !slices.Equal(actions, []string{"Deny"}) {
 		f.add("validationActions", actions)
 	}
+	if failure := p.Spec.FailurePolicy; failure != nil && *failure == admissionv1.Ignore {
+		f.add("failurePolicy", string(*failure))
+	}
+	var annotations fields
+	for _, a := range p.Spec.AuditAnnotations {
+		annotations = append(annotations, member{a.Key, fields{{"valueExpression", a.ValueExpression}}})
+	}
+	f.add("auditAnnotations", annotations)
 	return f
 }
 
@@ -199,11 +222,12 @@ func plain(v any) any {
 	return out
 }
 
-// params returns the objects that a binding names, one nil if there is no paramKind. It returns why they cannot be constants.
-func (m *importer) params(p *admissionv1.ValidatingAdmissionPolicy, binding *admissionv1.ValidatingAdmissionPolicyBinding) ([]any, string) {
+// params returns what a rule has of its params, once for each: as constants if the objects are in the input, or else as the
+// objects of the server that the binding names. It returns why that is not possible.
+func (m *importer) params(p *admissionv1.ValidatingAdmissionPolicy, binding *admissionv1.ValidatingAdmissionPolicyBinding) ([]fields, string) {
 	kind, ref := p.Spec.ParamKind, binding.Spec.ParamRef
 	if kind == nil {
-		return []any{nil}, ""
+		return []fields{nil}, ""
 	}
 	if ref == nil {
 		return nil, "it has a paramKind, and the binding has no paramRef"
@@ -215,7 +239,7 @@ func (m *importer) params(p *admissionv1.ValidatingAdmissionPolicy, binding *adm
 			return nil, err.Error()
 		}
 	}
-	var list []any
+	var list []fields
 	for _, o := range m.objects {
 		if o.kind() != kind.Kind || textAt(o.content, "apiVersion") != kind.APIVersion || o.namespace() != "" && ref.Namespace == "" || ref.Namespace != "" && o.namespace() != ref.Namespace {
 			continue
@@ -232,11 +256,24 @@ func (m *importer) params(p *admissionv1.ValidatingAdmissionPolicy, binding *adm
 					param = append(param, member{k, o.content[k]})
 				}
 			}
-			list = append(list, param)
+			list = append(list, fields{{"params", param}})
 		}
 	}
 	if len(list) == 0 {
-		return nil, strings.TrimSpace(fmt.Sprintf("its params, the %s %s, are not in the input", kind.Kind, ref.Name))
+		list = append(list, fields{{"paramKind", fields{{"apiVersion", kind.APIVersion}, {"kind", kind.Kind}}}, {"paramRef", refOf(ref)}})
 	}
 	return list, ""
+}
+
+func refOf(ref *admissionv1.ParamRef) (f fields) {
+	f.add("name", ref.Name)
+	if ref.Selector != nil {
+		f = append(f, member{"selector", plain(ref.Selector)})
+	}
+	f.add("namespace", ref.Namespace)
+	action := admissionv1.DenyAction // if it is not said, kube-apiserver refuses the binding
+	if ref.ParameterNotFoundAction != nil {
+		action = *ref.ParameterNotFoundAction
+	}
+	return append(f, member{"parameterNotFoundAction", string(action)})
 }

@@ -338,6 +338,47 @@ spec: {policyName: names, validationActions: [Deny]}
 	}
 }
 
+// All of a ValidatingAdmissionPolicy is carried over; params that are not in the input are those of the server.
+func TestAWholeAdmissionPolicyIsImported(t *testing.T) {
+	const input = `
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: whole}
+spec:
+  failurePolicy: Ignore
+  paramKind: {apiVersion: v1, kind: ConfigMap}
+  matchConstraints:
+    matchPolicy: Exact
+    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [configmaps], resourceNames: [a], scope: Namespaced}]
+    excludeResourceRules: [{apiGroups: [""], apiVersions: ["*"], operations: ["*"], resources: [configmaps], resourceNames: [b]}]
+  validations: [{expression: "has(params.data)"}]
+  auditAnnotations: [{key: who, valueExpression: "request.userInfo.username"}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: whole}
+spec: {policyName: whole, validationActions: [Deny], paramRef: {selector: {matchLabels: {a: b}}, namespace: default, parameterNotFoundAction: Allow}}
+`
+	o := options()
+	o.Whole, o.Folder = true, true
+	r, err := importing.Convert([]importing.Document{{Name: "in.yaml", Data: []byte(input)}}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	form := bundleOf(t, r, true)
+	if len(form.Validations) != 1 {
+		t.Fatalf("there are %d rules", len(form.Validations))
+	}
+	rule := &form.Validations[0]
+	m, p := &rule.Match, rule.ParamSource
+	if !rule.Ignore || !m.Exact || m.Scope != "Namespaced" || len(m.ResourceNames) != 1 || len(m.Excludes) != 1 || len(m.Excludes[0].ResourceNames) != 1 || len(rule.Annotations) != 1 {
+		t.Errorf("the rule is %+v", rule)
+	}
+	if p == nil || p.Resource != "configmaps" || p.Selector.MatchLabels["a"] != "b" || p.Namespace != "default" || p.Deny {
+		t.Errorf("its params are %+v", p)
+	}
+}
+
 // A field called #schema is a field, and no definition of CUE, which would not be part of the definition.
 func TestAFieldCalledSchemaIsKept(t *testing.T) {
 	const input = `
