@@ -152,9 +152,11 @@ func (r *validation) evaluateWith(vars *variables, findings []Finding) []Finding
 			continue
 		}
 		vars.consider(c.ID, c.Source.String(), policy.VerdictFails)
-		findings = append(findings, Finding{
-			Rule: c.ID, Source: c.Source.String(), Actions: r.Actions, Reason: metav1.StatusReason(c.Reason), Message: c.text(vars, err),
-		})
+		reason := metav1.StatusReason(c.Reason)
+		if err != nil {
+			reason = metav1.StatusReasonInvalid // as in kube-apiserver
+		}
+		findings = append(findings, Finding{Rule: c.ID, Source: c.Source.String(), Actions: r.Actions, Reason: reason, Message: c.text(vars, err)})
 	}
 	return r.annotate(vars, findings)
 }

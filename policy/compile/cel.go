@@ -258,7 +258,7 @@ func (c *compiler) validation(team, name string, v cue.Value) policy.Validation 
 	c.DecodeField(v, "validationActions", &r.Actions)
 	r.Ignore = c.ignores(v)
 	switch {
-	case len(r.Validations) == 0:
+	case len(r.Validations) == 0 && len(r.Annotations) == 0:
 		c.Add(r.Source, v.Path().String(), "a rule without validations", "add validations: name: expression: …")
 	case len(r.Actions) == 0:
 		c.Add(r.Source, v.Path().String(), "a rule without validationActions has no effect", "write Deny, Warn or Audit")
