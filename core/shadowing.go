@@ -167,10 +167,11 @@ func (p *Pipeline) decideAs(ctx context.Context, r *Request, ofPast bool) (unkno
 	}
 	r.trace = explain.NewComplete()
 	for _, s := range []stage{
-		{"decode", writes, func(_ *Pipeline, ctx context.Context, r *Request) error {
+		{"decode", writes, func(p *Pipeline, ctx context.Context, r *Request) error {
 			if err := r.Start(); err != nil {
 				return err
 			}
+			r.lookup = p.lookups.Reader(r.Tip.Objects, &r.Key)
 			return r.Draft.Decode(ctx) // without a turn: others do not wait for it
 		}},
 		{"mutation", writes, (*Pipeline).mutation},

@@ -240,3 +240,21 @@ func TestAuthorizersOutsideAreNotAsked(t *testing.T) {
 		t.Errorf("%+v", x)
 	}
 }
+
+// A shadow decides rules over other objects on the state on which the request was decided.
+func TestRulesOverOtherObjectsAsAShadow(t *testing.T) {
+	s := start(t)
+	s.begin(t, changed(t, `admission: validate: limit: {`, `admission: validate: few: {
+			match: {apiGroups: ["data.corp.example"], resources: ["databases"], operations: ["CREATE"]}
+			objects: databases: {kind: "databases.data.corp.example", version: "v1"}
+			validations: two: {expression: "objects.databases.namespace(request.namespace).others().count() < 2", message: "two are enough"}
+		}
+		admission: validate: limit: {`))
+	for _, name := range []string{"a", "b", "c", "d"} {
+		s.must(t, "dana", "POST", databases, database(name, ""))
+	}
+	x := s.show(t, "dana")
+	if got, want := lines(x.Status.Differences), "refuses 2x dana create databases.data.corp.example: validation data/validate/few/two with a line\n"; got != want || x.Status.Requests.Undecided != 0 {
+		t.Errorf("got:\n%swant:\n%s%+v", got, want, x.Status.Requests)
+	}
+}
