@@ -82,6 +82,7 @@ type Mutating struct {
 	doc     *patches.Document // nil until a mutation changes the object
 	meta    *metav1.ObjectMeta
 	stale   bool // meta is older than the document
+	dirty   bool // a step changed the document
 }
 
 // Mutate begins to change the object of a write. prepare drops what the schema does not have and fills in defaults: it is
@@ -317,6 +318,7 @@ func (m *Mutating) apply(doc *patches.Document, p patch) (changes []patches.Chan
 
 // changed notes that the object is another one.
 func (m *Mutating) changed(changes []patches.Change) {
+	m.dirty = true
 	m.vars.a.object, m.vars.a.request = nil, nil
 	m.stale = m.stale || slices.ContainsFunc(changes, inMetadata)
 }
@@ -353,7 +355,7 @@ func (m *Mutating) refresh() error {
 
 // Object returns the object as it is now; nil if nothing has changed it. The error says what is wrong with its metadata.
 func (m *Mutating) Object() (*policy.Object, error) {
-	if m.doc == nil {
+	if !m.dirty {
 		return nil, nil
 	}
 	if err := m.refresh(); err != nil {
