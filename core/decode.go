@@ -19,7 +19,7 @@ func (p *Pipeline) decode(ctx context.Context, r *Request) error {
 		return r.write.Decode(ctx)
 	}
 	r.ResetAnnotations()
-	r.unasked = nil
+	r.reviewed = nil
 	if err := r.Start(); err != nil {
 		return err
 	}

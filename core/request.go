@@ -29,9 +29,12 @@ type Request struct {
 
 	lookup lookup.Reader // what rules read of stored objects; decode sets it, anew in each round
 
-	whole   *Request // the request that this one is a part of; nil if it is none
-	pauses  pauses   // of this request and its parts
-	unasked []string // the reviewers that concern the request and were not asked, because it is only explained
+	whole  *Request // the request that this one is a part of; nil if it is none
+	pauses pauses   // of this request and its parts
+	// reviewed are the reviewers outside of the policy that concern the write; mutation and validation set it. None of them is
+	// asked if the request is alone: it is decided again under another policy.
+	reviewed []string
+	alone    bool
 
 	turn    turns.Turn    // among the writes that would conflict with it again
 	lost    *commit.Stale // why the stage commit sent the request back; nil if it did not

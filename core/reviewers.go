@@ -190,17 +190,17 @@ func (r *Request) seeNamespace(write *admission.Attributes) {
 	}
 }
 
-// mayAsk reports whether a reviewer is asked. An explanation asks none that may have side effects, and a request that is
-// decided again under another policy asks nobody.
+// mayAsk reports whether a reviewer that concerns the write is asked. An explanation asks none that may have side effects, and
+// a request that is decided again under another policy asks nobody.
 func (r *Request) mayAsk(x *admission.Reviewer) bool {
+	r.reviewed = append(r.reviewed, x.ID)
 	switch {
-	case !r.Explained:
-		return true
-	case r.trace == nil:
-		r.unasked = append(r.unasked, x.ID)
+	case r.alone:
 		return false
-	case x.SideEffects != "None":
-		r.unasked = append(r.unasked, x.ID)
+	case r.Explained && x.SideEffects != "None":
+		if r.trace == nil { // an object of a collection
+			return false
+		}
 		r.trace.Consider(policy.Considered{Rule: x.ID, Source: x.Source.String(), Verdict: "would be asked; an explanation does not ask it, because it may have side effects"})
 		return false
 	}

@@ -16,6 +16,7 @@ import (
 // Reasons why a request is not decided again.
 const (
 	unknownOutside   = "an authorizer outside of the policy decides it, or may"
+	unknownReviewed  = "a webhook or an admission plugin decides it, or may"
 	unknownFailed    = "it failed for a reason that is not of the policy"
 	unknownBody      = "it depends on the object, and the body was not read"
 	unknownSelection = "it depends on the objects of the collection"
@@ -54,6 +55,9 @@ var decidesPolicy = map[string]bool{"impersonation": true, "authorization": true
 func verdictOf(r *Request, stage string, err error) shadow.Verdict {
 	if d := r.Decision; d != nil && d.By() != nil {
 		return shadow.Verdict{Unknown: unknownOutside}
+	}
+	if len(r.reviewed) > 0 {
+		return shadow.Verdict{Unknown: unknownReviewed}
 	}
 	if err == nil || !decidesPolicy[stage] {
 		return shadow.Verdict{}
@@ -108,7 +112,11 @@ func (p *Pipeline) decideAgain(ctx context.Context, seen *shadow.Seen, under *po
 		body := *seen.Body
 		r.Body = &body
 	}
+	r.alone = true
 	unknown, err := p.decideAs(ctx, r, seen.OfPast)
+	if len(r.reviewed) > 0 {
+		return shadow.Verdict{Unknown: unknownReviewed}
+	}
 	if err != nil {
 		outside := len(under.Form().Outside()) > 0
 		switch d := r.Decision; {
