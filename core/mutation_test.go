@@ -190,6 +190,11 @@ func TestMutationsThatFail(t *testing.T) {
 				rule("c", 2, "JSONPatch", "[JSONPatch{op: 'add', path: '/spec/size', value: 5}]", `failurePolicy: "Ignore", match: conditions: c: "object.metadata.labels['x'] == 'y'"`),
 			code: 201, texts: []string{`"size":3`},
 		},
+		"another kind in a configuration that is ignored then": {
+			rules: rule("m", 1, "ApplyConfiguration", "Object{kind: 'Plain', spec: Object.spec{size: 9}}", `failurePolicy: "Ignore"`) +
+				rule("n", 2, "ApplyConfiguration", "Object{spec: Object.spec{owner: 'x@example.com'}}", ""),
+			code: 201, texts: []string{`"size":3`, `"owner":"x@example.com"`, `"kind":"Widget"`},
+		},
 		"a patch whose test fails": {
 			rules: rule("m", 1, "JSONPatch", "[JSONPatch{op: 'test', path: '/spec/size', value: 4}, JSONPatch{op: 'replace', path: '/spec/size', value: 5}]", ""),
 			code:  201, texts: []string{`"size":3`},

@@ -308,6 +308,11 @@ func (m *Mutating) apply(doc *patches.Document, p patch) (changes []patches.Chan
 			err = checkMetadata(doc.Root(), changes)
 		}
 	} else {
+		for _, name := range []string{"apiVersion", "kind"} {
+			if is, has := p.configuration[name]; has && is != doc.Root()[name] {
+				return nil, fmt.Errorf("%s cannot be changed", name)
+			}
+		}
 		changes, err = doc.Apply(mergeType(m.vars.as.Seen(m.vars.a.Request.Subresource)), p.configuration)
 	}
 	if err != nil {
