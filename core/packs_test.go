@@ -33,16 +33,16 @@ func TestPacksOverOtherObjects(t *testing.T) {
 		code                     int
 		message                  string
 	}{
-		{"a reference to nothing", "POST", widgetsPath, with("a", `"config":"c"`), 422, "rule t/validate/config denied the request: spec.config: there is no configmaps c"},
+		{"a reference to nothing", "POST", widgetsPath, with("a", `"config":"c"`), 422, "rule t/validate/config/exists denied the request: spec.config: there is no configmaps c"},
 		{"what it refers to", "POST", "/api/v1/namespaces/default/configmaps", configMap, 201, ""},
 		{"the same elsewhere", "POST", "/api/v1/namespaces/kube-system/configmaps", configMap, 201, ""},
 		{"a reference, by default", "POST", widgetsPath, with("a", `"owner":"x@example.com"`), 201, ""},
-		{"an owner that is taken", "POST", elsewhere, with("b", `"owner":"x@example.com"`), 422, "rule t/validate/owner denied the request: spec.owner x@example.com is taken"},
+		{"an owner that is taken", "POST", elsewhere, with("b", `"owner":"x@example.com"`), 422, "rule t/validate/owner/unique denied the request: spec.owner x@example.com is taken"},
 		{"another owner, the first default", "POST", widgetsPath, with("b", `"owner":"y@example.com","primary":true`), 201, ""},
-		{"a second default", "POST", widgetsPath, with("c", `"primary":true`), 422, "rule t/validate/primary denied the request: there is a default already: spec.primary of another one is true"},
+		{"a second default", "POST", widgetsPath, with("c", `"primary":true`), 422, "rule t/validate/primary/one denied the request: there is a default already: spec.primary of another one is true"},
 		{"no default", "POST", widgetsPath, with("c", `"primary":false`), 201, ""},
 		{"a default elsewhere", "POST", elsewhere, with("c", `"primary":true`), 201, ""},
-		{"a delete of what is used", "DELETE", "/api/v1/namespaces/default/configmaps/c", "", 403, "rule t/validate/used denied the request: widgets.example.com refer to it by spec.config: 3"},
+		{"a delete of what is used", "DELETE", "/api/v1/namespaces/default/configmaps/c", "", 403, "rule t/validate/used/unreferenced denied the request: widgets.example.com refer to it by spec.config: 3"},
 		{"without those who use it", "DELETE", widgetsPath, "", 200, ""},
 		{"a delete of what is not used", "DELETE", "/api/v1/namespaces/default/configmaps/c", "", 200, ""},
 	} {

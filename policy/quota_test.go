@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -105,5 +106,22 @@ func TestMistakesInQuota(t *testing.T) {
 		"a selector":               {quotaOf(`scopes: S: §selector: matchLabel: a: "b"`), []string{`bundle.quota.scopes.S.selector: unknown field "matchLabel"; a selector has matchLabels and matchExpressions`}},
 	} {
 		t.Run(name, func(t *testing.T) { expect(t, tc.bundle, tc.want...) })
+	}
+}
+
+// The view of the documentation compiles, and shows all that a quota limits.
+func TestAViewOfQuotas(t *testing.T) {
+	text, err := os.ReadFile("../docs/QUOTA.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(string(text), "team: views:")
+	view, _, found := strings.Cut(after, "\n```")
+	if !found {
+		t.Fatal("docs/QUOTA.md has no view")
+	}
+	p := loaded(t, `{teams: p: {groups: ["*"], namespaces: ["*"]}, teams: p: views:`+view+"\n}")
+	if views := p.Views(); len(views) != 1 || views[0].View.Kind != "resourcequotas" || len(views[0].View.Columns) != 2 {
+		t.Errorf("%+v", views)
 	}
 }
