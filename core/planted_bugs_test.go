@@ -119,9 +119,6 @@ var allPlantedBugs = []plantedBug{
 		usage = s.Tip().Quotas
 	}
 	exceeded, s.measured = usage.Fits(`}}},
-	{"a refusal by a quota is not confirmed", []edit{{roundFile,
-		`if x.confirmed || r.log.Exclusive() {`,
-		`if exceeded := (*quotas.Exceeded)(nil); x.confirmed || r.log.Exclusive() || BUG && errors.As(x.reason, &exceeded) {`}}},
 	{"a namespace is removed with what is in it", []edit{
 		{tipFile, `if r, found := o.FirstIn(ns); found {`, `if r, found := o.FirstIn(ns); found && !BUG {`},
 		{"core/edit/namespaces.go", `_, found := d.Tip.Objects.FirstIn(d.Key.Name)

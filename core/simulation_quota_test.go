@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/tidwall/gjson"
@@ -31,6 +32,28 @@ func (s *simulation) limit(ctx context.Context, rng *rand.Rand) {
 		if a := s.replica(rng).do(method, at+"?timeout=2s", body); a.code < 300 {
 			s.count("quota")
 		}
+		if rng.IntN(2) == 0 {
+			s.burst(s.replica(rng))
+		}
+	}
+}
+
+// burst creates widgets through one replica at once, so that its batches have several, and deletes them.
+func (s *simulation) burst(r *replica) {
+	const path = "/apis/example.com/v1/namespaces/" + quotaed + "/widgets"
+	for _, method := range []string{"POST", "DELETE"} {
+		var writers sync.WaitGroup
+		for i := range 4 {
+			writers.Go(func() {
+				name := fmt.Sprint("burst-", i)
+				if method == "POST" {
+					r.do("POST", path+"?timeout=2s", widget(name, 1))
+				} else {
+					r.do("DELETE", path+"/"+name+"?timeout=2s", "")
+				}
+			})
+		}
+		writers.Wait()
 	}
 }
 
