@@ -165,16 +165,21 @@ func (m *ruleMutator) replace() error {
 	}
 	o, err := m.object.Object()
 	m.object = nil
-	if err != nil {
-		return m.madeBad(err)
+	if err == nil && o != nil {
+		err = m.Replace(o)
 	}
-	if o == nil {
-		return nil
+	return m.unfit(err)
+}
+
+// unfit returns the error for an object that mutations made and that cannot be that of the write. Its first cause is the
+// last mutation.
+func (r *Request) unfit(err error) error {
+	err = r.madeBad(err)
+	if st := new(status.Error); errors.As(err, &st) && st.ErrStatus.Details != nil && len(r.mutations) > 0 {
+		last := r.mutations[len(r.mutations)-1]
+		st.ErrStatus.Details.Causes = slices.Insert(st.ErrStatus.Details.Causes, 0, metav1.StatusCause{Type: metav1.CauseType(last.Rule), Message: "changed by mutation " + last.Rule, Field: last.Source})
 	}
-	if err := m.Replace(o); err != nil {
-		return m.madeBad(err)
-	}
-	return nil
+	return err
 }
 
 // end ends the time of the rules.

@@ -201,7 +201,7 @@ func TestMutationsThatFail(t *testing.T) {
 		},
 		"another name": {
 			rules: rule("m", 1, "JSONPatch", "[JSONPatch{op: 'replace', path: '/metadata/name', value: 'z'}]", ""),
-			code:  422, texts: []string{`metadata.name: Invalid value: \"z\"`, "the object was changed by t/mutate/m/x (bundle.cue:"},
+			code:  422, texts: []string{`metadata.name: Invalid value: \"z\"`, "the object was changed by t/mutate/m/x (bundle.cue:", `"causes":[{"reason":"t/mutate/m/x"`},
 		},
 		"another kind": {
 			rules: rule("m", 1, "JSONPatch", "[JSONPatch{op: 'replace', path: '/kind', value: 'Plain'}]", ""),

@@ -89,7 +89,7 @@ func refusalOf(r *Request, stage string, st *metav1.Status) shadow.Verdict {
 		if v.Path = cause.Field; cause.Message != "" {
 			v.Message = cause.Message
 		}
-	case "validation":
+	case "mutation", "validation":
 		if v.Rule, v.Source = string(cause.Type), cause.Field; cause.Message != "" {
 			v.Message = cause.Message
 		}

@@ -148,7 +148,7 @@ func (a *Answer) causes(s *metav1.Status) {
 	if s == nil || s.Details == nil {
 		return
 	}
-	if a.Stage == "validation" {
+	if a.Stage == "validation" || a.Stage == "mutation" {
 		a.Rules = nil
 		for _, c := range s.Details.Causes {
 			a.Rules = append(a.Rules, Rule{string(c.Type), c.Field})
