@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 
@@ -148,7 +147,11 @@ func (r *Request) prepareMutated(content map[string]any) (unknown []string, err 
 	if r.Kind.Kind.Builtin {
 		builtin.Prepare(r.Kind.Kind.Kind.Kind, content, r.OldContent)
 	}
-	unknown, _, failed := r.Kind.Program.TryPrepare(content)
+	prepare := r.Kind.Program.TryPrepare
+	if r.Applies() {
+		prepare = r.Kind.Program.TryPrepareApplied
+	}
+	unknown, _, failed := prepare(content)
 	if failed != nil {
 		return nil, status.Unavailable(failed.Error())
 	}
@@ -190,11 +193,11 @@ func (m *ruleMutator) end() {
 }
 
 // notMutated returns the error for a mutation that cannot be evaluated or applied. It is that of a
-// MutatingAdmissionPolicy, with the id and the line of the rule.
+// MutatingAdmissionPolicy, whose reason is Invalid and whose code is 403, with the id and the line of the rule.
 func (r *Request) notMutated(e *admission.MutationError) error {
 	err := status.Refused(r.Resource(), r.Key.Name, fmt.Errorf("mutation %s%s failed: %w", e.Rule, place(e.Source), e.Err))
 	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseType(e.Rule), Message: e.Err.Error() + " (mutation " + e.Rule + ")", Field: e.Source}}
-	err.ErrStatus.Reason, err.ErrStatus.Code = metav1.StatusReasonInvalid, http.StatusUnprocessableEntity
+	err.ErrStatus.Reason = metav1.StatusReasonInvalid
 	return err
 }
 

@@ -175,15 +175,15 @@ func TestMutationsThatFail(t *testing.T) {
 	}{
 		"an expression that fails": {
 			rules: rule("m", 1, "JSONPatch", "[JSONPatch{op: 'add', path: '/spec/owner', value: object.metadata.labels['owner']}]", ""),
-			code:  422, texts: []string{`"reason":"Invalid"`, `mutation t/mutate/m/x (bundle.cue:`, "failed: expression '[JSONPatch", "no such key: labels", `"reason":"t/mutate/m/x"`},
+			code:  403, texts: []string{`"reason":"Invalid"`, `mutation t/mutate/m/x (bundle.cue:`, "failed: expression '[JSONPatch", "no such key: labels", `"reason":"t/mutate/m/x"`},
 		},
 		"a patch that does not fit": {
 			rules: rule("m", 1, "JSONPatch", "[JSONPatch{op: 'add', path: '/spec/size', value: 5}, JSONPatch{op: 'remove', path: '/spec/owner'}]", ""),
-			code:  422, texts: []string{"mutation t/mutate/m/x (bundle.cue:", "the JSONPatch cannot be applied: error in remove for path: '/spec/owner'"},
+			code:  403, texts: []string{"mutation t/mutate/m/x (bundle.cue:", "the JSONPatch cannot be applied: error in remove for path: '/spec/owner'"},
 		},
 		"a condition that fails": {
 			rules: rule("m", 1, "JSONPatch", "[JSONPatch{op: 'add', path: '/spec/size', value: 5}]", `match: conditions: c: "object.metadata.labels['x'] == 'y'"`),
-			code:  422, texts: []string{"mutation t/mutate/m (bundle.cue:", "condition c: expression 'object.metadata.labels"},
+			code:  403, texts: []string{"mutation t/mutate/m (bundle.cue:", "condition c: expression 'object.metadata.labels"},
 		},
 		"a rule that is ignored then": {
 			rules: rule("m", 1, "JSONPatch", "[JSONPatch{op: 'add', path: '/spec/size', value: 5}, JSONPatch{op: 'remove', path: '/spec/owner'}]", `failurePolicy: "Ignore"`) +
@@ -205,11 +205,11 @@ func TestMutationsThatFail(t *testing.T) {
 		},
 		"another kind": {
 			rules: rule("m", 1, "JSONPatch", "[JSONPatch{op: 'replace', path: '/kind', value: 'Plain'}]", ""),
-			code:  422, texts: []string{"mutation t/mutate/m/x (bundle.cue:", "kind cannot be changed"},
+			code:  403, texts: []string{"mutation t/mutate/m/x (bundle.cue:", "kind cannot be changed"},
 		},
 		"labels that are none": {
 			rules: rule("m", 1, "JSONPatch", "[JSONPatch{op: 'add', path: '/metadata/labels', value: {'a': 5}}]", ""),
-			code:  422, texts: []string{"mutation t/mutate/m/x (bundle.cue:", "metadata.labels[a] must be a string, and is 5"},
+			code:  403, texts: []string{"mutation t/mutate/m/x (bundle.cue:", "metadata.labels[a] must be a string, and is 5"},
 		},
 		"an invalid value": {
 			rules: rule("m", 1, "JSONPatch", "[JSONPatch{op: 'replace', path: '/spec/size', value: object.spec.size + 5000}]", ""),

@@ -23,11 +23,14 @@ var (
 // What a client sees of stele is what it would see of upstream's server: the same requests,
 // one after the other, get the same answers, and watches the same events.
 func TestTheSameAnswers(t *testing.T) {
-	judge, judged := startUpstream(t), startStele(t)
+	judge, judged := startUpstream(t, ""), startStele(t, nil)
 	for seed := *from; seed < *from+*seeds; seed++ {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { compareStream(t, seed, judge, judged) })
 	}
 }
+
+// compares counts the requests whose answers were compared.
+var compares int
 
 func compareStream(t *testing.T, seed uint64, judge, judged *peer) {
 	peers := []*peer{judge, judged}
@@ -59,6 +62,11 @@ func compareStream(t *testing.T, seed uint64, judge, judged *peer) {
 		if (more(answers[0]) || more(answers[1])) && more(answers[0]) != more(answers[1]) {
 			judge.token, judged.token = "", "" // one of the intended differences
 		}
+		if onlyTimes(judge, judged, q, answers[0], answers[1]) {
+			told = *most // the revisions are not comparable any more
+			break
+		}
+		compares++
 		if diff := difference(judge, judged, q, answers[0], answers[1]); diff != "" {
 			t.Errorf("request %d, %s\n(-upstream +stele):\n%s", n, q.describe(judge), diff)
 			if told++; told >= *most {
@@ -161,6 +169,22 @@ func flat(c compared) map[string]string {
 	}
 	walk("body", c.Body)
 	return out
+}
+
+// onlyTimes reports whether upstream wrote what stele answered without a write: an update that brings parts which it cannot
+// write, such as one of the status with another spec. Upstream then writes the times of managedFields, and nothing else.
+func onlyTimes(judge, judged *peer, q *request, upstreams, steles *answer) bool {
+	if q.method != http.MethodPut && q.method != http.MethodPatch || upstreams.code != http.StatusOK || steles.code != http.StatusOK {
+		return false
+	}
+	want, got := judge.compared(upstreams), judged.compared(steles)
+	a, _ := field(want.Body, "metadata").(map[string]any)
+	b, _ := field(got.Body, "metadata").(map[string]any)
+	if a == nil || b == nil || a["resourceVersion"] == b["resourceVersion"] {
+		return false
+	}
+	b["resourceVersion"] = a["resourceVersion"]
+	return cmp.Equal(want, got)
 }
 
 // leaves lists where two values differ.

@@ -17,6 +17,7 @@ var intended = []struct {
 	{"a refusal names the line of the policy that it is of", func(_ *request, _, steles *compared) {
 		steles.Body = rewrite(steles.Body, func(s string) string { return position.ReplaceAllString(s, "") })
 	}},
+	{"a refusal of an admission policy names the rule and its line, and all that refuse", excusePolicies},
 	{"a list that does not go on has no token, where upstream has an empty one", func(_ *request, upstreams, _ *compared) {
 		if meta, ok := field(upstreams.Body, "metadata").(map[string]any); ok && meta["continue"] == "" {
 			delete(meta, "continue")

@@ -57,10 +57,10 @@ func definitions(t testing.TB) map[string][]byte {
 	return of
 }
 
-// startStele starts what is judged.
-func startStele(t testing.TB) *peer {
+// startStele starts what is judged. policies are CUE files of the bundle.
+func startStele(t testing.TB, policies map[string][]byte) *peer {
 	t.Helper()
-	plane, err := fixtures.Start(definitions(t))
+	plane, err := fixtures.Start(definitions(t), policies)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,18 +72,25 @@ func startStele(t testing.TB) *peer {
 	return p
 }
 
-// startUpstream starts the judge: upstream's server, on an etcd of its own.
-func startUpstream(t testing.TB) *peer {
+// startUpstream starts the judge: upstream's server, on an etcd of its own. It enforces the admission policies that it finds
+// at above, the URL of the server above it; none if that is empty.
+func startUpstream(t testing.TB, above string) *peer {
 	t.Helper()
 	klog.SetLogger(logr.Discard())
+	kubeconfig, off := unused(t), "NamespaceLifecycle,MutatingAdmissionWebhook,ValidatingAdmissionWebhook"
+	if above == "" {
+		off += ",ValidatingAdmissionPolicy,MutatingAdmissionPolicy"
+	} else {
+		kubeconfig = kubeconfigOf(t, above)
+	}
 	server, err := servertesting.StartTestServer(quiet{t}, nil, []string{
 		"--etcd-servers", startEtcd(t),
 		"--etcd-compaction-interval", "0",
 		"--authentication-skip-lookup",
-		"--authentication-kubeconfig", unused(t), "--authorization-kubeconfig", unused(t), "--kubeconfig", unused(t),
+		"--authentication-kubeconfig", unused(t), "--authorization-kubeconfig", unused(t), "--kubeconfig", kubeconfig,
 		// All that would talk to the server above.
 		"--enable-priority-and-fairness=false",
-		"--disable-admission-plugins", "NamespaceLifecycle,MutatingAdmissionWebhook,ValidatingAdmissionWebhook,ValidatingAdmissionPolicy,MutatingAdmissionPolicy",
+		"--disable-admission-plugins", off,
 	}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -140,11 +147,13 @@ func (p *peer) await(t testing.TB, path string, is func(*answer) bool) {
 }
 
 // unused is a kubeconfig that upstream's server must be given.
-func unused(t testing.TB) string {
+func unused(t testing.TB) string { return kubeconfigOf(t, "http://127.0.0.1:1") }
+
+func kubeconfigOf(t testing.TB, server string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	text := `{apiVersion: v1, kind: Config, current-context: c,
-clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}], users: [{name: c, user: {}}], contexts: [{name: c, context: {cluster: c, user: c}}]}`
+clusters: [{name: c, cluster: {server: "` + server + `"}}], users: [{name: c, user: {}}], contexts: [{name: c, context: {cluster: c, user: c}}]}`
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

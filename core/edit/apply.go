@@ -19,8 +19,8 @@ import (
 	"stele.dev/stele/policy"
 )
 
-// applies reports whether the request is a server-side apply (KEP-555).
-func (d *Draft) applies() bool {
+// Applies reports whether the request is a server-side apply (KEP-555).
+func (d *Draft) Applies() bool {
 	return d.Info.Verb == "patch" && types.PatchType(d.Body.MediaType) == types.ApplyYAMLPatchType
 }
 
@@ -169,7 +169,7 @@ func (d *Draft) manage(o *Object, sent []metav1.ManagedFieldsEntry) {
 		sent = nil // for custom resources, upstream treats empty and missing alike
 	}
 	o.Meta.ManagedFields = sent
-	if d.applies() || d.Scales() {
+	if d.Applies() || d.Scales() {
 		return
 	}
 	var old *policy.Object

@@ -30,7 +30,7 @@ func (d *Draft) prepare(o *Object, old map[string]any) error {
 	if d.Mistyped != nil {
 		return nil // the stage schema reports the wrong type, and nothing else
 	}
-	unknown, changed, err := validity.Prepare(d.Kind, o.Content, old, d.applies())
+	unknown, changed, err := validity.Prepare(d.Kind, o.Content, old, d.Applies())
 	if err != nil {
 		errs := field.ErrorList{err}
 		if program.Retryable(errs) {

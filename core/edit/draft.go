@@ -84,7 +84,7 @@ func (d *Draft) Decode(ctx context.Context) error {
 	case "update":
 		return d.decodeUpdate()
 	case "patch":
-		if d.applies() {
+		if d.Applies() {
 			return d.decodeApply()
 		}
 		return d.decodePatch()

@@ -27,7 +27,7 @@ func (d *Draft) Replace(o *policy.Object) error {
 		return err
 	}
 	next.Text, next.Adapted = is.Text, true
-	if _, _, err := validity.Prepare(d.Kind, next.Content, d.OldContent, false); err != nil {
+	if _, _, err := validity.Prepare(d.Kind, next.Content, d.OldContent, d.Applies()); err != nil {
 		errs := field.ErrorList{err}
 		if program.Retryable(errs) {
 			return status.Unavailable(err.Error())

@@ -97,7 +97,7 @@ func (d *Draft) decodeScale() error {
 		old.Spec.Replicas = noReplicas
 	}
 	switch {
-	case d.applies():
+	case d.Applies():
 		if scale, err = d.applyScale(meta, old); err != nil {
 			return err
 		}

@@ -91,7 +91,7 @@ func (d *Draft) encode(meta *metav1.ObjectMeta, content map[string]any) ([]byte,
 	if face := d.Kind.Kind.Face; face != nil {
 		content = face.Store(content)
 	}
-	if d.applies() && len(d.Kind.Kind.Definition) > 0 && d.Object != nil {
+	if d.Applies() && len(d.Kind.Kind.Definition) > 0 && d.Object != nil {
 		d.Kind.Program.Prune(content) // removes nulls that server-side apply lets through
 	}
 	if d.Kind.Kind.Converts() {
@@ -101,7 +101,7 @@ func (d *Draft) encode(meta *metav1.ObjectMeta, content map[string]any) ([]byte,
 		}
 	}
 	text, err := canonical.Object(gvk.GroupVersion().String(), gvk.Kind, meta, content)
-	if err == nil && len(text) > maxObject && len(meta.ManagedFields) > 0 && !d.applies() {
+	if err == nil && len(text) > maxObject && len(meta.ManagedFields) > 0 && !d.Applies() {
 		// As upstream, an object that is too large loses its managedFields first.
 		meta.ManagedFields = nil
 		text, err = canonical.Object(gvk.GroupVersion().String(), gvk.Kind, meta, content)
