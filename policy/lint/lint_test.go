@@ -122,6 +122,15 @@ func TestLints(t *testing.T) {
 	}{
 		"nothing": {"", nil},
 
+		"a rule that reads secrets": {
+			admit + `{` + match + `, objects: x: {kind: "secrets", version: "v1"} // §` + "\n" + `validations: v: expression: "!objects.x.name('a').exists()"}`, []string{"OBJECTS_SECRET"}},
+		"a rule whose params are secrets": {
+			admit + `{` + match + `, paramKind: {apiVersion: "v1", kind: "Secret"}, paramRef: {name: "a", parameterNotFoundAction: "Allow"} // §` + "\n" + `validations: v: expression: "has(params.data)"}`, []string{"OBJECTS_SECRET"}},
+		"a rule that lists all of a kind": {
+			admit + `{` + match + `, objects: x: {kind: "namespaces", version: "v1"}` + "\n" + `validations: v: expression: "objects.x.list().size() < 9"} // §`, []string{"OBJECTS_LISTED"}},
+		"a rule that lists what it narrows, and counts": {
+			admit + `{` + match + `, objects: x: {kind: "namespaces", version: "v1"}` + "\n" + `validations: v: expression: "objects.x.labels({'a': 'b'}).list().size() < 9 && objects.x.count() < 9"}`, nil},
+
 		"a binding that another one covers": {
 			role("r", widgets+`, verbs: ["get"]`) + role("w", widgets+`, verbs: ["get", "list"]`) +
 				rbac + `bindings: wide: {clusterRole: "w", ` + somebody + `, namespaces: ["*"]}` + "\n" +
