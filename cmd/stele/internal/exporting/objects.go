@@ -8,6 +8,7 @@ import (
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"stele.dev/stele/core/definitions"
 	"stele.dev/stele/core/flowcontrol"
@@ -34,7 +35,7 @@ func Objects(f *policy.Form) ([]any, []string) {
 	}
 	e.access(f)
 	for i := range f.Validations {
-		e.admission(&f.Validations[i])
+		e.admission(f, &f.Validations[i])
 	}
 	for _, k := range slices.Concat(flowcontrol.Kinds, webhookobjects.Kinds) {
 		e.rendered(k, f)
@@ -140,21 +141,23 @@ func (e *exporter) access(f *policy.Form) {
 }
 
 // admission adds a rule as a policy and its binding.
-func (e *exporter) admission(v *policy.Validation) {
+func (e *exporter) admission(f *policy.Form, v *policy.Validation) {
 	if len(v.Params) > 0 && string(v.Params) != "{}" {
 		e.note(v.Source, "%s is not exported: its params are constants, which a ValidatingAdmissionPolicy cannot have", v.ID)
 		return
 	}
+	if len(v.Objects) > 0 {
+		e.note(v.Source, "%s is not exported: it reads other objects, which a ValidatingAdmissionPolicy cannot", v.ID)
+		return
+	}
 	name := strings.ReplaceAll(strings.Replace(v.ID, "/validate/", ".", 1), ":", "-")
-	fail := admissionv1.Fail
-	spec := admissionv1.ValidatingAdmissionPolicySpec{FailurePolicy: &fail, MatchConstraints: &admissionv1.MatchResources{
-		NamespaceSelector: v.Match.NamespaceSelector, ObjectSelector: v.Match.ObjectSelector,
-		ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
-			Rule: admissionv1.Rule{APIGroups: v.Match.APIGroups, APIVersions: v.Match.APIVersions, Resources: v.Match.Resources}}}},
-	}}
-	for _, o := range v.Match.Operations {
-		rule := &spec.MatchConstraints.ResourceRules[0]
-		rule.Operations = append(rule.Operations, admissionv1.OperationType(o))
+	failure := admissionv1.Fail
+	if v.Ignore {
+		failure = admissionv1.Ignore
+	}
+	spec := admissionv1.ValidatingAdmissionPolicySpec{FailurePolicy: &failure, MatchConstraints: matchOf(&v.Match)}
+	for _, a := range v.Annotations {
+		spec.AuditAnnotations = append(spec.AuditAnnotations, admissionv1.AuditAnnotation{Key: a.Name, ValueExpression: a.Text})
 	}
 	for _, c := range v.Match.Conditions {
 		spec.MatchConditions = append(spec.MatchConditions, admissionv1.MatchCondition{Name: c.Name, Expression: c.Text})
@@ -170,11 +173,60 @@ func (e *exporter) admission(v *policy.Validation) {
 		}
 		spec.Validations = append(spec.Validations, check)
 	}
+	spec.ParamKind = paramKindOf(f, v.ParamSource)
 	version := admissionv1.SchemeGroupVersion.String()
 	e.add(&admissionv1.ValidatingAdmissionPolicy{TypeMeta: metav1.TypeMeta{APIVersion: version, Kind: "ValidatingAdmissionPolicy"}, ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec})
-	binding := admissionv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: name}
+	binding := admissionv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: name, ParamRef: paramRefOf(v.ParamSource)}
 	for _, a := range v.Actions {
 		binding.ValidationActions = append(binding.ValidationActions, admissionv1.ValidationAction(a))
 	}
 	e.add(&admissionv1.ValidatingAdmissionPolicyBinding{TypeMeta: metav1.TypeMeta{APIVersion: version, Kind: "ValidatingAdmissionPolicyBinding"}, ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: binding})
+}
+
+func matchOf(m *policy.Match) *admissionv1.MatchResources {
+	match := &admissionv1.MatchResources{
+		NamespaceSelector: m.NamespaceSelector, ObjectSelector: m.ObjectSelector,
+		ResourceRules: []admissionv1.NamedRuleWithOperations{resourceRule(m.APIGroups, m.APIVersions, m.Resources, m.Operations, m.ResourceNames, m.Scope)},
+	}
+	for _, x := range m.Excludes {
+		match.ExcludeResourceRules = append(match.ExcludeResourceRules, resourceRule(x.APIGroups, x.APIVersions, x.Resources, x.Operations, x.ResourceNames, x.Scope))
+	}
+	if m.Exact {
+		exact := admissionv1.Exact
+		match.MatchPolicy = &exact
+	}
+	return match
+}
+
+func resourceRule(groups, versions, resources, operations, names []string, scope string) admissionv1.NamedRuleWithOperations {
+	r := admissionv1.NamedRuleWithOperations{ResourceNames: names, RuleWithOperations: admissionv1.RuleWithOperations{
+		Rule: admissionv1.Rule{APIGroups: groups, APIVersions: versions, Resources: resources}}}
+	for _, o := range operations {
+		r.Operations = append(r.Operations, admissionv1.OperationType(o))
+	}
+	if scope != "" {
+		of := admissionv1.ScopeType(scope)
+		r.Scope = &of
+	}
+	return r
+}
+
+// paramKindOf returns the kind of the objects that are params; nil if there are none.
+func paramKindOf(f *policy.Form, p *policy.ParamSource) *admissionv1.ParamKind {
+	if p == nil {
+		return nil
+	}
+	i := slices.IndexFunc(f.Kinds, func(k schemas.Kind) bool { return k.Group == p.Group && k.Plural == p.Resource })
+	return &admissionv1.ParamKind{APIVersion: schema.GroupVersion{Group: p.Group, Version: p.Version}.String(), Kind: f.Kinds[i].Kind}
+}
+
+func paramRefOf(p *policy.ParamSource) *admissionv1.ParamRef {
+	if p == nil {
+		return nil
+	}
+	action := admissionv1.AllowAction
+	if p.Deny {
+		action = admissionv1.DenyAction
+	}
+	return &admissionv1.ParamRef{Name: p.Name, Namespace: p.Namespace, Selector: p.Selector, ParameterNotFoundAction: &action}
 }
