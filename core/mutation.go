@@ -39,7 +39,7 @@ type mutator struct {
 // mutation lets mutators change the object, each after those of a lower order. As in kube-apiserver, a mutator may be asked
 // a second time, once, to see what others changed.
 func (p *Pipeline) mutation(ctx context.Context, r *Request) error {
-	r.mutations, r.SawNamespace = nil, nil
+	r.mutations, r.reviews, r.SawNamespace = nil, nil, nil
 	if r.write != nil || r.Mistyped != nil {
 		return nil
 	}

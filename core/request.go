@@ -25,6 +25,7 @@ type Request struct {
 
 	write     virtual.Write      // the write of a virtual resource; decode sets it
 	mutations []*logpb.Mutation  // what changed the object; mutation sets it
+	reviews   []*logpb.Review    // what webhooks and plugins said; mutation and validation set it
 	findings  []*logpb.Admission // the findings of admission rules; validation sets it
 
 	lookup lookup.Reader // what rules read of stored objects; decode sets it, anew in each round

@@ -195,6 +195,8 @@ func (r *Request) seeNamespace(write *admission.Attributes) {
 func (r *Request) mayAsk(x *admission.Reviewer) bool {
 	r.reviewed = append(r.reviewed, x.ID)
 	switch {
+	case review.Answers(r.HTTP.Context()) != nil: // others answer, and have no side effects
+		return true
 	case r.alone:
 		return false
 	case r.Explained && x.SideEffects != "None":
@@ -216,7 +218,7 @@ func (r *Request) question(x *admission.Reviewer, write *admission.Attributes) (
 		RequestKind: r.Kind.Seen(sub).GroupVersionKind(), RequestResource: r.Kind.GroupVersionResource(), RequestSubresource: sub,
 		Namespace: r.Key.Namespace, Name: r.Key.Name, Operation: write.Operation, User: r.User, DryRun: r.Dry(),
 	}
-	q = review.Question{Reviewer: x.Reviewer, Review: v}
+	q = review.Question{Policy: r.Tip.Policy, Reviewer: x.Reviewer, Review: v}
 	version := r.oldVersion()
 	if v.Object, err = r.shown(x, write.Object, version); err != nil {
 		return q, err
@@ -310,6 +312,13 @@ func (r *Request) noteVerdict(o *review.Outcome, prefix, place string) {
 	}
 	if r.trace != nil {
 		r.trace.Consider(policy.Considered{Rule: o.ID, Source: o.Source.String(), Verdict: verdict})
+	}
+	if o.Err == nil {
+		said := &logpb.Review{Rule: o.ID, Source: o.Source.String(), By: mutatorOf(o.Reviewer), Ignored: o.Failure != nil}
+		if o.Verdict != nil {
+			said.Program = o.Verdict.Program
+		}
+		r.reviews = append(r.reviews, said)
 	}
 	if o.Verdict == nil {
 		return

@@ -65,6 +65,19 @@ func (f *Form) Asked() (list []*Plugin) {
 	return list
 }
 
+// PluginNames returns the names of the plugins, in order.
+func (f *Form) PluginNames() (names []string) {
+	for i := range f.Plugins {
+		names = append(names, f.Plugins[i].Name)
+	}
+	return names
+}
+
+// Uses reports whether the policy uses a plugin as an authorizer, and to review writes.
+func (f *Form) Uses(plugin string) (authorizes, reviews bool) {
+	return slices.Contains(f.Authorizers, PluginPrefix+plugin), slices.ContainsFunc(f.Reviewers, func(r Reviewer) bool { return r.Plugin == plugin })
+}
+
 // Matches reports whether the plugin is asked about a request. Groups, resources and verbs are read
 // as in RBAC rules: "widgets" does not include "widgets/status". A match with groups or resources
 // does not include requests for paths.

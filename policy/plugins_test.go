@@ -90,7 +90,7 @@ func TestWarningsAboutTheChain(t *testing.T) {
 		bundle string
 		want   string
 	}{
-		"a plugin that nobody asks":  {"plugins: §p: {" + checksum + "}", `bundle.plugins.p: the plugin is not in the chain: nobody asks it; put "plugin:p" into authorizers`},
+		"a plugin that nobody asks":  {"plugins: §p: {" + checksum + "}", `bundle.plugins.p: the plugin is neither in the chain nor in admission: nobody asks it; put "plugin:p" into authorizers, or name it in the admission of a team`},
 		"no denies":                  {`§authorizers: ["rbac"]`, `bundle.authorizers: deny is not in the chain: no deny of the policy has an effect; put "deny" first`},
 		"no roles":                   {`§authorizers: ["deny", "abac"]`, `bundle.authorizers: rbac is not in the chain: no role and no binding grants anything; put "rbac" into authorizers`},
 		"denies behind roles":        {`authorizers: ["rbac", §"deny"]`, `bundle.authorizers.1: deny stands behind rbac: what that allows is not denied; put "deny" first`},

@@ -25,6 +25,10 @@ type Reviewer struct {
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
 	ObjectSelector    *metav1.LabelSelector `json:"objectSelector,omitempty"`
 	Conditions        []Variable            `json:"conditions,omitempty"`
+	// ResourceNames are the names of the objects that it is asked about; empty for all. Excludes are requests that it is not
+	// asked about. Both are those of a plugin's match.
+	ResourceNames []string  `json:"resourceNames,omitempty"`
+	Excludes      []Exclude `json:"excludes,omitempty"`
 	// Exact is set if requests for other versions of the kind do not match (matchPolicy Exact).
 	Exact bool `json:"exact,omitempty"`
 	// Ignore is set if a write goes on when the reviewer cannot be asked (failurePolicy Ignore).

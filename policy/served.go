@@ -138,3 +138,18 @@ func (r Resources) groupOf(resource string) string {
 	}
 	return ""
 }
+
+// OnlyOutsideNamespaces reports whether a resource is served in some of the groups, and in none of them in namespaces.
+func OnlyOutsideNamespaces(kinds []schemas.Kind, groups []string, plural string) (found bool) {
+	for i := range kinds {
+		k := &kinds[i]
+		if k.Plural != plural || !slices.Contains(groups, "*") && !slices.Contains(groups, k.Group) {
+			continue
+		}
+		if k.Namespaced || k.Group == "" && k.Plural == "namespaces" {
+			return false
+		}
+		found = true
+	}
+	return found
+}

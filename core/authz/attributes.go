@@ -2,9 +2,7 @@ package authz
 
 import (
 	"slices"
-	"strings"
 	"time"
-	"unicode"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -101,23 +99,6 @@ func operatorOf(o selection.Operator) string {
 		return string(metav1.LabelSelectorOpDoesNotExist)
 	}
 	return ""
-}
-
-// maxReason limits the length of a reason that goes to clients and into the log.
-const maxReason = 1024
-
-// brief returns text from outside as one short line that is safe to print on a terminal.
-func brief(text string) string {
-	more := ""
-	if len(text) > maxReason {
-		text, more = strings.ToValidUTF8(text[:maxReason], ""), "…"
-	}
-	return strings.Map(func(r rune) rune {
-		if unicode.IsGraphic(r) {
-			return r
-		}
-		return ' '
-	}, strings.ToValidUTF8(text, "\uFFFD")) + more
 }
 
 // cannot returns the opinion of an authorizer that this replica lacks: it denies, because a policy that cannot be

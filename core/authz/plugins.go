@@ -5,6 +5,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 	"stele.dev/stele/core/plugins"
+	"stele.dev/stele/core/status"
 	"stele.dev/stele/plugins/authorizerpb"
 	"stele.dev/stele/plugins/host"
 	"stele.dev/stele/policy"
@@ -30,7 +31,7 @@ func (p *plugin) Authorize(ctx context.Context, r *policy.Request) policy.Opinio
 		ask = b.Explain
 	}
 	a := ask(ctx, p.Name, question(r))
-	o := policy.Opinion{Reason: brief(a.Reason), Detail: brief(a.Detail), Failed: a.Failed, Program: p.SHA256[host.System]}
+	o := policy.Opinion{Reason: status.Brief(a.Reason), Detail: status.Brief(a.Detail), Failed: a.Failed, Program: p.SHA256[host.System]}
 	switch a.Decision {
 	case authorizerpb.Decision_DECISION_ALLOW:
 		o.Verdict = policy.Allows
@@ -46,14 +47,7 @@ func (*plugin) ByName(*policy.Request) bool { return true }
 
 // question converts a request to the message for plugins.
 func question(r *policy.Request) *authorizerpb.AuthorizeRequest {
-	u := &authorizerpb.User{Name: r.User, Uid: r.UID, Groups: r.Groups}
-	if len(r.Extra) > 0 {
-		u.Extra = make(map[string]*authorizerpb.Values, len(r.Extra))
-		for k, v := range r.Extra {
-			u.Extra[k] = &authorizerpb.Values{Values: v}
-		}
-	}
-	q := &authorizerpb.AuthorizeRequest{User: u, Verb: r.Verb, Time: timestamppb.Now()}
+	q := &authorizerpb.AuthorizeRequest{User: plugins.User(r.User, r.UID, r.Groups, r.Extra), Verb: r.Verb, Time: timestamppb.Now()}
 	if !r.IsResource {
 		q.Target = &authorizerpb.AuthorizeRequest_Path{Path: r.Path}
 		return q

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apiserver/plugin/pkg/authorizer/webhook/metrics"
 	"k8s.io/client-go/rest"
 	"stele.dev/stele/core/reload"
+	"stele.dev/stele/core/status"
 	"stele.dev/stele/policy"
 )
 
@@ -276,7 +277,7 @@ func (h *hook) Authorize(ctx context.Context, r *policy.Request) policy.Opinion 
 	if err != nil && ctx.Err() != nil {
 		decision = authorizer.DecisionDeny // a client that disconnects must not get past a webhook
 	}
-	o := policy.Opinion{Reason: brief(reason), Failed: err != nil}
+	o := policy.Opinion{Reason: status.Brief(reason), Failed: err != nil}
 	if excluded {
 		o.Detail = "it is not asked: its matchConditions are not met"
 	}
@@ -289,7 +290,7 @@ func (h *hook) Authorize(ctx context.Context, r *policy.Request) policy.Opinion 
 	}
 	if err != nil {
 		h.complain(err)
-		if o.Detail = brief(err.Error()); o.Verdict == policy.Denies && reason == "" {
+		if o.Detail = status.Brief(err.Error()); o.Verdict == policy.Denies && reason == "" {
 			o.Reason = cannot(h.name, "").Reason
 		}
 	}

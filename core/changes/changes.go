@@ -100,6 +100,9 @@ func Allowed(d *logpb.Decisions) *Decision {
 		x.Findings = append(x.Findings, Finding{Rule: f.GetRule(), Source: f.GetSource(), Actions: f.GetAction(), Message: f.GetMessage()})
 	}
 	x.Mutations = MutationsOf(d)
+	for _, r := range d.GetReviews() {
+		x.Reviews = append(x.Reviews, Review{Rule: r.GetRule(), Source: r.GetSource(), Program: r.GetProgram(), Ignored: r.GetIgnored()})
+	}
 	return x
 }
 

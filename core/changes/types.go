@@ -114,6 +114,8 @@ type Decision struct {
 	Findings []Finding `json:"findings,omitempty"`
 	// Mutations are the changes that mutating admission made of what the client asked for, in their order.
 	Mutations []Mutation `json:"mutations,omitempty"`
+	// Reviews are the webhooks and plugins that reviewed the write.
+	Reviews []Review `json:"reviews,omitempty"`
 }
 
 // Mutation is a change that mutating admission made of an object before it was stored.
@@ -128,6 +130,18 @@ type Mutation struct {
 	Paths []string `json:"paths,omitempty"`
 	// Reinvoked is true if the rule ran for the second time, because others had changed the object.
 	Reinvoked bool `json:"reinvoked,omitempty"`
+}
+
+// Review is the answer of a webhook or a plugin that reviewed a write, and did not reject it.
+type Review struct {
+	// Rule is the ID of the webhook or the plugin in the policy.
+	Rule string `json:"rule"`
+	// Source is its file and line.
+	Source string `json:"source,omitempty"`
+	// Program is the checksum of the program of a plugin.
+	Program string `json:"program,omitempty"`
+	// Ignored is set if it could not be asked, and the write went on by its failure policy.
+	Ignored bool `json:"ignored,omitempty"`
 }
 
 // Finding is what an admission rule found.

@@ -106,6 +106,7 @@ type Plane struct {
 	evaluators  *workers.Pool      // nil: this process evaluates
 	authorizers *authz.Authorizers // nil if the config has a Load of its own
 	plugins     *host.Host         // nil without authorizers
+	reviewers   *plugins.Plugins   // nil without authorizers
 	webhooks    *webhooks.Webhooks // of admission
 	audit       *audit.Writer      // nil without a file
 	sinks       []sink             // that get audit lines, too
@@ -236,7 +237,8 @@ func (p *Plane) authorize(context.Context) (err error) {
 	if p.plugins, err = host.New(c.Plugins); err != nil {
 		return fmt.Errorf("plugins: %w", err)
 	}
-	c.Authorization.Plugins = plugins.New(plugins.Options{Host: p.plugins, CheckConfigs: c.CheckConfigs})
+	p.reviewers = plugins.New(plugins.Options{Host: p.plugins, CheckConfigs: c.CheckConfigs})
+	c.Authorization.Plugins = p.reviewers
 	c.Authorization.Logger = c.Logger
 	if p.authorizers, err = authz.New(c.Authorization); err != nil {
 		return err
@@ -273,8 +275,11 @@ func (p *Plane) openWebhooks(context.Context) (err error) {
 }
 
 // findReviewer returns the way to a webhook or an admission plugin.
-func (p *Plane) findReviewer(r *policy.Reviewer) review.Reviewer {
-	return p.webhooks.Find(r)
+func (p *Plane) findReviewer(of *policy.Policy, r *policy.Reviewer) review.Reviewer {
+	if r.Plugin != "" {
+		return p.reviewers.Find(of, r)
+	}
+	return p.webhooks.Find(of, r)
 }
 
 // restore makes the committer and moves it to the newest good checkpoint.

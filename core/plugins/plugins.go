@@ -63,12 +63,16 @@ func (p *Plugins) Of(x *policy.Policy) *Set {
 		return nil
 	}
 	return x.Keep(setKey{p}, func() any {
-		s := &Set{of: p}
-		for _, u := range uses(x.Form()) {
-			s.specs = append(s.specs, u.spec())
-		}
-		return s
+		return &Set{of: p, specs: Specs(x.Form())}
 	}).(*Set)
+}
+
+// Specs returns the plugins that a policy uses, in the order of their names.
+func Specs(f *policy.Form) (specs []host.Spec) {
+	for _, u := range uses(f) {
+		specs = append(specs, u.spec())
+	}
+	return specs
 }
 
 // use is a plugin, and the services for which a policy uses it.
@@ -81,9 +85,7 @@ type use struct {
 func uses(f *policy.Form) (list []use) {
 	for i := range f.Plugins {
 		u := use{Plugin: &f.Plugins[i]}
-		u.Authorizer = slices.Contains(f.Authorizers, policy.PluginPrefix+u.Name)
-		u.Admission = slices.ContainsFunc(f.Reviewers, func(r policy.Reviewer) bool { return r.Plugin == u.Name })
-		if u.Authorizer || u.Admission {
+		if u.Authorizer, u.Admission = f.Uses(u.Name); u.Authorizer || u.Admission {
 			list = append(list, u)
 		}
 	}

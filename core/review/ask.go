@@ -33,6 +33,7 @@ type Outcome struct {
 
 // Question is a review and who is asked.
 type Question struct {
+	Policy   *policy.Policy
 	Reviewer *policy.Reviewer
 	Review   *Review
 }
@@ -89,7 +90,10 @@ func (find Find) call(ctx context.Context, q Question) (v *Verdict, err error) {
 	if q.Review.DryRun && q.Reviewer.SideEffects == policy.SideEffectsSome {
 		return nil, worded(q.Reviewer, webhookerrors.NewDryRunUnsupportedErr(q.Reviewer.Name()))
 	}
-	reviewer := find.find(q.Reviewer)
+	if answers := Answers(ctx); answers != nil {
+		find = answers
+	}
+	reviewer := find.find(q.Policy, q.Reviewer)
 	if reviewer == nil {
 		return nil, q.cannot(errors.New("this replica cannot reach it"))
 	}
@@ -102,11 +106,11 @@ func (find Find) call(ctx context.Context, q Question) (v *Verdict, err error) {
 	return v, err
 }
 
-func (find Find) find(r *policy.Reviewer) Reviewer {
+func (find Find) find(p *policy.Policy, r *policy.Reviewer) Reviewer {
 	if find == nil {
 		return nil
 	}
-	return find(r)
+	return find(p, r)
 }
 
 // fail applies the failure policy. As in kube-apiserver, a request whose own time is over does not go on, whatever the

@@ -50,6 +50,8 @@ type Verdict struct {
 	Object           json.RawMessage
 	Warnings         []string
 	AuditAnnotations map[string]string
+	// Program is the checksum of the program that answered; "" if the reviewer is none.
+	Program string
 }
 
 // Reviewer reviews writes. It is safe for concurrent use.
@@ -63,8 +65,22 @@ type Reviewer interface {
 // ErrSilent is why the context of a question has ended, if that is because the reviewer did not answer in its time.
 var ErrSilent = fmt.Errorf("it did not answer in its time: %w", context.DeadlineExceeded)
 
-// Find returns the way to a reviewer; nil if this replica has none.
-type Find func(*policy.Reviewer) Reviewer
+// Find returns the way to a reviewer of a policy; nil if this replica has none.
+type Find func(*policy.Policy, *policy.Reviewer) Reviewer
+
+type answersKey struct{}
+
+// WithAnswers returns a context whose questions go to other reviewers, which only say something, in place of webhooks and
+// plugins.
+func WithAnswers(ctx context.Context, find Find) context.Context {
+	return context.WithValue(ctx, answersKey{}, find)
+}
+
+// Answers returns the reviewers of [WithAnswers], or nil.
+func Answers(ctx context.Context) Find {
+	find, _ := ctx.Value(answersKey{}).(Find)
+	return find
+}
 
 // CallError reports that a reviewer could not be asked, or that its answer is invalid.
 type CallError struct {

@@ -25,16 +25,17 @@ func (r *Runner) Check(s *suites.Suite, incomplete bool) schemas.Diagnostics {
 		c.levels = append(c.levels, l.Name)
 	}
 	c.objects(s.Given)
-	c.authorizers(s.Authorizers, func(string) schemas.Position {
-		if len(s.Tests) > 0 {
-			return s.Tests[0].Source
-		}
-		return schemas.Position{File: s.Package}
-	})
+	at := schemas.Position{File: s.Package}
+	if len(s.Tests) > 0 {
+		at = s.Tests[0].Source
+	}
+	c.authorizers(s.Authorizers, at)
+	c.reviewers(s.Reviewers, at)
 	for i := range s.Tests {
 		t := &s.Tests[i]
 		c.objects(t.Given)
-		c.authorizers(t.Authorizers, func(string) schemas.Position { return t.Source })
+		c.authorizers(t.Authorizers, t.Source)
+		c.reviewers(t.Reviewers, t.Source)
 		var w *wrong
 		if _, err := r.target(&t.Request); errors.As(err, &w) {
 			c.add(t.Position(w.field), t.Name+": "+w.message, w.hint)
@@ -90,11 +91,30 @@ func (c *checker) objects(given []suites.Object) {
 	}
 }
 
-func (c *checker) authorizers(opinions map[string]suites.Opinion, at func(string) schemas.Position) {
+func (c *checker) authorizers(opinions map[string]suites.Opinion, at schemas.Position) {
 	outside := c.Form().Outside()
 	for _, name := range slices.Sorted(maps.Keys(opinions)) {
 		if !slices.Contains(outside, name) {
-			c.add(at(name), fmt.Sprintf("the bundle's chain has no authorizer %q", name), wording.DidYouMean(name, outside, "those outside of the policy are"))
+			c.add(at, fmt.Sprintf("the bundle's chain has no authorizer %q", name), wording.DidYouMean(name, outside, "those outside of the policy are"))
+		}
+	}
+}
+
+// reviewers reports answers of webhooks and plugins that the bundle does not have.
+func (c *checker) reviewers(answers map[string]suites.Review, at schemas.Position) {
+	var known []string
+	mutating := map[string]bool{}
+	for i := range c.Form().Reviewers {
+		r := &c.Form().Reviewers[i]
+		known = append(known, r.ID)
+		mutating[r.ID] = r.Mutating
+	}
+	for _, id := range slices.Sorted(maps.Keys(answers)) {
+		switch {
+		case !slices.Contains(known, id):
+			c.add(at, fmt.Sprintf("the bundle asks no %q about writes", id), wording.DidYouMean(id, known, "it asks"))
+		case answers[id].Patch != nil && !mutating[id]:
+			c.add(at, fmt.Sprintf("%s cannot answer with a patch: it does not change objects", id), "let it answer Admit, Refuse or Unavailable")
 		}
 	}
 }
@@ -114,6 +134,9 @@ func (r *Runner) ruleIDs() map[string]bool {
 		for _, check := range f.Validations[i].Validations {
 			ids[check.ID] = true
 		}
+	}
+	for i := range f.Reviewers {
+		ids[f.Reviewers[i].ID] = true
 	}
 	for i := range f.Kinds {
 		k := &f.Kinds[i]

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/explain"
+	"stele.dev/stele/core/review"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/suites"
 )
@@ -84,7 +85,7 @@ func (r *Runner) ask(ctx context.Context, s *suites.Suite, t *suites.Test) (*Ans
 		}
 	}
 	tip.Policy = r.bound(opinions)
-	q, only, err := target.http(policy.Explain(ctx), tip)
+	q, only, err := target.http(review.WithAnswers(policy.Explain(ctx), answers(s.Reviewers, t.Reviewers)), tip)
 	if err != nil {
 		return nil, err
 	}

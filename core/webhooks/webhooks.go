@@ -97,7 +97,7 @@ func New(o Options) (*Webhooks, error) {
 }
 
 // Find returns the webhook of a reviewer; nil if the reviewer is none. It implements [review.Find].
-func (w *Webhooks) Find(r *policy.Reviewer) review.Reviewer {
+func (w *Webhooks) Find(_ *policy.Policy, r *policy.Reviewer) review.Reviewer {
 	if r.Webhook == nil {
 		return nil
 	}
@@ -192,7 +192,7 @@ func (w *Webhooks) Health(p *policy.Policy) error {
 		if r.Webhook == nil {
 			continue
 		}
-		if _, err := w.Find(r).(*hook).current(); err != nil {
+		if _, err := w.Find(p, r).(*hook).current(); err != nil {
 			errs = append(errs, fmt.Errorf("the webhook %s cannot be asked: %w", r.ID, err))
 		}
 	}

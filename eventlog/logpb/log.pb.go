@@ -1489,8 +1489,10 @@ type Decisions struct {
 	Mutations []*Mutation `protobuf:"bytes,11,rep,name=mutations,proto3" json:"mutations,omitempty"`
 	// What admission rules read of stored objects, and the revision of the state in which they did. Until the event's own
 	// revision nothing changed that they would have read otherwise.
-	Reads         []*Read `protobuf:"bytes,20,rep,name=reads,proto3" json:"reads,omitempty"`
-	ReadRevision  uint64  `protobuf:"varint,21,opt,name=read_revision,json=readRevision,proto3" json:"read_revision,omitempty"`
+	Reads        []*Read `protobuf:"bytes,20,rep,name=reads,proto3" json:"reads,omitempty"`
+	ReadRevision uint64  `protobuf:"varint,21,opt,name=read_revision,json=readRevision,proto3" json:"read_revision,omitempty"`
+	// What webhooks and plugins said about the write, in the order in which they answered.
+	Reviews       []*Review `protobuf:"bytes,22,rep,name=reviews,proto3" json:"reviews,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1616,6 +1618,13 @@ func (x *Decisions) GetReadRevision() uint64 {
 	return 0
 }
 
+func (x *Decisions) GetReviews() []*Review {
+	if x != nil {
+		return x.Reviews
+	}
+	return nil
+}
+
 // Mutation is a change that mutating admission made of the object.
 type Mutation struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -1695,6 +1704,85 @@ func (x *Mutation) GetReinvoked() bool {
 	return false
 }
 
+// Review is the answer of a webhook or a plugin about a write.
+type Review struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Rule   string                 `protobuf:"bytes,1,opt,name=rule,proto3" json:"rule,omitempty"`     // id of the webhook or plugin in the policy
+	Source string                 `protobuf:"bytes,2,opt,name=source,proto3" json:"source,omitempty"` // file:line
+	By     Mutator                `protobuf:"varint,3,opt,name=by,proto3,enum=stele.eventlog.v1.Mutator" json:"by,omitempty"`
+	// The SHA-256 of the program of a plugin, in hexadecimal.
+	Program string `protobuf:"bytes,4,opt,name=program,proto3" json:"program,omitempty"`
+	// It could not be asked, and the write went on by its failure policy.
+	Ignored       bool `protobuf:"varint,5,opt,name=ignored,proto3" json:"ignored,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Review) Reset() {
+	*x = Review{}
+	mi := &file_log_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Review) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Review) ProtoMessage() {}
+
+func (x *Review) ProtoReflect() protoreflect.Message {
+	mi := &file_log_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Review.ProtoReflect.Descriptor instead.
+func (*Review) Descriptor() ([]byte, []int) {
+	return file_log_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *Review) GetRule() string {
+	if x != nil {
+		return x.Rule
+	}
+	return ""
+}
+
+func (x *Review) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *Review) GetBy() Mutator {
+	if x != nil {
+		return x.By
+	}
+	return Mutator_MUTATOR_RULE
+}
+
+func (x *Review) GetProgram() string {
+	if x != nil {
+		return x.Program
+	}
+	return ""
+}
+
+func (x *Review) GetIgnored() bool {
+	if x != nil {
+		return x.Ignored
+	}
+	return false
+}
+
 // Audit is what the audit rules of the policy in force say about a request: what the audit log shows of it.
 type Audit struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1718,7 +1806,7 @@ type Audit struct {
 
 func (x *Audit) Reset() {
 	*x = Audit{}
-	mi := &file_log_proto_msgTypes[12]
+	mi := &file_log_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1730,7 +1818,7 @@ func (x *Audit) String() string {
 func (*Audit) ProtoMessage() {}
 
 func (x *Audit) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[12]
+	mi := &file_log_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1743,7 +1831,7 @@ func (x *Audit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Audit.ProtoReflect.Descriptor instead.
 func (*Audit) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{12}
+	return file_log_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Audit) GetLevel() AuditLevel {
@@ -1812,7 +1900,7 @@ type Annotation struct {
 
 func (x *Annotation) Reset() {
 	*x = Annotation{}
-	mi := &file_log_proto_msgTypes[13]
+	mi := &file_log_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1824,7 +1912,7 @@ func (x *Annotation) String() string {
 func (*Annotation) ProtoMessage() {}
 
 func (x *Annotation) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[13]
+	mi := &file_log_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1837,7 +1925,7 @@ func (x *Annotation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Annotation.ProtoReflect.Descriptor instead.
 func (*Annotation) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{13}
+	return file_log_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Annotation) GetKey() string {
@@ -1867,7 +1955,7 @@ type Admission struct {
 
 func (x *Admission) Reset() {
 	*x = Admission{}
-	mi := &file_log_proto_msgTypes[14]
+	mi := &file_log_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1879,7 +1967,7 @@ func (x *Admission) String() string {
 func (*Admission) ProtoMessage() {}
 
 func (x *Admission) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[14]
+	mi := &file_log_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1892,7 +1980,7 @@ func (x *Admission) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Admission.ProtoReflect.Descriptor instead.
 func (*Admission) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{14}
+	return file_log_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Admission) GetRule() string {
@@ -1938,7 +2026,7 @@ type Read struct {
 
 func (x *Read) Reset() {
 	*x = Read{}
-	mi := &file_log_proto_msgTypes[15]
+	mi := &file_log_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1950,7 +2038,7 @@ func (x *Read) String() string {
 func (*Read) ProtoMessage() {}
 
 func (x *Read) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[15]
+	mi := &file_log_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1963,7 +2051,7 @@ func (x *Read) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Read.ProtoReflect.Descriptor instead.
 func (*Read) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{15}
+	return file_log_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Read) GetGroup() string {
@@ -2007,7 +2095,7 @@ type Payload struct {
 
 func (x *Payload) Reset() {
 	*x = Payload{}
-	mi := &file_log_proto_msgTypes[16]
+	mi := &file_log_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2019,7 +2107,7 @@ func (x *Payload) String() string {
 func (*Payload) ProtoMessage() {}
 
 func (x *Payload) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[16]
+	mi := &file_log_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2032,7 +2120,7 @@ func (x *Payload) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Payload.ProtoReflect.Descriptor instead.
 func (*Payload) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{16}
+	return file_log_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Payload) GetRole() Role {
@@ -2074,7 +2162,7 @@ type Class struct {
 
 func (x *Class) Reset() {
 	*x = Class{}
-	mi := &file_log_proto_msgTypes[17]
+	mi := &file_log_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2086,7 +2174,7 @@ func (x *Class) String() string {
 func (*Class) ProtoMessage() {}
 
 func (x *Class) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[17]
+	mi := &file_log_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2099,7 +2187,7 @@ func (x *Class) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Class.ProtoReflect.Descriptor instead.
 func (*Class) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{17}
+	return file_log_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Class) GetRetention() string {
@@ -2127,7 +2215,7 @@ type LogCreated struct {
 
 func (x *LogCreated) Reset() {
 	*x = LogCreated{}
-	mi := &file_log_proto_msgTypes[18]
+	mi := &file_log_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2139,7 +2227,7 @@ func (x *LogCreated) String() string {
 func (*LogCreated) ProtoMessage() {}
 
 func (x *LogCreated) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[18]
+	mi := &file_log_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2152,7 +2240,7 @@ func (x *LogCreated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogCreated.ProtoReflect.Descriptor instead.
 func (*LogCreated) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{18}
+	return file_log_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *LogCreated) GetBatchLimit() uint64 {
@@ -2181,7 +2269,7 @@ type ClockSet struct {
 
 func (x *ClockSet) Reset() {
 	*x = ClockSet{}
-	mi := &file_log_proto_msgTypes[19]
+	mi := &file_log_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2193,7 +2281,7 @@ func (x *ClockSet) String() string {
 func (*ClockSet) ProtoMessage() {}
 
 func (x *ClockSet) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[19]
+	mi := &file_log_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2206,7 +2294,7 @@ func (x *ClockSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClockSet.ProtoReflect.Descriptor instead.
 func (*ClockSet) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{19}
+	return file_log_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ClockSet) GetAheadNano() int64 {
@@ -2229,7 +2317,7 @@ type EpochStarted struct {
 
 func (x *EpochStarted) Reset() {
 	*x = EpochStarted{}
-	mi := &file_log_proto_msgTypes[20]
+	mi := &file_log_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2241,7 +2329,7 @@ func (x *EpochStarted) String() string {
 func (*EpochStarted) ProtoMessage() {}
 
 func (x *EpochStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[20]
+	mi := &file_log_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2254,7 +2342,7 @@ func (x *EpochStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EpochStarted.ProtoReflect.Descriptor instead.
 func (*EpochStarted) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{20}
+	return file_log_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *EpochStarted) GetLostFrom() uint64 {
@@ -2280,7 +2368,7 @@ type LevelRaised struct {
 
 func (x *LevelRaised) Reset() {
 	*x = LevelRaised{}
-	mi := &file_log_proto_msgTypes[21]
+	mi := &file_log_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2292,7 +2380,7 @@ func (x *LevelRaised) String() string {
 func (*LevelRaised) ProtoMessage() {}
 
 func (x *LevelRaised) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[21]
+	mi := &file_log_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2305,7 +2393,7 @@ func (x *LevelRaised) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LevelRaised.ProtoReflect.Descriptor instead.
 func (*LevelRaised) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{21}
+	return file_log_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *LevelRaised) GetFormat() uint32 {
@@ -2325,7 +2413,7 @@ type PolicyChunk struct {
 
 func (x *PolicyChunk) Reset() {
 	*x = PolicyChunk{}
-	mi := &file_log_proto_msgTypes[22]
+	mi := &file_log_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2337,7 +2425,7 @@ func (x *PolicyChunk) String() string {
 func (*PolicyChunk) ProtoMessage() {}
 
 func (x *PolicyChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[22]
+	mi := &file_log_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2350,7 +2438,7 @@ func (x *PolicyChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyChunk.ProtoReflect.Descriptor instead.
 func (*PolicyChunk) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{22}
+	return file_log_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *PolicyChunk) GetDigest() []byte {
@@ -2377,7 +2465,7 @@ type PolicyProposed struct {
 
 func (x *PolicyProposed) Reset() {
 	*x = PolicyProposed{}
-	mi := &file_log_proto_msgTypes[23]
+	mi := &file_log_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2389,7 +2477,7 @@ func (x *PolicyProposed) String() string {
 func (*PolicyProposed) ProtoMessage() {}
 
 func (x *PolicyProposed) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[23]
+	mi := &file_log_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2402,7 +2490,7 @@ func (x *PolicyProposed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyProposed.ProtoReflect.Descriptor instead.
 func (*PolicyProposed) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{23}
+	return file_log_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *PolicyProposed) GetDigest() []byte {
@@ -2472,7 +2560,7 @@ type File struct {
 
 func (x *File) Reset() {
 	*x = File{}
-	mi := &file_log_proto_msgTypes[24]
+	mi := &file_log_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2484,7 +2572,7 @@ func (x *File) String() string {
 func (*File) ProtoMessage() {}
 
 func (x *File) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[24]
+	mi := &file_log_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2497,7 +2585,7 @@ func (x *File) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use File.ProtoReflect.Descriptor instead.
 func (*File) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{24}
+	return file_log_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *File) GetPath() string {
@@ -2531,7 +2619,7 @@ type PolicyActivated struct {
 
 func (x *PolicyActivated) Reset() {
 	*x = PolicyActivated{}
-	mi := &file_log_proto_msgTypes[25]
+	mi := &file_log_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2543,7 +2631,7 @@ func (x *PolicyActivated) String() string {
 func (*PolicyActivated) ProtoMessage() {}
 
 func (x *PolicyActivated) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[25]
+	mi := &file_log_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2556,7 +2644,7 @@ func (x *PolicyActivated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyActivated.ProtoReflect.Descriptor instead.
 func (*PolicyActivated) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{25}
+	return file_log_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *PolicyActivated) GetDigest() []byte {
@@ -2582,7 +2670,7 @@ type Bulk struct {
 
 func (x *Bulk) Reset() {
 	*x = Bulk{}
-	mi := &file_log_proto_msgTypes[26]
+	mi := &file_log_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2594,7 +2682,7 @@ func (x *Bulk) String() string {
 func (*Bulk) ProtoMessage() {}
 
 func (x *Bulk) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[26]
+	mi := &file_log_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2607,7 +2695,7 @@ func (x *Bulk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bulk.ProtoReflect.Descriptor instead.
 func (*Bulk) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{26}
+	return file_log_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Bulk) GetObjects() []*BulkObject {
@@ -2627,7 +2715,7 @@ type BulkObject struct {
 
 func (x *BulkObject) Reset() {
 	*x = BulkObject{}
-	mi := &file_log_proto_msgTypes[27]
+	mi := &file_log_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2639,7 +2727,7 @@ func (x *BulkObject) String() string {
 func (*BulkObject) ProtoMessage() {}
 
 func (x *BulkObject) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[27]
+	mi := &file_log_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2652,7 +2740,7 @@ func (x *BulkObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BulkObject.ProtoReflect.Descriptor instead.
 func (*BulkObject) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{27}
+	return file_log_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *BulkObject) GetObject() *Object {
@@ -2697,7 +2785,7 @@ type Decision struct {
 
 func (x *Decision) Reset() {
 	*x = Decision{}
-	mi := &file_log_proto_msgTypes[28]
+	mi := &file_log_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2709,7 +2797,7 @@ func (x *Decision) String() string {
 func (*Decision) ProtoMessage() {}
 
 func (x *Decision) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[28]
+	mi := &file_log_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2722,7 +2810,7 @@ func (x *Decision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Decision.ProtoReflect.Descriptor instead.
 func (*Decision) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{28}
+	return file_log_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Decision) GetOutcome() Outcome {
@@ -2823,7 +2911,7 @@ type DecisionsCounted struct {
 
 func (x *DecisionsCounted) Reset() {
 	*x = DecisionsCounted{}
-	mi := &file_log_proto_msgTypes[29]
+	mi := &file_log_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2835,7 +2923,7 @@ func (x *DecisionsCounted) String() string {
 func (*DecisionsCounted) ProtoMessage() {}
 
 func (x *DecisionsCounted) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[29]
+	mi := &file_log_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2848,7 +2936,7 @@ func (x *DecisionsCounted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecisionsCounted.ProtoReflect.Descriptor instead.
 func (*DecisionsCounted) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{29}
+	return file_log_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *DecisionsCounted) GetCount() uint64 {
@@ -2892,7 +2980,7 @@ type DecisionsLost struct {
 
 func (x *DecisionsLost) Reset() {
 	*x = DecisionsLost{}
-	mi := &file_log_proto_msgTypes[30]
+	mi := &file_log_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2904,7 +2992,7 @@ func (x *DecisionsLost) String() string {
 func (*DecisionsLost) ProtoMessage() {}
 
 func (x *DecisionsLost) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[30]
+	mi := &file_log_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2917,7 +3005,7 @@ func (x *DecisionsLost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecisionsLost.ProtoReflect.Descriptor instead.
 func (*DecisionsLost) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{30}
+	return file_log_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *DecisionsLost) GetFromUnixNano() int64 {
@@ -2963,7 +3051,7 @@ type DecisionsAnchored struct {
 
 func (x *DecisionsAnchored) Reset() {
 	*x = DecisionsAnchored{}
-	mi := &file_log_proto_msgTypes[31]
+	mi := &file_log_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2975,7 +3063,7 @@ func (x *DecisionsAnchored) String() string {
 func (*DecisionsAnchored) ProtoMessage() {}
 
 func (x *DecisionsAnchored) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[31]
+	mi := &file_log_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2988,7 +3076,7 @@ func (x *DecisionsAnchored) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecisionsAnchored.ProtoReflect.Descriptor instead.
 func (*DecisionsAnchored) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{31}
+	return file_log_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *DecisionsAnchored) GetReplica() string {
@@ -3036,7 +3124,7 @@ type SinkCursor struct {
 
 func (x *SinkCursor) Reset() {
 	*x = SinkCursor{}
-	mi := &file_log_proto_msgTypes[32]
+	mi := &file_log_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3048,7 +3136,7 @@ func (x *SinkCursor) String() string {
 func (*SinkCursor) ProtoMessage() {}
 
 func (x *SinkCursor) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[32]
+	mi := &file_log_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3061,7 +3149,7 @@ func (x *SinkCursor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SinkCursor.ProtoReflect.Descriptor instead.
 func (*SinkCursor) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{32}
+	return file_log_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SinkCursor) GetSink() string {
@@ -3174,7 +3262,7 @@ const file_log_proto_rawDesc = "" +
 	"\x06status\x18\t \x01(\rR\x06status\x12\x1d\n" +
 	"\n" +
 	"media_type\x18\n" +
-	" \x01(\tR\tmediaType\"\xe6\x03\n" +
+	" \x01(\tR\tmediaType\"\x9b\x04\n" +
 	"\tDecisions\x12\x1e\n" +
 	"\n" +
 	"authorizer\x18\x01 \x01(\tR\n" +
@@ -3192,13 +3280,20 @@ const file_log_proto_rawDesc = "" +
 	" \x01(\v2\x18.stele.eventlog.v1.AuditR\x05audit\x129\n" +
 	"\tmutations\x18\v \x03(\v2\x1b.stele.eventlog.v1.MutationR\tmutations\x12-\n" +
 	"\x05reads\x18\x14 \x03(\v2\x17.stele.eventlog.v1.ReadR\x05reads\x12#\n" +
-	"\rread_revision\x18\x15 \x01(\x04R\freadRevision\"\x96\x01\n" +
+	"\rread_revision\x18\x15 \x01(\x04R\freadRevision\x123\n" +
+	"\areviews\x18\x16 \x03(\v2\x19.stele.eventlog.v1.ReviewR\areviews\"\x96\x01\n" +
 	"\bMutation\x12\x12\n" +
 	"\x04rule\x18\x01 \x01(\tR\x04rule\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\tR\x06source\x12\x14\n" +
 	"\x05paths\x18\x03 \x03(\tR\x05paths\x12*\n" +
 	"\x02by\x18\x04 \x01(\x0e2\x1a.stele.eventlog.v1.MutatorR\x02by\x12\x1c\n" +
-	"\treinvoked\x18\x05 \x01(\bR\treinvoked\"\xb0\x02\n" +
+	"\treinvoked\x18\x05 \x01(\bR\treinvoked\"\x94\x01\n" +
+	"\x06Review\x12\x12\n" +
+	"\x04rule\x18\x01 \x01(\tR\x04rule\x12\x16\n" +
+	"\x06source\x18\x02 \x01(\tR\x06source\x12*\n" +
+	"\x02by\x18\x03 \x01(\x0e2\x1a.stele.eventlog.v1.MutatorR\x02by\x12\x18\n" +
+	"\aprogram\x18\x04 \x01(\tR\aprogram\x12\x18\n" +
+	"\aignored\x18\x05 \x01(\bR\aignored\"\xb0\x02\n" +
 	"\x05Audit\x123\n" +
 	"\x05level\x18\x01 \x01(\x0e2\x1d.stele.eventlog.v1.AuditLevelR\x05level\x12\x16\n" +
 	"\x06stages\x18\x02 \x01(\rR\x06stages\x12\x12\n" +
@@ -3369,7 +3464,7 @@ func file_log_proto_rawDescGZIP() []byte {
 }
 
 var file_log_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_log_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
+var file_log_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
 var file_log_proto_goTypes = []any{
 	(Compression)(0),          // 0: stele.eventlog.v1.Compression
 	(Type)(0),                 // 1: stele.eventlog.v1.Type
@@ -3389,27 +3484,28 @@ var file_log_proto_goTypes = []any{
 	(*Request)(nil),           // 15: stele.eventlog.v1.Request
 	(*Decisions)(nil),         // 16: stele.eventlog.v1.Decisions
 	(*Mutation)(nil),          // 17: stele.eventlog.v1.Mutation
-	(*Audit)(nil),             // 18: stele.eventlog.v1.Audit
-	(*Annotation)(nil),        // 19: stele.eventlog.v1.Annotation
-	(*Admission)(nil),         // 20: stele.eventlog.v1.Admission
-	(*Read)(nil),              // 21: stele.eventlog.v1.Read
-	(*Payload)(nil),           // 22: stele.eventlog.v1.Payload
-	(*Class)(nil),             // 23: stele.eventlog.v1.Class
-	(*LogCreated)(nil),        // 24: stele.eventlog.v1.LogCreated
-	(*ClockSet)(nil),          // 25: stele.eventlog.v1.ClockSet
-	(*EpochStarted)(nil),      // 26: stele.eventlog.v1.EpochStarted
-	(*LevelRaised)(nil),       // 27: stele.eventlog.v1.LevelRaised
-	(*PolicyChunk)(nil),       // 28: stele.eventlog.v1.PolicyChunk
-	(*PolicyProposed)(nil),    // 29: stele.eventlog.v1.PolicyProposed
-	(*File)(nil),              // 30: stele.eventlog.v1.File
-	(*PolicyActivated)(nil),   // 31: stele.eventlog.v1.PolicyActivated
-	(*Bulk)(nil),              // 32: stele.eventlog.v1.Bulk
-	(*BulkObject)(nil),        // 33: stele.eventlog.v1.BulkObject
-	(*Decision)(nil),          // 34: stele.eventlog.v1.Decision
-	(*DecisionsCounted)(nil),  // 35: stele.eventlog.v1.DecisionsCounted
-	(*DecisionsLost)(nil),     // 36: stele.eventlog.v1.DecisionsLost
-	(*DecisionsAnchored)(nil), // 37: stele.eventlog.v1.DecisionsAnchored
-	(*SinkCursor)(nil),        // 38: stele.eventlog.v1.SinkCursor
+	(*Review)(nil),            // 18: stele.eventlog.v1.Review
+	(*Audit)(nil),             // 19: stele.eventlog.v1.Audit
+	(*Annotation)(nil),        // 20: stele.eventlog.v1.Annotation
+	(*Admission)(nil),         // 21: stele.eventlog.v1.Admission
+	(*Read)(nil),              // 22: stele.eventlog.v1.Read
+	(*Payload)(nil),           // 23: stele.eventlog.v1.Payload
+	(*Class)(nil),             // 24: stele.eventlog.v1.Class
+	(*LogCreated)(nil),        // 25: stele.eventlog.v1.LogCreated
+	(*ClockSet)(nil),          // 26: stele.eventlog.v1.ClockSet
+	(*EpochStarted)(nil),      // 27: stele.eventlog.v1.EpochStarted
+	(*LevelRaised)(nil),       // 28: stele.eventlog.v1.LevelRaised
+	(*PolicyChunk)(nil),       // 29: stele.eventlog.v1.PolicyChunk
+	(*PolicyProposed)(nil),    // 30: stele.eventlog.v1.PolicyProposed
+	(*File)(nil),              // 31: stele.eventlog.v1.File
+	(*PolicyActivated)(nil),   // 32: stele.eventlog.v1.PolicyActivated
+	(*Bulk)(nil),              // 33: stele.eventlog.v1.Bulk
+	(*BulkObject)(nil),        // 34: stele.eventlog.v1.BulkObject
+	(*Decision)(nil),          // 35: stele.eventlog.v1.Decision
+	(*DecisionsCounted)(nil),  // 36: stele.eventlog.v1.DecisionsCounted
+	(*DecisionsLost)(nil),     // 37: stele.eventlog.v1.DecisionsLost
+	(*DecisionsAnchored)(nil), // 38: stele.eventlog.v1.DecisionsAnchored
+	(*SinkCursor)(nil),        // 39: stele.eventlog.v1.SinkCursor
 }
 var file_log_proto_depIdxs = []int32{
 	0,  // 0: stele.eventlog.v1.Batch.compression:type_name -> stele.eventlog.v1.Compression
@@ -3420,42 +3516,44 @@ var file_log_proto_depIdxs = []int32{
 	13, // 5: stele.eventlog.v1.Metadata.actor:type_name -> stele.eventlog.v1.Actor
 	15, // 6: stele.eventlog.v1.Metadata.request:type_name -> stele.eventlog.v1.Request
 	16, // 7: stele.eventlog.v1.Metadata.decisions:type_name -> stele.eventlog.v1.Decisions
-	22, // 8: stele.eventlog.v1.Metadata.payloads:type_name -> stele.eventlog.v1.Payload
-	24, // 9: stele.eventlog.v1.Metadata.log_created:type_name -> stele.eventlog.v1.LogCreated
-	26, // 10: stele.eventlog.v1.Metadata.epoch_started:type_name -> stele.eventlog.v1.EpochStarted
-	27, // 11: stele.eventlog.v1.Metadata.level_raised:type_name -> stele.eventlog.v1.LevelRaised
-	28, // 12: stele.eventlog.v1.Metadata.policy_chunk:type_name -> stele.eventlog.v1.PolicyChunk
-	29, // 13: stele.eventlog.v1.Metadata.policy_proposed:type_name -> stele.eventlog.v1.PolicyProposed
-	31, // 14: stele.eventlog.v1.Metadata.policy_activated:type_name -> stele.eventlog.v1.PolicyActivated
-	32, // 15: stele.eventlog.v1.Metadata.bulk:type_name -> stele.eventlog.v1.Bulk
-	25, // 16: stele.eventlog.v1.Metadata.clock_set:type_name -> stele.eventlog.v1.ClockSet
-	34, // 17: stele.eventlog.v1.Metadata.decision:type_name -> stele.eventlog.v1.Decision
-	35, // 18: stele.eventlog.v1.Metadata.decisions_counted:type_name -> stele.eventlog.v1.DecisionsCounted
-	36, // 19: stele.eventlog.v1.Metadata.decisions_lost:type_name -> stele.eventlog.v1.DecisionsLost
-	37, // 20: stele.eventlog.v1.Metadata.decisions_anchored:type_name -> stele.eventlog.v1.DecisionsAnchored
+	23, // 8: stele.eventlog.v1.Metadata.payloads:type_name -> stele.eventlog.v1.Payload
+	25, // 9: stele.eventlog.v1.Metadata.log_created:type_name -> stele.eventlog.v1.LogCreated
+	27, // 10: stele.eventlog.v1.Metadata.epoch_started:type_name -> stele.eventlog.v1.EpochStarted
+	28, // 11: stele.eventlog.v1.Metadata.level_raised:type_name -> stele.eventlog.v1.LevelRaised
+	29, // 12: stele.eventlog.v1.Metadata.policy_chunk:type_name -> stele.eventlog.v1.PolicyChunk
+	30, // 13: stele.eventlog.v1.Metadata.policy_proposed:type_name -> stele.eventlog.v1.PolicyProposed
+	32, // 14: stele.eventlog.v1.Metadata.policy_activated:type_name -> stele.eventlog.v1.PolicyActivated
+	33, // 15: stele.eventlog.v1.Metadata.bulk:type_name -> stele.eventlog.v1.Bulk
+	26, // 16: stele.eventlog.v1.Metadata.clock_set:type_name -> stele.eventlog.v1.ClockSet
+	35, // 17: stele.eventlog.v1.Metadata.decision:type_name -> stele.eventlog.v1.Decision
+	36, // 18: stele.eventlog.v1.Metadata.decisions_counted:type_name -> stele.eventlog.v1.DecisionsCounted
+	37, // 19: stele.eventlog.v1.Metadata.decisions_lost:type_name -> stele.eventlog.v1.DecisionsLost
+	38, // 20: stele.eventlog.v1.Metadata.decisions_anchored:type_name -> stele.eventlog.v1.DecisionsAnchored
 	14, // 21: stele.eventlog.v1.Actor.extra:type_name -> stele.eventlog.v1.Extra
 	13, // 22: stele.eventlog.v1.Actor.impersonator:type_name -> stele.eventlog.v1.Actor
-	20, // 23: stele.eventlog.v1.Decisions.admission:type_name -> stele.eventlog.v1.Admission
-	18, // 24: stele.eventlog.v1.Decisions.audit:type_name -> stele.eventlog.v1.Audit
+	21, // 23: stele.eventlog.v1.Decisions.admission:type_name -> stele.eventlog.v1.Admission
+	19, // 24: stele.eventlog.v1.Decisions.audit:type_name -> stele.eventlog.v1.Audit
 	17, // 25: stele.eventlog.v1.Decisions.mutations:type_name -> stele.eventlog.v1.Mutation
-	21, // 26: stele.eventlog.v1.Decisions.reads:type_name -> stele.eventlog.v1.Read
-	2,  // 27: stele.eventlog.v1.Mutation.by:type_name -> stele.eventlog.v1.Mutator
-	3,  // 28: stele.eventlog.v1.Audit.level:type_name -> stele.eventlog.v1.AuditLevel
-	19, // 29: stele.eventlog.v1.Audit.annotations:type_name -> stele.eventlog.v1.Annotation
-	4,  // 30: stele.eventlog.v1.Payload.role:type_name -> stele.eventlog.v1.Role
-	23, // 31: stele.eventlog.v1.Payload.class:type_name -> stele.eventlog.v1.Class
-	30, // 32: stele.eventlog.v1.PolicyProposed.form:type_name -> stele.eventlog.v1.File
-	30, // 33: stele.eventlog.v1.PolicyProposed.sources:type_name -> stele.eventlog.v1.File
-	33, // 34: stele.eventlog.v1.Bulk.objects:type_name -> stele.eventlog.v1.BulkObject
-	12, // 35: stele.eventlog.v1.BulkObject.object:type_name -> stele.eventlog.v1.Object
-	5,  // 36: stele.eventlog.v1.Decision.outcome:type_name -> stele.eventlog.v1.Outcome
-	34, // 37: stele.eventlog.v1.DecisionsCounted.like:type_name -> stele.eventlog.v1.Decision
-	38, // 38: stele.eventlog.v1.DecisionsAnchored.sinks:type_name -> stele.eventlog.v1.SinkCursor
-	39, // [39:39] is the sub-list for method output_type
-	39, // [39:39] is the sub-list for method input_type
-	39, // [39:39] is the sub-list for extension type_name
-	39, // [39:39] is the sub-list for extension extendee
-	0,  // [0:39] is the sub-list for field type_name
+	22, // 26: stele.eventlog.v1.Decisions.reads:type_name -> stele.eventlog.v1.Read
+	18, // 27: stele.eventlog.v1.Decisions.reviews:type_name -> stele.eventlog.v1.Review
+	2,  // 28: stele.eventlog.v1.Mutation.by:type_name -> stele.eventlog.v1.Mutator
+	2,  // 29: stele.eventlog.v1.Review.by:type_name -> stele.eventlog.v1.Mutator
+	3,  // 30: stele.eventlog.v1.Audit.level:type_name -> stele.eventlog.v1.AuditLevel
+	20, // 31: stele.eventlog.v1.Audit.annotations:type_name -> stele.eventlog.v1.Annotation
+	4,  // 32: stele.eventlog.v1.Payload.role:type_name -> stele.eventlog.v1.Role
+	24, // 33: stele.eventlog.v1.Payload.class:type_name -> stele.eventlog.v1.Class
+	31, // 34: stele.eventlog.v1.PolicyProposed.form:type_name -> stele.eventlog.v1.File
+	31, // 35: stele.eventlog.v1.PolicyProposed.sources:type_name -> stele.eventlog.v1.File
+	34, // 36: stele.eventlog.v1.Bulk.objects:type_name -> stele.eventlog.v1.BulkObject
+	12, // 37: stele.eventlog.v1.BulkObject.object:type_name -> stele.eventlog.v1.Object
+	5,  // 38: stele.eventlog.v1.Decision.outcome:type_name -> stele.eventlog.v1.Outcome
+	35, // 39: stele.eventlog.v1.DecisionsCounted.like:type_name -> stele.eventlog.v1.Decision
+	39, // 40: stele.eventlog.v1.DecisionsAnchored.sinks:type_name -> stele.eventlog.v1.SinkCursor
+	41, // [41:41] is the sub-list for method output_type
+	41, // [41:41] is the sub-list for method input_type
+	41, // [41:41] is the sub-list for extension type_name
+	41, // [41:41] is the sub-list for extension extendee
+	0,  // [0:41] is the sub-list for field type_name
 }
 
 func init() { file_log_proto_init() }
@@ -3483,7 +3581,7 @@ func file_log_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_log_proto_rawDesc), len(file_log_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   33,
+			NumMessages:   34,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -500,8 +500,8 @@ func (x *Resource) GetSubresource() string {
 type ReviewResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Verdict Verdict                `protobuf:"varint,1,opt,name=verdict,proto3,enum=stele.plugins.admission.v1.Verdict" json:"verdict,omitempty"`
-	// The HTTP status and the reason of the answer to a refused request: 403 and Forbidden if they are missing.
-	// A code below 400 or above 599 is a failure.
+	// The HTTP status and the reason of the answer to a refused request: 403 and Forbidden if they are missing, or
+	// if the code is below 400 or above 599.
 	Code   uint32 `protobuf:"varint,2,opt,name=code,proto3" json:"code,omitempty"`
 	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	// Shown to the user if the request is refused, and in explanations. It must not contain secrets.

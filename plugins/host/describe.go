@@ -35,12 +35,16 @@ func (h *Host) Open(ctx context.Context, spec Spec) (*Process, error) {
 	return &Process{Authorizer: i.authorizer, Admission: i.admission, Description: Description{i.is, i.has}, instance: i}, nil
 }
 
-// Describe starts the program of a spec, and returns its description of itself.
+// Describe starts the program of a spec, and returns its description of itself. The error may be that it lacks a service
+// that the policy uses; then there is a description, too.
 func (h *Host) Describe(ctx context.Context, spec Spec) (*Description, error) {
 	p, err := h.Open(ctx, spec)
 	if err != nil {
 		return nil, err
 	}
 	defer p.Close()
+	if err := p.Description.lacking(spec.Uses); err != nil {
+		return &p.Description, fmt.Errorf("plugin %s: %w", spec.Name, err)
+	}
 	return &p.Description, nil
 }

@@ -26,7 +26,10 @@ func (r *loaded) loadReviewers(p *policy.Policy) error {
 	r.reviewers = map[subject][]Reviewer{}
 	for i := range form.Reviewers {
 		x := Reviewer{Reviewer: &form.Reviewers[i]}
-		x.match = &policy.Match{NamespaceSelector: x.NamespaceSelector, ObjectSelector: x.ObjectSelector, Conditions: x.Conditions}
+		x.match = &policy.Match{
+			NamespaceSelector: x.NamespaceSelector, ObjectSelector: x.ObjectSelector, Conditions: x.Conditions,
+			ResourceNames: x.ResourceNames, Excludes: x.Excludes, Exact: x.Exact,
+		}
 		var err error
 		if x.rule, err = newRule(x.match, nil, nil); err != nil {
 			return fmt.Errorf("policy: %s: %w", x.ID, err)
@@ -50,7 +53,7 @@ func (x *Reviewer) subjects(p *policy.Policy) map[subject]*policy.Version {
 	for i := range x.Rules {
 		rule := &x.Rules[i]
 		for s, as := range subjects(p, rule.Reads()) {
-			if known := found[s]; !rule.Scopes(s.version.Kind.Namespaced) || known == s.version || known != nil && as != s.version || x.Exact && as != s.version {
+			if known := found[s]; !rule.Scopes(s.version.Kind.Namespaced) || known == s.version || known != nil && as != s.version || x.Exact && as != s.version || alwaysExcluded(x.match, s) {
 				continue
 			}
 			found[s] = as
@@ -82,7 +85,7 @@ func (e *ConditionError) Unwrap() error { return e.Err }
 // Concerns reports whether a write is to be reviewed: whether selectors and conditions of the reviewer match. As in
 // Kubernetes, a condition that cannot be evaluated is an error, or does not match if the failure policy is Ignore.
 func (r Rules) Concerns(ctx context.Context, x *Reviewer, v *policy.Version, a *Attributes) (bool, error) {
-	if x.NamespaceSelector == nil && x.ObjectSelector == nil && len(x.Conditions) == 0 {
+	if x.NamespaceSelector == nil && x.ObjectSelector == nil && len(x.Conditions)+len(x.ResourceNames)+len(x.Excludes) == 0 {
 		return true, nil
 	}
 	ctx, cancel := expr.Limited(ctx)

@@ -52,7 +52,7 @@ func all(of []objectType) []objectType {
 
 // fault reports an error in an expression, at its position inside the expression.
 func (c *compiler) fault(f *expr.Fault, text, path string, at schemas.Position, of objectType, several bool) {
-	message, hint := explainCEL(f, text)
+	message, hint := f.Explain(text)
 	message = "in CEL: " + message
 	if several && of.name != "" {
 		message += " (objects may be " + of.name + ")"

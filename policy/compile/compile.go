@@ -153,9 +153,11 @@ func (c *compiler) bundle(v cue.Value) *policy.Form {
 			f.Mutations = append(f.Mutations, c.mutation(team, name, r))
 		}
 		c.webhooks(f, team, t)
+		c.admissionPlugins(f, team, t)
 	}
 	slices.SortStableFunc(f.Mutations, func(a, b policy.Mutation) int { return cmp.Compare(a.Order, b.Order) })
 	slices.SortFunc(f.Reviewers, func(a, b policy.Reviewer) int { return strings.Compare(a.ID, b.ID) })
+	c.unusedPlugins(v, f)
 	c.views(v, f)
 	c.quota(v, f)
 	c.crosscheck(v, f)

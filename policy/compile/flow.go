@@ -227,27 +227,12 @@ func (c *compiler) onlyInNamespaces(kinds []schemas.Kind) {
 	for _, n := range c.inNamespaces {
 		for i, resource := range n.resources {
 			plural, _, _ := strings.Cut(resource, "/")
-			if outside(kinds, n.groups, plural) && !c.otherThanKinds(n.groups, plural) {
+			if policy.OnlyOutsideNamespaces(kinds, n.groups, plural) && !c.otherThanKinds(n.groups, plural) {
 				c.Add(element(n.at, "resources", i), fmt.Sprintf("%s.resources.%d", n.at.Path(), i), fmt.Sprintf("%q is not in namespaces, so that no request for it matches", resource),
 					`make it a rule without namespaces, or add "" to them`)
 			}
 		}
 	}
-}
-
-// outside reports whether a resource is served in some of the groups, and in none of them in namespaces.
-func outside(kinds []schemas.Kind, groups []string, plural string) (found bool) {
-	for i := range kinds {
-		k := &kinds[i]
-		if k.Plural != plural || !slices.Contains(groups, "*") && !slices.Contains(groups, k.Group) {
-			continue
-		}
-		if k.Namespaced || k.Group == "" && k.Plural == "namespaces" {
-			return false
-		}
-		found = true
-	}
-	return found
 }
 
 // otherThanKinds reports whether a resource may be one without a kind, or of a kind that has mistakes.

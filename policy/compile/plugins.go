@@ -32,11 +32,6 @@ func (c *compiler) chain(f *policy.Form, v cue.Value) {
 		f.ChainSource = evaluation.Position(named)
 		c.order(f.Authorizers, named)
 	}
-	for i := range f.Plugins {
-		if p := &f.Plugins[i]; !slices.Contains(f.Authorizers, policy.PluginPrefix+p.Name) {
-			c.Warn("PLUGIN_UNUSED", p.Source, "bundle.plugins."+p.Name, "the plugin is not in the chain: nobody asks it", fmt.Sprintf("put %q into authorizers", policy.PluginPrefix+p.Name))
-		}
-	}
 }
 
 // order reports orders of authorizers that are probably a mistake.
@@ -91,9 +86,8 @@ func (c *compiler) plugin(name string, v cue.Value) policy.Plugin {
 		c.DecodeField(ref, "secret", &named)
 		p.Secrets[secret] = named
 	}
-	if timeout && (p.Timeout <= 0 || p.Timeout > maxPluginTimeout) {
-		x := v.LookupPath(cue.ParsePath("timeout"))
-		c.Add(evaluation.Position(x), x.Path().String(), fmt.Sprintf("a plugin has more than 0s and at most %s for a decision, not %s", maxPluginTimeout, p.Timeout), "")
+	if timeout {
+		c.pluginTimeout(v, p.Timeout, "a decision")
 	}
 	if x := v.LookupPath(cue.ParsePath("sha256")); x.Exists() && c.Sound(x) && len(p.SHA256) == 0 {
 		c.Add(evaluation.Position(x), x.Path().String(), "no program may run: there is no checksum", `name those of the plugin's releases by system: "linux/amd64": "..."`)
@@ -106,6 +100,14 @@ func (c *compiler) plugin(name string, v cue.Value) policy.Plugin {
 		c.namings = append(c.namings, naming{groups, m.Resources, v.LookupPath(cue.ParsePath("match"))})
 	}
 	return p
+}
+
+// pluginTimeout rejects a timeout that is too short or too long.
+func (c *compiler) pluginTimeout(v cue.Value, timeout time.Duration, what string) {
+	if timeout <= 0 || timeout > maxPluginTimeout {
+		x := v.LookupPath(cue.ParsePath("timeout"))
+		c.Add(evaluation.Position(x), x.Path().String(), fmt.Sprintf("a plugin has more than 0s and at most %s for %s, not %s", maxPluginTimeout, what, timeout), "")
+	}
 }
 
 // duration decodes a duration; false if there is none.

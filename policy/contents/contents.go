@@ -53,7 +53,7 @@ type part struct {
 }
 
 func parts(f *policy.Form) []part {
-	names := []string{"kinds", "roles", "bindings", "denies", "rules", "validations", "priority levels", "flow schemas", "webhooks", "mutations"}
+	names := []string{"kinds", "roles", "bindings", "denies", "rules", "validations", "priority levels", "flow schemas", "webhooks", "mutations", "admission plugins"}
 	parts := make([]part, len(names))
 	for i, name := range names {
 		parts[i] = part{Content{Part: name}, map[string]string{}}
@@ -99,7 +99,12 @@ func parts(f *policy.Form) []part {
 		schemas[f.Flow.FlowSchemas[i].ID] = encoded(&f.Flow.FlowSchemas[i])
 	}
 	for i := range f.Reviewers {
-		parts[everywhere+2].items[f.Reviewers[i].ID] = encoded(&f.Reviewers[i])
+		r := &f.Reviewers[i]
+		of := everywhere + 2
+		if r.Webhook == nil {
+			of += 2
+		}
+		parts[of].items[r.ID] = encoded(r)
 	}
 	for i := range f.Mutations {
 		parts[everywhere+3].items[f.Mutations[i].ID] = encoded(&f.Mutations[i])

@@ -74,7 +74,7 @@ var Lints = []Lint{
 		`Without "deny" no deny of the bundle has an effect. Without "rbac" no role and no binding grants anything.`},
 	{"DENY_LATE", Warning, "`deny` is not the first of `authorizers`.", "put `deny` first",
 		`What an authorizer in front of it allows is not denied.`},
-	{"PLUGIN_UNUSED", Warning, "A plugin is declared, and not in `authorizers`.", "put it into `authorizers`, or leave it out",
+	{"PLUGIN_UNUSED", Warning, "A plugin is declared, and nobody asks it.", "put it into `authorizers`, name it in the `admission` of a team, or leave it out",
 		`Nobody asks the plugin.`},
 
 	// Traffic.

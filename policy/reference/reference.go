@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"cmp"
 	"embed"
+	"fmt"
 	htmltemplate "html/template"
 	"slices"
 	"strings"
@@ -27,6 +28,8 @@ type page struct {
 	Bindings []policy.Binding
 	Denies   []policy.Deny
 	Rules    []policy.Validation
+	// Reviewers are the webhooks and plugins that review writes: those that change objects by their order, then the others.
+	Reviewers []policy.Reviewer
 }
 
 type kind struct {
@@ -64,6 +67,15 @@ func pageOf(f *policy.Form) *page {
 			p.Bindings = append(p.Bindings, b)
 		}
 	}
+	p.Reviewers = slices.SortedStableFunc(slices.Values(f.Reviewers), func(a, b policy.Reviewer) int {
+		switch {
+		case a.Mutating != b.Mutating && a.Mutating:
+			return -1
+		case a.Mutating != b.Mutating:
+			return 1
+		}
+		return cmp.Compare(a.Order, b.Order)
+	})
 	slices.SortStableFunc(p.Kinds, func(a, b kind) int { return strings.Compare(a.Resource(), b.Resource()) })
 	slices.SortStableFunc(p.Roles, func(a, b policy.Role) int { return strings.Compare(a.Name, b.Name) })
 	slices.SortStableFunc(p.Bindings, func(a, b policy.Binding) int { return strings.Compare(a.ID, b.ID) })
@@ -183,10 +195,37 @@ func grants(r policy.Rule) string {
 	return text
 }
 
+// reviews returns what a webhook or a plugin is asked about.
+func reviews(r policy.Reviewer) string {
+	var all []string
+	for _, rule := range r.Rules {
+		all = append(all, strings.Join(rule.Operations, ", ")+" of "+strings.Join(rule.Resources, ", "))
+	}
+	return strings.Join(all, "; ")
+}
+
+// asks returns who is asked, and in which order.
+func asks(r policy.Reviewer) string {
+	text := cmp.Or(r.Plugin, r.Name())
+	if r.Mutating {
+		return fmt.Sprintf("%s %s, which may change objects, with the order %d", r.What(), text, r.Order)
+	}
+	return r.What() + " " + text
+}
+
+// failure returns what happens if a webhook or a plugin cannot be asked.
+func failure(r policy.Reviewer) string {
+	if r.Ignore {
+		return fmt.Sprintf("goes on without it, after %s", r.Timeout)
+	}
+	return fmt.Sprintf("is refused, after %s", r.Timeout)
+}
+
 // Markdown returns the reference of a policy as Markdown.
 func Markdown(f *policy.Form) ([]byte, error) {
 	t, err := template.New("page.md").Funcs(template.FuncMap{
 		"subjects": func(s []policy.Subject) string { return escape(subjects(s)) }, "grants": func(r policy.Rule) string { return escape(grants(r)) },
+		"reviews": func(r policy.Reviewer) string { return escape(reviews(r)) }, "asks": func(r policy.Reviewer) string { return escape(asks(r)) }, "failure": failure,
 		"join": func(s []string) string { return escape(strings.Join(s, ", ")) }, "text": escape, "code": code, "at": func(p schemas.Position) string { return escape(p.String()) },
 	}).ParseFS(pages, "page.md")
 	if err != nil {
@@ -221,7 +260,7 @@ func code(text string) string {
 // HTML returns the reference of a policy as one HTML page that loads nothing.
 func HTML(f *policy.Form) ([]byte, error) {
 	t, err := htmltemplate.New("page.html").Funcs(htmltemplate.FuncMap{
-		"subjects": subjects, "grants": grants, "join": func(s []string) string { return strings.Join(s, ", ") }, "at": schemas.Position.String,
+		"subjects": subjects, "grants": grants, "reviews": reviews, "asks": asks, "failure": failure, "join": func(s []string) string { return strings.Join(s, ", ") }, "at": schemas.Position.String,
 	}).ParseFS(pages, "page.html")
 	if err != nil {
 		return nil, err

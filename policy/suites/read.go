@@ -58,6 +58,7 @@ func (r *reader) read(v cue.Value) {
 	}
 	s.Given = r.objects(v)
 	r.DecodeField(v, "authorizers", &s.Authorizers)
+	r.DecodeField(v, "reviewers", &s.Reviewers)
 	r.DecodeField(v, "people", &r.people)
 	for name, t := range r.Fields(v, "tests") {
 		r.test(name, t)
@@ -103,6 +104,7 @@ func (r *reader) test(name string, v cue.Value) {
 	r.DecodeField(v, "skip", &t.Skip)
 	t.Given = r.objects(v)
 	r.DecodeField(v, "authorizers", &t.Authorizers)
+	r.DecodeField(v, "reviewers", &t.Reviewers)
 	cases := v.LookupPath(cue.ParsePath("cases"))
 	if !cases.Exists() {
 		r.one(t, v)

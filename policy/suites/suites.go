@@ -22,6 +22,8 @@ type Suite struct {
 	// Given are the objects that exist in every test.
 	Given       []Object           `json:"given,omitempty"`
 	Authorizers map[string]Opinion `json:"authorizers,omitempty"`
+	// Reviewers are the answers of webhooks and plugins that review writes, by their ids.
+	Reviewers map[string]Review `json:"reviewers,omitempty"`
 	// Tests are all tests and cases, in the order of their positions.
 	Tests      []Test      `json:"tests,omitempty"`
 	Invariants []Invariant `json:"invariants,omitempty"`
@@ -49,6 +51,41 @@ const (
 	Deny        Opinion = "Deny"
 	Unavailable Opinion = "Unavailable"
 )
+
+// Review is what a webhook or a plugin answers that reviews a write.
+type Review struct {
+	// Answer is Admit, Refuse or Unavailable; "" if Patch is set.
+	Answer string
+	// Patch is the JSON patch by which it changes the object.
+	Patch json.RawMessage
+}
+
+// The answers of reviewers.
+const (
+	Admit  = "Admit"
+	Refuse = "Refuse"
+)
+
+// UnmarshalJSON decodes an answer as bundles have it: a word, or an object with a patch.
+func (r *Review) UnmarshalJSON(text []byte) error {
+	if len(text) > 0 && text[0] == '"' {
+		return json.Unmarshal(text, &r.Answer)
+	}
+	var patched struct {
+		Patch json.RawMessage `json:"patch"`
+	}
+	err := json.Unmarshal(text, &patched)
+	r.Patch = patched.Patch
+	return err
+}
+
+// MarshalJSON encodes an answer as UnmarshalJSON decodes it.
+func (r Review) MarshalJSON() ([]byte, error) {
+	if r.Patch == nil {
+		return json.Marshal(r.Answer)
+	}
+	return json.Marshal(map[string]json.RawMessage{"patch": r.Patch})
+}
 
 // Person is a user.
 type Person struct {
@@ -90,6 +127,7 @@ type Test struct {
 	Given       []Object           `json:"given,omitempty"`
 	As          Person             `json:"as"`
 	Authorizers map[string]Opinion `json:"authorizers,omitempty"`
+	Reviewers   map[string]Review  `json:"reviewers,omitempty"`
 	Request     Request            `json:"request"`
 	Expect      Expect             `json:"expect"`
 	// Source is where the test or case is written.

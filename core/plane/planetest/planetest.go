@@ -134,7 +134,7 @@ func (o *Options) config(p *Plane, tokens string) plane.Config {
 		}
 		return log, err
 	}
-	if c.Load == nil {
+	if c.Load == nil && c.Plugins.Dir == "" { // plugins need the authorizers of the plane
 		c.Load = func(proposal *policies.Proposal) (*policy.Policy, error) { return Load(proposal.Form) }
 	}
 	if c.Replicas == (plane.Replicas{}) {

@@ -32,6 +32,7 @@ func Compare(ctx context.Context, s plan.Sides) ([]plan.Finding, error) {
 		}
 		c.mutations()
 		c.defaults()
+		c.reviewers()
 	}
 	c.neverHolds()
 	return c.findings, ctx.Err()

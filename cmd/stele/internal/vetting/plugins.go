@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"stele.dev/stele/cmd/stele/internal/usage"
+	coreplugins "stele.dev/stele/core/plugins"
 	"stele.dev/stele/plugins/host"
 	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/policy/compile"
@@ -31,8 +32,12 @@ func checkPlugins(ctx context.Context, stderr io.Writer, compiled *compile.Resul
 	defer h.Close()
 	var diags schemas.Diagnostics
 	configs := map[string]string{}
+	uses := map[string]host.Services{}
+	for _, s := range coreplugins.Specs(compiled.Form) {
+		uses[s.Name] = s.Uses
+	}
 	for _, p := range plugins {
-		is, err := h.Describe(ctx, host.Spec{Name: p.Name, SHA256: p.SHA256})
+		is, err := h.Describe(ctx, host.Spec{Name: p.Name, SHA256: p.SHA256, Uses: uses[p.Name]})
 		if err != nil {
 			diags = append(diags, schemas.Diagnostic{Pos: p.Source, Message: err.Error()})
 			continue

@@ -1,18 +1,17 @@
-package compile
+package expr
 
 import (
 	"fmt"
 	"regexp"
 	"strings"
 
-	"stele.dev/stele/policy/expr"
 	"stele.dev/stele/policy/wording"
 )
 
 var noOverload = regexp.MustCompile(`^found no matching overload for '(\w*?)_?(\S+?)_?' applied to '\((.*)\)'$`)
 
-// explainCEL explains an error in an expression in terms that users know, and says what to write.
-func explainCEL(f *expr.Fault, text string) (message, hint string) {
+// Explain explains an error in an expression in terms that users know, and says what to write.
+func (f *Fault) Explain(text string) (message, hint string) {
 	message = f.Message
 	if f.Hint != "" {
 		if near := wording.Nearest(f.Name, f.Known); near != "" {
@@ -46,7 +45,7 @@ func explainCEL(f *expr.Fault, text string) (message, hint string) {
 // words reports whether a text contains one of some words as a whole word.
 func words(text string, list ...string) bool {
 	for _, w := range list {
-		if expr.Names(text, w) {
+		if Names(text, w) {
 			return true
 		}
 	}
