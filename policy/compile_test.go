@@ -82,7 +82,7 @@ func TestAFormLoadsAsItWasCompiled(t *testing.T) {
 	if _, err := probes.Load(bytes.Replace(encoded, []byte(`"version":1`), []byte(`"version":2`), 1)); err == nil || !strings.Contains(err.Error(), "newer") {
 		t.Errorf("a form of the future: %v", err)
 	}
-	if _, err := probes.Load(bytes.Replace(encoded, []byte(`"cluster":`), []byte(`"mutations":[],"cluster":`), 1)); err == nil || !strings.Contains(err.Error(), "mutations") {
+	if _, err := probes.Load(bytes.Replace(encoded, []byte(`"cluster":`), []byte(`"unheard":[],"cluster":`), 1)); err == nil || !strings.Contains(err.Error(), "unheard") {
 		t.Errorf("a form with an unknown part: %v", err)
 	}
 }

@@ -8,7 +8,7 @@ import (
 func TestRulesNameWhatIsServed(t *testing.T) {
 	const (
 		path   = "bundle.teams.a.rbac.clusterRoles.r.rules.x"
-		groups = `"", "a.example.com", "apiextensions.k8s.io", "authentication.k8s.io", "authorization.k8s.io", "coordination.k8s.io", "events.k8s.io", "flow.stele.dev" and 4 more`
+		groups = `"", "a.example.com", "admissionregistration.k8s.io", "apiextensions.k8s.io", "authentication.k8s.io", "authorization.k8s.io", "coordination.k8s.io", "events.k8s.io" and 5 more`
 	)
 	kind := widgets(widgetNames + ", " + widgetSchema)
 	for name, tc := range map[string]struct {
