@@ -45,7 +45,7 @@ func TestAFullLog(t *testing.T) {
 	r.bootstrap(t, bundle)
 	held := `{"metadata":{"name":"held","finalizers":["example.com/a","example.com/b"]},"spec":{"size":1}}`
 	r.must(t, 201, "POST", widgetsPath, held)
-	store.Room.Store(r.log.Usage().Used + 100_000) // an eighth of it has room for a policy
+	store.Room.Store(r.log.Usage().Used + 200_000) // an eighth of it has room for a policy
 	n := r.fillLog(t)
 
 	a := r.must(t, 507, "PUT", widgetsPath+"/w0", strings.Replace(string(r.must(t, 200, "GET", widgetsPath+"/w0", "").body), `"size":1`, `"size":2`, 1))

@@ -133,7 +133,9 @@ func TestListsByAnIndexTakeFewSeats(t *testing.T) {
 	s.must(t, "POST", inB, `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"special","labels":{"app":"special"}},"spec":{"color":"blue"}}`)
 	for _, query := range []string{"?labelSelector=app%3Dspecial", "?fieldSelector=spec.color%3Dblue"} {
 		before := s.of(t, request("GET", any+query, "")).Seats
-		s.must(t, "GET", any+query, "")
+		for range 2 { // a label gets its index when it is asked for again
+			s.must(t, "GET", any+query, "")
+		}
 		if after := s.of(t, request("GET", any+query, "")).Seats; before < 4 || after != 1 {
 			t.Errorf("%s takes %d seats, and then %d", query, before, after)
 		}

@@ -96,7 +96,7 @@ func TestChangesOfAccess(t *testing.T) {
 		{"another cluster", []string{`cluster: "dev"`, `cluster: "prod"`}, []string{"breaks CLUSTER_RENAMED cluster"}, ""},
 		{"a wider window", []string{`windows: secrets: "10m"`, `windows: secrets: "2h"`}, []string{"widens WINDOW_WIDENED history/windows/secrets"}, "secret fields"},
 		{"a narrower window", []string{`windows: secrets: "10m"`, `windows: {secrets: "10m", "databases.data.corp.example": "1d"}`}, []string{"narrows WINDOW_NARROWED history/windows/databases.data.corp.example"}, `"before":"all"`},
-		{"the past is erased earlier", []string{`{history: "30d"}`, `{history: "7d"}`}, []string{"breaks RETENTION_SHORTENED history/retention/default"}, "It is about 6 kinds"},
+		{"the past is erased earlier", []string{`{history: "30d"}`, `{history: "7d"}`}, []string{"breaks RETENTION_SHORTENED history/retention/default"}, "It is about 7 kinds"},
 		{"the past is kept longer", []string{`{history: "30d"}`, `{history: "31d"}`}, []string{"changes RETENTION_LENGTHENED history/retention/default"}, ""},
 		{"shares", []string{`nominalConcurrencyShares: 10`, `nominalConcurrencyShares: 20`}, []string{"changes FLOW_CHANGED flow/priorityLevels/batch"}, `"It has 7.5% of the seats instead of 3.9%.","The other levels: catch-all 1.9% instead of 2%, global-default 7.5% instead of 7.8%,`},
 		{"queues", []string{`nominalConcurrencyShares: 10`, `nominalConcurrencyShares: 10, lendablePercent: 50, borrowingLimitPercent: 0, queuing: {}`}, []string{"changes FLOW_CHANGED flow/priorityLevels/batch"},
