@@ -42,6 +42,7 @@ var map_Decision = map[string]string{
 	"createSource": "CreateSource is the file and line of that binding.",
 	"findings":     "Findings are the findings of admission rules that did not reject the request.",
 	"mutations":    "Mutations are the changes that mutating admission made of what the client asked for, in their order.",
+	"reviews":      "Reviews are the webhooks and plugins that reviewed the write.",
 }
 
 func (Decision) SwaggerDoc() map[string]string {
@@ -104,4 +105,16 @@ var map_Request = map[string]string{
 
 func (Request) SwaggerDoc() map[string]string {
 	return map_Request
+}
+
+var map_Review = map[string]string{
+	"":        "Review is the answer of a webhook or a plugin that reviewed a write, and did not reject it.",
+	"rule":    "Rule is the ID of the webhook or the plugin in the policy.",
+	"source":  "Source is its file and line.",
+	"program": "Program is the checksum of the program of a plugin.",
+	"ignored": "Ignored is set if it could not be asked, and the write went on by its failure policy.",
+}
+
+func (Review) SwaggerDoc() map[string]string {
+	return map_Review
 }
