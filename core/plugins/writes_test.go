@@ -286,7 +286,11 @@ func TestWhatAPluginIsAskedAbout(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := start(t, guarded(sum(), "", `plugins: validating: judge: {plugin: "warden", match: {apiGroups: ["example.com"], resources: ["widgets"]`+c.match+`}}`))
-			_, err := clientOf(t, p, widgets).Create(t.Context(), widget("bad", `{}`), metav1.CreateOptions{})
+			var err error
+			require.Eventually(t, func() bool { // the plugin is being started
+				_, err = clientOf(t, p, widgets).Create(t.Context(), widget("bad", `{}`), metav1.CreateOptions{})
+				return !apierrors.IsInternalError(err)
+			}, time.Minute, 50*time.Millisecond)
 			require.Equal(t, c.reviews, apierrors.IsInvalid(err), "%v", err)
 			require.Equal(t, c.reviews, err != nil, "%v", err)
 		})
