@@ -3,6 +3,7 @@ package core
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"sync"
@@ -301,12 +302,12 @@ func (r *Request) noteVerdict(o *review.Outcome, prefix, place string) {
 	verdict := "allows it"
 	switch {
 	case o.Failure != nil && o.Err == nil:
-		verdict = "cannot be asked, and its failure policy is Ignore: " + o.Failure.Error()
+		verdict = "cannot be asked, and its failure policy is Ignore: " + explained(o.Failure)
 		if o.Webhook != nil {
 			r.Annotate(failedOpen+prefix+place, o.Name())
 		}
 	case o.Failure != nil:
-		verdict = "cannot be asked: " + o.Failure.Error()
+		verdict = "cannot be asked: " + explained(o.Failure)
 	case o.Err != nil:
 		verdict = "refuses it"
 	}
@@ -329,6 +330,14 @@ func (r *Request) noteVerdict(o *review.Outcome, prefix, place string) {
 	for key, value := range o.Verdict.AuditAnnotations {
 		r.Annotate(o.Name()+"/"+key, value)
 	}
+}
+
+// explained returns why a reviewer could not be asked, for explanations.
+func explained(err error) string {
+	if call := (*review.CallError)(nil); errors.As(err, &call) {
+		return call.Explained()
+	}
+	return err.Error()
 }
 
 // annotate adds an annotation with a value of JSON to the audit log.

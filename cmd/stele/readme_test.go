@@ -141,7 +141,7 @@ var built = strings.NewReplacer(
 	program, "stele",
 	"go build -o bin/stele ./cmd/stele", `mkdir -p bin && ln -sf "$(command -v stele)" bin/stele`,
 	"go build -o controller ./examples/controller", `ln -s "$(command -v controller)" controller`,
-	"go build -o my-plugins/change-window", `go build -C "$REPO" -o "$PWD/my-plugins/change-window"`, // a program that serve starts
+	"go build -o my-plugins/", `go build -C "$REPO" -o "$PWD"/my-plugins/`, // programs that serve starts
 )
 
 // run runs the steps up to the server's start in one shell, and those after it in

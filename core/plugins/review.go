@@ -62,7 +62,7 @@ func (r *reviewer) Review(ctx context.Context, about *review.Review) (*review.Ve
 	case a.Failed && a.Busy:
 		v.Status = refusal(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "the plugin "+r.plugin.Name+" reviews as many writes of this user as it may")
 	case a.Failed:
-		v.Status = refusal(http.StatusInternalServerError, metav1.StatusReasonInternalError, "the plugin "+r.plugin.Name+" cannot review the write: "+status.Brief(a.Detail))
+		v.Status = refusal(http.StatusInternalServerError, metav1.StatusReasonInternalError, "the plugin "+r.plugin.Name+" cannot review the write")
 	case !a.Allowed:
 		v.Status = refusal(int32(a.Code), metav1.StatusReason(a.Reason), status.Brief(a.Message))
 	}
@@ -73,9 +73,11 @@ func refusal(code int32, reason metav1.StatusReason, message string) *metav1.Sta
 	return &metav1.Status{Status: metav1.StatusFailure, Code: code, Reason: reason, Message: message}
 }
 
-// cannot returns the error of a plugin that could not be asked.
+var errUnavailable = errors.New("it is unavailable")
+
+// cannot returns the error of a plugin that could not be asked. Users do not read why: the text may be that of the plugin.
 func (r *reviewer) cannot(why string) error {
-	return &review.CallError{What: "plugin", Name: r.as.Name(), Reason: errors.New(why), Code: http.StatusInternalServerError}
+	return &review.CallError{What: "plugin", Name: r.as.Name(), Reason: errUnavailable, Code: http.StatusInternalServerError, Detail: why}
 }
 
 // question converts a review to the message for plugins.

@@ -310,7 +310,8 @@ func TestAPluginThatFails(t *testing.T) {
 					continue
 				}
 				require.True(t, apierrors.IsInternalError(err), "%s: %v", name, err)
-				require.Contains(t, err.Error(), `failed calling plugin "judge": `, name)
+				require.Contains(t, err.Error(), `failed calling plugin "judge": it is unavailable (bundle.cue:`, name)
+				require.NotContains(t, err.Error(), "ticket", "the texts of errors are for operators")
 			}
 			require.Eventually(t, func() bool {
 				_, err := c.Create(t.Context(), widget("bad", `{}`), metav1.CreateOptions{})

@@ -89,6 +89,16 @@ type CallError struct {
 	// Reason is the cause. Code is the HTTP code that metrics count it by.
 	Reason error
 	Code   int
+	// Detail is what users must not read; explanations have it.
+	Detail string
+}
+
+// Explained returns the text of the error for explanations.
+func (e *CallError) Explained() string {
+	if e.Detail == "" {
+		return e.Error()
+	}
+	return e.Error() + ": " + e.Detail
 }
 
 // Error is as that of kube-apiserver.
