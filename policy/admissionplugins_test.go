@@ -11,7 +11,7 @@ func TestMistakesInAdmissionPlugins(t *testing.T) {
 		bundle string
 		want   []string
 	}{
-		"a plugin that is not declared": {asked(`validating: x: {plugin: §"wardn", ` + match + `}
+		"a plugin that is not declared": {asked(`validating: x: {§plugin: "wardn", ` + match + `}
 			validating: y: {plugin: "warden", ` + match + `}`),
 			[]string{`bundle.teams.wards.admission.plugins.validating.x.plugin: the bundle has no plugin "wardn"; did you mean "warden"?`}},
 		"a kind that does not exist": {asked(`validating: x: {plugin: "warden", match: {apiGroups: [""], resources: [§"configmap"]}}`),
