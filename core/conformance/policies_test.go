@@ -71,10 +71,14 @@ func (p *peer) awaitSchemas(t testing.TB) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	red := []byte(`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"red"},"spec":{"color":"red"}}`)
-	for p.do(t, "POST", kinds[0].path("v1", "default")+"?dryRun=All", http.Header{"Content-Type": {"application/json"}}, red).code != http.StatusCreated {
+	for {
+		a := p.do(t, "POST", kinds[0].path("v1", "default")+"?dryRun=All", http.Header{"Content-Type": {"application/json"}}, red)
+		if a.code == http.StatusCreated {
+			return
+		}
 		select {
 		case <-ctx.Done():
-			t.Fatal("upstream's server cannot apply mutations")
+			t.Fatalf("upstream's server cannot apply mutations: %d: %v", a.code, a.body)
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
