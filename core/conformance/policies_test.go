@@ -24,18 +24,20 @@ import (
 
 var underPolicies = flag.Uint64("conformance.policies", 3, "how many streams are sent to servers that enforce admission policies")
 
-// The same requests get the same answers also under admission policies, which both servers enforce. The validating ones
-// of stele are those that `stele policy import` makes of upstream's.
+// The same requests get the same answers also under admission policies, which both servers enforce. Those of stele
+// are those that `stele policy import` makes of upstream's.
 func TestTheSameAnswersUnderPolicies(t *testing.T) {
 	documents := policies(t, "validating.yaml", "mutating.yaml")
-	imported, err := importing.Convert(documents[:1], importing.Options{Package: "conformance", Team: "t", Whole: true})
+	imported, err := importing.Convert(documents, importing.Options{Package: "conformance", Team: "t", Whole: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, n := range imported.Notes {
-		t.Errorf("not imported: %s", n)
+		if !strings.Contains(n.Message, "run in the order of the names") {
+			t.Errorf("not imported: %s", n)
+		}
 	}
-	files := map[string][]byte{"mutating.cue": policies(t, "mutating.cue")[0].Data}
+	files := map[string][]byte{}
 	for _, f := range imported.Files {
 		files[f.Path] = f.Data
 	}

@@ -1,7 +1,9 @@
 package importing
 
 import (
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,39 +13,45 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// admission imports ValidatingAdmissionPolicies, each with its bindings and params, and webhooks.
+// admissionPolicy is what a ValidatingAdmissionPolicy and a MutatingAdmissionPolicy have in common.
+type admissionPolicy struct {
+	name       string
+	paramKind  *admissionv1.ParamKind
+	match      *admissionv1.MatchResources
+	conditions []admissionv1.MatchCondition
+	variables  []admissionv1.Variable
+	failure    *admissionv1.FailurePolicyType
+}
+
+// admissionBinding is what the bindings of both have in common.
+type admissionBinding struct {
+	name     string
+	paramRef *admissionv1.ParamRef
+	match    *admissionv1.MatchResources
+}
+
+// admission imports mutating and validating policies, each with its bindings and params, and webhooks.
 func (m *importer) admission() error {
+	if err := m.mutations(); err != nil {
+		return err
+	}
 	var rules fields
 	taken := map[string]bool{}
-	bound := map[string]bool{}
-	for _, o := range m.of("ValidatingAdmissionPolicy") {
+	err := m.bound("ValidatingAdmissionPolicy", func(o, b *object) error {
 		var p admissionv1.ValidatingAdmissionPolicy
-		if err := o.decode(&p); err != nil {
+		var binding admissionv1.ValidatingAdmissionPolicyBinding
+		if err := errors.Join(o.decode(&p), b.decode(&binding)); err != nil {
 			return err
 		}
-		n := 0
-		for _, b := range m.of("ValidatingAdmissionPolicyBinding") {
-			if textAt(b.content, "spec", "policyName") != p.Name {
-				continue
-			}
-			n++
-			bound[b.name()] = true
-			var binding admissionv1.ValidatingAdmissionPolicyBinding
-			if err := b.decode(&binding); err != nil {
-				return err
-			}
-			for _, rule := range m.validation(o, b, &p, &binding) {
-				rules = append(rules, member{unique(taken, nameFor(p.Name)), rule})
-			}
+		of := &admissionPolicy{p.Name, p.Spec.ParamKind, p.Spec.MatchConstraints, p.Spec.MatchConditions, p.Spec.Variables, p.Spec.FailurePolicy}
+		to := &admissionBinding{binding.Name, binding.Spec.ParamRef, binding.Spec.MatchResources}
+		for _, rule := range m.rulesOf(o, b, of, to, false) {
+			rules = append(rules, member{unique(taken, nameFor(p.Name)), append(rule, checksOf(&p, &binding)...)})
 		}
-		if n == 0 {
-			m.note(o, nil, "the policy %q is left out: no binding of it is in the input, so that it has no effect", p.Name)
-		}
-	}
-	for _, b := range m.of("ValidatingAdmissionPolicyBinding") {
-		if !bound[b.name()] {
-			m.note(b, []string{"spec", "policyName"}, "the binding %q is left out: its policy %q is not in the input", b.name(), textAt(b.content, "spec", "policyName"))
-		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	if len(rules) > 0 {
 		m.counts["rules"] = len(rules)
@@ -52,22 +60,52 @@ func (m *importer) admission() error {
 	return m.webhooks()
 }
 
-// validation returns a policy under a binding as rules: one for each of its resource rules and params.
-func (m *importer) validation(o, b *object, p *admissionv1.ValidatingAdmissionPolicy, binding *admissionv1.ValidatingAdmissionPolicyBinding) (rules []fields) {
+// bound calls a function with each policy of a kind and each of its bindings, by their names. It notes those that have no
+// effect, because a policy has no binding, or a binding no policy.
+func (m *importer) bound(kind string, each func(policy, binding *object) error) error {
+	named := map[string]bool{}
+	byName := func(a, b *object) int { return cmp.Compare(a.name(), b.name()) }
+	bindings := slices.SortedStableFunc(slices.Values(m.of(kind+"Binding")), byName)
+	for _, o := range slices.SortedStableFunc(slices.Values(m.of(kind)), byName) {
+		n := 0
+		for _, b := range bindings {
+			if textAt(b.content, "spec", "policyName") != o.name() {
+				continue
+			}
+			n++
+			if err := each(o, b); err != nil {
+				return err
+			}
+		}
+		named[o.name()] = true
+		if n == 0 {
+			m.note(o, nil, "the policy %q is left out: no binding of it is in the input, so that it has no effect", o.name())
+		}
+	}
+	for _, b := range bindings {
+		if name := textAt(b.content, "spec", "policyName"); !named[name] {
+			m.note(b, []string{"spec", "policyName"}, "the binding %q is left out: its policy %q is not in the input", b.name(), name)
+		}
+	}
+	return nil
+}
+
+// rulesOf returns what rules of the bundle have of a policy under a binding: what they match, params and variables. There is
+// a rule for each of the policy's resource rules and each of its params. mutates says that the rules change objects, so that no
+// two of a policy may be about the same requests.
+func (m *importer) rulesOf(o, b *object, p *admissionPolicy, binding *admissionBinding, mutates bool) (rules []fields) {
 	refuse := func(at *object, path []string, why string) []fields {
-		m.note(at, path, "the policy %q under the binding %q is left out: %s", p.Name, binding.Name, why)
+		m.note(at, path, "the policy %q under the binding %q is left out: %s", p.name, binding.name, why)
 		return nil
 	}
-	match := p.Spec.MatchConstraints
-	switch {
-	case match == nil || len(match.ResourceRules) == 0:
+	if p.match == nil || len(p.match.ResourceRules) == 0 {
 		return refuse(o, []string{"spec", "matchConstraints"}, "it matches no resources")
 	}
-	more := binding.Spec.MatchResources
+	more := binding.match
 	if more != nil && (len(more.ResourceRules) > 0 || len(more.ExcludeResourceRules) > 0) {
 		return refuse(b, []string{"spec", "matchResources"}, "a binding that matches other resources than its policy")
 	}
-	namespaces, objects := match.NamespaceSelector, match.ObjectSelector
+	namespaces, objects := p.match.NamespaceSelector, p.match.ObjectSelector
 	if more != nil {
 		var ok1, ok2 bool
 		namespaces, ok1 = both(namespaces, more.NamespaceSelector)
@@ -80,11 +118,29 @@ func (m *importer) validation(o, b *object, p *admissionv1.ValidatingAdmissionPo
 	if why != "" {
 		return refuse(b, []string{"spec", "paramRef"}, why)
 	}
+	var variables fields
+	for _, v := range p.variables {
+		variables = append(variables, member{v.Name, v.Expression})
+	}
+	matched := p.match.ResourceRules
+	if mutates {
+		if matched = m.mutatedRules(o, p); len(matched) == 0 {
+			return refuse(o, []string{"spec", "matchConstraints"}, "it matches no writes that have an object")
+		}
+	}
 	for _, param := range params {
-		for i := range match.ResourceRules {
-			f := fields{{"match", matchOf(p, &match.ResourceRules[i], namespaces, objects)}}
+		for i := range matched {
+			var others []admissionv1.NamedRuleWithOperations
+			if mutates {
+				others = earlier(matched[:i], &matched[i])
+			}
+			f := fields{{"match", matchOf(p, &matched[i], others, namespaces, objects)}}
 			f = append(f, param...)
-			rules = append(rules, append(f, checksOf(p, binding)...))
+			f.add("variables", variables)
+			if p.failure != nil && *p.failure == admissionv1.Ignore {
+				f.add("failurePolicy", string(*p.failure))
+			}
+			rules = append(rules, f)
 		}
 	}
 	return rules
@@ -111,25 +167,22 @@ func both(a, b *metav1.LabelSelector) (*metav1.LabelSelector, bool) {
 	return s, true
 }
 
-func matchOf(p *admissionv1.ValidatingAdmissionPolicy, r *admissionv1.NamedRuleWithOperations, namespaces, objects *metav1.LabelSelector) fields {
+// matchOf returns the match of a rule. It leaves out what the policy excludes, and also what others match.
+func matchOf(p *admissionPolicy, r *admissionv1.NamedRuleWithOperations, others []admissionv1.NamedRuleWithOperations, namespaces, objects *metav1.LabelSelector) fields {
 	match := fields{{"apiGroups", r.APIGroups}}
 	if !slices.Contains(r.APIVersions, "*") {
 		match.add("apiVersions", r.APIVersions)
 	}
 	match.add("resources", r.Resources)
-	var operations []string
-	for _, x := range r.Operations {
-		operations = append(operations, string(x))
-	}
-	if !slices.Equal(operations, []string{"CREATE", "UPDATE"}) {
+	if operations := operationsOf(r.Operations); !slices.Equal(operations, []string{"CREATE", "UPDATE"}) {
 		match.add("operations", operations)
 	}
 	match.add("resourceNames", r.ResourceNames)
 	match.add("scope", scopeOf(r))
-	if p := p.Spec.MatchConstraints.MatchPolicy; p != nil && *p == admissionv1.Exact {
+	if p := p.match.MatchPolicy; p != nil && *p == admissionv1.Exact {
 		match.add("matchPolicy", string(*p))
 	}
-	match.add("excludeResourceRules", excludesOf(p))
+	match.add("excludeResourceRules", excludesOf(slices.Concat(p.match.ExcludeResourceRules, others)))
 	for _, x := range []struct {
 		name     string
 		selector *metav1.LabelSelector
@@ -140,7 +193,7 @@ func matchOf(p *admissionv1.ValidatingAdmissionPolicy, r *admissionv1.NamedRuleW
 	}
 	var conditions fields
 	taken := map[string]bool{}
-	for _, c := range p.Spec.MatchConditions {
+	for _, c := range p.conditions {
 		conditions = append(conditions, member{unique(taken, nameFor(c.Name)), c.Expression})
 	}
 	match.add("conditions", conditions)
@@ -155,19 +208,15 @@ func scopeOf(r *admissionv1.NamedRuleWithOperations) string {
 	return string(*r.Scope)
 }
 
-func excludesOf(p *admissionv1.ValidatingAdmissionPolicy) (rules fields) {
-	for i := range p.Spec.MatchConstraints.ExcludeResourceRules {
-		r := &p.Spec.MatchConstraints.ExcludeResourceRules[i]
+func excludesOf(excluded []admissionv1.NamedRuleWithOperations) (rules fields) {
+	for i := range excluded {
+		r := &excluded[i]
 		f := fields{{"apiGroups", r.APIGroups}}
 		if !slices.Contains(r.APIVersions, "*") {
 			f.add("apiVersions", r.APIVersions)
 		}
 		f.add("resources", r.Resources)
-		var operations []string
-		for _, x := range r.Operations {
-			operations = append(operations, string(x))
-		}
-		f.add("operations", operations)
+		f.add("operations", operationsOf(r.Operations))
 		f.add("resourceNames", r.ResourceNames)
 		f.add("scope", scopeOf(r))
 		rules = append(rules, member{fmt.Sprintf("exclude-%d", i+1), f})
@@ -175,12 +224,15 @@ func excludesOf(p *admissionv1.ValidatingAdmissionPolicy) (rules fields) {
 	return rules
 }
 
-func checksOf(p *admissionv1.ValidatingAdmissionPolicy, binding *admissionv1.ValidatingAdmissionPolicyBinding) (f fields) {
-	var variables, checks fields
-	for _, v := range p.Spec.Variables {
-		variables = append(variables, member{v.Name, v.Expression})
+func operationsOf(list []admissionv1.OperationType) (operations []string) {
+	for _, x := range list {
+		operations = append(operations, string(x))
 	}
-	f.add("variables", variables)
+	return operations
+}
+
+func checksOf(p *admissionv1.ValidatingAdmissionPolicy, binding *admissionv1.ValidatingAdmissionPolicyBinding) (f fields) {
+	var checks fields
 	for i, v := range p.Spec.Validations {
 		check := fields{{"expression", v.Expression}}
 		check.add("message", v.Message)
@@ -197,9 +249,6 @@ func checksOf(p *admissionv1.ValidatingAdmissionPolicy, binding *admissionv1.Val
 	}
 	if !slices.Equal(actions, []string{"Deny"}) {
 		f.add("validationActions", actions)
-	}
-	if failure := p.Spec.FailurePolicy; failure != nil && *failure == admissionv1.Ignore {
-		f.add("failurePolicy", string(*failure))
 	}
 	var annotations fields
 	for _, a := range p.Spec.AuditAnnotations {
@@ -224,8 +273,8 @@ func plain(v any) any {
 
 // params returns what a rule has of its params, once for each: as constants if the objects are in the input, or else as the
 // objects of the server that the binding names. It returns why that is not possible.
-func (m *importer) params(p *admissionv1.ValidatingAdmissionPolicy, binding *admissionv1.ValidatingAdmissionPolicyBinding) ([]fields, string) {
-	kind, ref := p.Spec.ParamKind, binding.Spec.ParamRef
+func (m *importer) params(p *admissionPolicy, binding *admissionBinding) ([]fields, string) {
+	kind, ref := p.paramKind, binding.paramRef
 	if kind == nil {
 		return []fields{nil}, ""
 	}

@@ -1,5 +1,5 @@
 // Package importing turns Kubernetes objects into CUE of a bundle: CustomResourceDefinitions, RBAC, FlowSchemas with
-// PriorityLevelConfigurations, ValidatingAdmissionPolicies with their bindings, and audit policies.
+// PriorityLevelConfigurations, mutating and validating admission policies with their bindings, webhooks, and audit policies.
 //
 // What CUE or the format of a bundle cannot express is never dropped in silence: a [Note] says it with the line of the input, and
 // the output has a comment. A definition that cannot become an equal kind in CUE is kept as a definition, in `crds`. Whether a kind is
@@ -63,7 +63,7 @@ type File struct {
 type Result struct {
 	Files []File
 	Notes []Note
-	// Counts are the number of imported parts, by name: kinds, definitions, roles, bindings, rules, flow schemas, priority
+	// Counts are the number of imported parts, by name: kinds, definitions, roles, bindings, rules, mutations, webhooks, flow schemas, priority
 	// levels, audit rules.
 	Counts map[string]int
 	// Carried and Kept are the names of the definitions that became kinds in CUE, and of those that are kept as definitions.
@@ -80,6 +80,7 @@ type importer struct {
 	kept    []string
 	files   []File
 	parts   []part // in the order of sections
+	order   int    // of the last one that changes objects
 }
 
 // part is CUE text for one file.
@@ -202,6 +203,7 @@ func sectionOf(group, kind string) string {
 	case "flowcontrol.apiserver.k8s.io/FlowSchema", "flowcontrol.apiserver.k8s.io/PriorityLevelConfiguration":
 		return "flow"
 	case "admissionregistration.k8s.io/ValidatingAdmissionPolicy", "admissionregistration.k8s.io/ValidatingAdmissionPolicyBinding",
+		"admissionregistration.k8s.io/MutatingAdmissionPolicy", "admissionregistration.k8s.io/MutatingAdmissionPolicyBinding",
 		"admissionregistration.k8s.io/MutatingWebhookConfiguration", "admissionregistration.k8s.io/ValidatingWebhookConfiguration":
 		return "admission"
 	case "audit.k8s.io/Policy":
@@ -214,7 +216,7 @@ func sectionOf(group, kind string) string {
 func (m *importer) unknown() {
 	params := map[string]bool{}
 	for _, o := range m.objects {
-		if o.is("ValidatingAdmissionPolicy") {
+		if o.is("ValidatingAdmissionPolicy") || o.is("MutatingAdmissionPolicy") {
 			params[text(o.at("spec", "paramKind", "kind"))] = true
 		}
 	}

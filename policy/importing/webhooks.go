@@ -9,11 +9,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// orderStep is the distance between the orders of imported webhooks, so that others fit between them.
+// orderStep is the distance between the orders of what is imported and changes objects, so that others fit between them.
 const orderStep = 10
 
+// nextOrder returns the order of the next one that changes objects.
+func (m *importer) nextOrder() int {
+	m.order += orderStep
+	return m.order
+}
+
 // webhooks imports webhook configurations. Mutating webhooks get orders that are those in which kube-apiserver asks them: by the
-// names of their configurations.
+// names of their configurations, and after all policies.
 func (m *importer) webhooks() error {
 	var mutating, validating fields
 	taken := map[string]bool{}
@@ -33,7 +39,7 @@ func (m *importer) webhooks() error {
 			if common == nil {
 				continue
 			}
-			f := fields{{"order", orderStep * (len(mutating) + 1)}}
+			f := fields{{"order", m.nextOrder()}}
 			if w.ReinvocationPolicy != nil && *w.ReinvocationPolicy == admissionv1.IfNeededReinvocationPolicy {
 				f.add("reinvocationPolicy", "IfNeeded")
 			}

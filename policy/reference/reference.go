@@ -1,5 +1,5 @@
-// Package reference describes a compiled policy for readers: its kinds with their fields, roles, bindings, denies and admission rules,
-// as Markdown and as HTML. The output depends on the policy alone. The functions are safe for concurrent use.
+// Package reference describes a compiled policy for readers: its kinds with their fields, roles, bindings, denies, admission rules and
+// mutations, as Markdown and as HTML. The output depends on the policy alone. The functions are safe for concurrent use.
 package reference
 
 import (
@@ -28,6 +28,8 @@ type page struct {
 	Bindings []policy.Binding
 	Denies   []policy.Deny
 	Rules    []policy.Validation
+	// Mutations are the rules that change objects, by their order.
+	Mutations []policy.Mutation
 	// Reviewers are the webhooks and plugins that review writes: those that change objects by their order, then the others.
 	Reviewers []policy.Reviewer
 }
@@ -76,6 +78,7 @@ func pageOf(f *policy.Form) *page {
 		}
 		return cmp.Compare(a.Order, b.Order)
 	})
+	p.Mutations = slices.SortedStableFunc(slices.Values(f.Mutations), func(a, b policy.Mutation) int { return cmp.Compare(a.Order, b.Order) })
 	slices.SortStableFunc(p.Kinds, func(a, b kind) int { return strings.Compare(a.Resource(), b.Resource()) })
 	slices.SortStableFunc(p.Roles, func(a, b policy.Role) int { return strings.Compare(a.Name, b.Name) })
 	slices.SortStableFunc(p.Bindings, func(a, b policy.Binding) int { return strings.Compare(a.ID, b.ID) })
@@ -204,6 +207,18 @@ func reviews(r policy.Reviewer) string {
 	return strings.Join(all, "; ")
 }
 
+// otherwise returns what happens if a mutation cannot be made, and whether it runs again.
+func otherwise(m policy.Mutation) string {
+	text := "a write that it cannot change is refused"
+	if m.Ignore {
+		text = "a write that it cannot change goes on without it"
+	}
+	if m.Reinvoke {
+		text += "; it runs again if others changed the object after it"
+	}
+	return text
+}
+
 // asks returns who is asked, and in which order.
 func asks(r policy.Reviewer) string {
 	text := cmp.Or(r.Plugin, r.Name())
@@ -225,7 +240,7 @@ func failure(r policy.Reviewer) string {
 func Markdown(f *policy.Form) ([]byte, error) {
 	t, err := template.New("page.md").Funcs(template.FuncMap{
 		"subjects": func(s []policy.Subject) string { return escape(subjects(s)) }, "grants": func(r policy.Rule) string { return escape(grants(r)) },
-		"reviews": func(r policy.Reviewer) string { return escape(reviews(r)) }, "asks": func(r policy.Reviewer) string { return escape(asks(r)) }, "failure": failure,
+		"reviews": func(r policy.Reviewer) string { return escape(reviews(r)) }, "asks": func(r policy.Reviewer) string { return escape(asks(r)) }, "failure": failure, "otherwise": otherwise,
 		"join": func(s []string) string { return escape(strings.Join(s, ", ")) }, "text": escape, "code": code, "at": func(p schemas.Position) string { return escape(p.String()) },
 	}).ParseFS(pages, "page.md")
 	if err != nil {
@@ -260,7 +275,7 @@ func code(text string) string {
 // HTML returns the reference of a policy as one HTML page that loads nothing.
 func HTML(f *policy.Form) ([]byte, error) {
 	t, err := htmltemplate.New("page.html").Funcs(htmltemplate.FuncMap{
-		"subjects": subjects, "grants": grants, "reviews": reviews, "asks": asks, "failure": failure, "join": func(s []string) string { return strings.Join(s, ", ") }, "at": schemas.Position.String,
+		"subjects": subjects, "grants": grants, "reviews": reviews, "asks": asks, "failure": failure, "otherwise": otherwise, "join": func(s []string) string { return strings.Join(s, ", ") }, "at": schemas.Position.String,
 	}).ParseFS(pages, "page.html")
 	if err != nil {
 		return nil, err

@@ -71,3 +71,39 @@ func TestHTMLIsEscapedAndLoadsNothing(t *testing.T) {
 		t.Error("the reason is missing")
 	}
 }
+
+// Rules that change objects are described in the order in which they run.
+func TestMutations(t *testing.T) {
+	form := example(t)
+	rule := func(name string, order int64, reinvoke bool) policy.Mutation {
+		return policy.Mutation{ID: "widgets/mutate/" + name, Order: order, Reinvoke: reinvoke, Ignore: reinvoke,
+			Match:     policy.Match{Operations: []string{"CREATE"}, Resources: []string{"widgets"}, Conditions: []policy.Variable{{Name: "c", Expression: policy.Expression{Text: "object.spec.size < 3"}}}},
+			Mutations: []policy.MutationStep{{PatchType: policy.JSONPatch, Expression: policy.Expression{Text: "[<" + name + ">]"}}}}
+	}
+	form.Mutations = []policy.Mutation{rule("b", 20, false), rule("a", 3, true)}
+	text, err := reference.Markdown(form)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := reference.HTML(form)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for which, c := range map[string]struct {
+		text  []byte
+		wants []string
+	}{
+		"Markdown": {text, []string{"with the order 3; a write that it cannot change goes on without it; it runs again", "only if `object.spec.size < 3`", "JSONPatch `[<a>]`", "with the order 20; a write that it cannot change is refused (", "`[<b>]`"}},
+		"HTML":     {page, []string{"with the order 3; a write that it cannot change goes on without it; it runs again", "<code>object.spec.size &lt; 3</code>", "JSONPatch <code>[&lt;a&gt;]</code>", "with the order 20", "[&lt;b&gt;]"}},
+	} {
+		rest := c.text
+		for _, want := range c.wants {
+			_, after, found := bytes.Cut(rest, []byte(want))
+			if !found {
+				t.Errorf("%s: no %q, or not in its place, in\n%s", which, want, c.text)
+				break
+			}
+			rest = after
+		}
+	}
+}

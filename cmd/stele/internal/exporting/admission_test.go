@@ -6,16 +6,38 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	"sigs.k8s.io/yaml"
 	"stele.dev/stele/cmd/stele/internal/exporting"
+	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/policy/compile"
+	"stele.dev/stele/policy/importing"
+	"stele.dev/stele/schemas"
 )
+
+// compiledForm compiles a bundle of one file.
+func compiledForm(t *testing.T, text string) *policy.Form {
+	t.Helper()
+	source, err := bundles.ReadFS(fstest.MapFS{
+		"bundle.cue":         {Data: []byte(text)},
+		"cue.mod/module.cue": {Data: []byte("module: \"test.example\"\nlanguage: version: \"v0.17.0\"\n")},
+	}, ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	compiled, diags := compile.Bundle(source)
+	if len(diags) > 0 {
+		t.Fatal(diags)
+	}
+	return compiled.Form
+}
 
 // A rule is exported with all that a ValidatingAdmissionPolicy and its binding can say, and one that reads other objects is not.
 func TestRulesOfAdmissionAreExportedWhole(t *testing.T) {
-	source, err := bundles.ReadFS(fstest.MapFS{
-		"bundle.cue": {Data: []byte(`package test
+	form := compiledForm(t, `package test
 import "stele.dev/policy"
 bundle: policy.#Bundle & {cluster: "test", teams: t: {contact: "#t", groups: ["*"], namespaces: ["*"], admission: validate: {
 	whole: {
@@ -27,17 +49,9 @@ bundle: policy.#Bundle & {cluster: "test", teams: t: {contact: "#t", groups: ["*
 		failurePolicy: "Ignore"
 	}
 	over: {match: {apiGroups: [""], resources: ["configmaps"]}, objects: x: {kind: "namespaces", version: "v1"}, validations: x: expression: "objects.x.count() > 0"}
-}}}`)},
-		"cue.mod/module.cue": {Data: []byte("module: \"test.example\"\nlanguage: version: \"v0.17.0\"\n")},
-	}, ".")
-	if err != nil {
-		t.Fatal(err)
-	}
-	compiled, diags := compile.Bundle(source)
-	if len(diags) > 0 {
-		t.Fatal(diags)
-	}
-	objects, notes := exporting.Objects(compiled.Form)
+}}}`)
+	objects, notes := exporting.Objects(form)
+	var err error
 	var p admissionv1.ValidatingAdmissionPolicy
 	var b admissionv1.ValidatingAdmissionPolicyBinding
 	for _, o := range objects {
@@ -62,5 +76,70 @@ bundle: policy.#Bundle & {cluster: "test", teams: t: {contact: "#t", groups: ["*
 	}
 	if said := strings.Join(notes, "\n"); !strings.Contains(said, "t/validate/over is not exported: it reads other objects") || p.Name != "t.whole" {
 		t.Errorf("%s is exported, and it is said:\n%s", p.Name, said)
+	}
+}
+
+// What is exported of rules that change objects is imported as the same rules.
+func TestMutationsAreExportedAndImportedAgain(t *testing.T) {
+	const text = `package test
+import "stele.dev/policy"
+bundle: policy.#Bundle & {cluster: "test", teams: t: {contact: "#t", groups: ["*"], namespaces: ["*"], admission: mutate: {
+	"a-whole": {
+		order: 10
+		match: {
+			apiGroups: [""], apiVersions: ["v1"], resources: ["configmaps", "secrets"], operations: ["CREATE"], resourceNames: ["a"], scope: "Namespaced", matchPolicy: "Exact"
+			excludeResourceRules: "exclude-1": {apiGroups: [""], resources: ["configmaps"], operations: ["CREATE"], resourceNames: ["b"]}
+			objectSelector: matchLabels: app: "x"
+			namespaceSelector: matchExpressions: [{key: "k", operator: "Exists"}]
+			conditions: named: "object.metadata.name != ''"
+		}
+		paramKind: {apiVersion: "v1", kind: "ConfigMap"}
+		paramRef: {name: "limits", namespace: "default", parameterNotFoundAction: "Deny"}
+		variables: max: "params.data.max"
+		mutations: {
+			"change-1": {order: 2, patchType: "ApplyConfiguration", expression: "Object{metadata: Object.metadata{labels: {'max': variables.max}}}"}
+			"change-0": {order: 1, patchType: "JSONPatch", expression: "[JSONPatch{op: 'test', path: '/metadata/name', value: 'a'}]"}
+		}
+		failurePolicy: "Ignore"
+		reinvocationPolicy: "IfNeeded"
+	}
+	"b-plain": {
+		order: 20
+		match: {apiGroups: [""], resources: ["secrets"]}
+		mutations: "change-1": {patchType: "ApplyConfiguration", expression: "Object{metadata: Object.metadata{labels: {'a': 'b'}}}"}
+	}
+	constants: {order: 30, match: {apiGroups: [""], resources: ["secrets"]}, params: a: "b", mutations: x: {patchType: "ApplyConfiguration", expression: "Object{metadata: Object.metadata{labels: {'a': params.a}}}"}}
+	reader: {order: 40, match: {apiGroups: [""], resources: ["secrets"]}, objects: x: {kind: "namespaces", version: "v1"}
+		mutations: x: {patchType: "ApplyConfiguration", expression: "Object{metadata: Object.metadata{labels: {'a': string(objects.x.count())}}}"}}
+}}}`
+	form := compiledForm(t, text)
+	objects, notes := exporting.Objects(form)
+	for _, want := range []string{"t/mutate/constants is not exported: its params are constants", "t/mutate/reader is not exported: it reads other objects", "the order 10 of t/mutate/a-whole is not exported", "the order 20 of t/mutate/b-plain is not exported"} {
+		if !strings.Contains(strings.Join(notes, "\n"), want) {
+			t.Errorf("no note %q in\n%s", want, strings.Join(notes, "\n"))
+		}
+	}
+	var documents []importing.Document
+	for _, o := range objects {
+		data, err := yaml.Marshal(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if kind := o.(map[string]any)["kind"].(string); strings.HasPrefix(kind, "MutatingAdmissionPolicy") {
+			documents = append(documents, importing.Document{Name: kind, Data: data})
+		}
+	}
+	if len(documents) != 4 {
+		t.Fatalf("%d objects are exported", len(documents))
+	}
+	result, err := importing.Convert(documents, importing.Options{Package: "test", Team: "t", Whole: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := compiledForm(t, strings.Replace(string(result.Files[0].Data), "package test\n", "package test\nimport \"stele.dev/policy\"\n", 1)+`
+bundle: policy.#Bundle & {cluster: "test", teams: t: {contact: "#t", groups: ["*"], namespaces: ["*"]}}`)
+	ignored := cmp.Options{cmpopts.IgnoreTypes(schemas.Position{}), cmpopts.IgnoreFields(policy.Mutation{}, "ID"), cmpopts.IgnoreFields(policy.MutationStep{}, "ID")}
+	if diff := cmp.Diff(form.Mutations[:2], again.Mutations, ignored); diff != "" {
+		t.Errorf("%s\n%s", diff, result.Files[0].Data)
 	}
 }

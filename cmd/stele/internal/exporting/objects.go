@@ -34,6 +34,7 @@ func Objects(f *policy.Form) ([]any, []string) {
 		e.rendered(k, f)
 	}
 	e.access(f)
+	e.mutations(f)
 	for i := range f.Validations {
 		e.admission(f, &f.Validations[i])
 	}
@@ -142,29 +143,16 @@ func (e *exporter) access(f *policy.Form) {
 
 // admission adds a rule as a policy and its binding.
 func (e *exporter) admission(f *policy.Form, v *policy.Validation) {
-	if len(v.Params) > 0 && string(v.Params) != "{}" {
-		e.note(v.Source, "%s is not exported: its params are constants, which a ValidatingAdmissionPolicy cannot have", v.ID)
+	if !e.expressible(v.ID, "ValidatingAdmissionPolicy", v.Params, v.Objects, v.Source) {
 		return
 	}
-	if len(v.Objects) > 0 {
-		e.note(v.Source, "%s is not exported: it reads other objects, which a ValidatingAdmissionPolicy cannot", v.ID)
-		return
-	}
-	name := strings.ReplaceAll(strings.Replace(v.ID, "/validate/", ".", 1), ":", "-")
-	failure := admissionv1.Fail
-	if v.Ignore {
-		failure = admissionv1.Ignore
-	}
+	name := policyName(v.ID, "validate")
+	failure := failureOf(v.Ignore)
 	spec := admissionv1.ValidatingAdmissionPolicySpec{FailurePolicy: &failure, MatchConstraints: matchOf(&v.Match)}
 	for _, a := range v.Annotations {
 		spec.AuditAnnotations = append(spec.AuditAnnotations, admissionv1.AuditAnnotation{Key: a.Name, ValueExpression: a.Text})
 	}
-	for _, c := range v.Match.Conditions {
-		spec.MatchConditions = append(spec.MatchConditions, admissionv1.MatchCondition{Name: c.Name, Expression: c.Text})
-	}
-	for _, x := range v.Variables {
-		spec.Variables = append(spec.Variables, admissionv1.Variable{Name: x.Name, Expression: x.Text})
-	}
+	spec.MatchConditions, spec.Variables = conditionsOf(&v.Match), variablesOf(v.Variables)
 	for _, c := range v.Validations {
 		reason := metav1.StatusReason(c.Reason)
 		check := admissionv1.Validation{Expression: c.Expression.Text, Message: c.Message, Reason: &reason}
@@ -181,6 +169,45 @@ func (e *exporter) admission(f *policy.Form, v *policy.Validation) {
 		binding.ValidationActions = append(binding.ValidationActions, admissionv1.ValidationAction(a))
 	}
 	e.add(&admissionv1.ValidatingAdmissionPolicyBinding{TypeMeta: metav1.TypeMeta{APIVersion: version, Kind: "ValidatingAdmissionPolicyBinding"}, ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: binding})
+}
+
+// expressible reports whether a policy of Kubernetes can say what a rule does, and notes why not.
+func (e *exporter) expressible(id, kind string, params json.RawMessage, objects []policy.StoredKind, at schemas.Position) bool {
+	switch {
+	case len(params) > 0 && string(params) != "{}":
+		e.note(at, "%s is not exported: its params are constants, which a %s cannot have", id, kind)
+	case len(objects) > 0:
+		e.note(at, "%s is not exported: it reads other objects, which a %s cannot", id, kind)
+	default:
+		return true
+	}
+	return false
+}
+
+// policyName returns the name of the policy that a rule is exported as.
+func policyName(id, sort string) string {
+	return strings.ReplaceAll(strings.Replace(id, "/"+sort+"/", ".", 1), ":", "-")
+}
+
+func failureOf(ignore bool) admissionv1.FailurePolicyType {
+	if ignore {
+		return admissionv1.Ignore
+	}
+	return admissionv1.Fail
+}
+
+func conditionsOf(m *policy.Match) (list []admissionv1.MatchCondition) {
+	for _, c := range m.Conditions {
+		list = append(list, admissionv1.MatchCondition{Name: c.Name, Expression: c.Text})
+	}
+	return list
+}
+
+func variablesOf(variables []policy.Variable) (list []admissionv1.Variable) {
+	for _, x := range variables {
+		list = append(list, admissionv1.Variable{Name: x.Name, Expression: x.Text})
+	}
+	return list
 }
 
 func matchOf(m *policy.Match) *admissionv1.MatchResources {

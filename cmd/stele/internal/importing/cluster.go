@@ -15,20 +15,25 @@ import (
 	"stele.dev/stele/policy/importing"
 )
 
-// resources are what is read from a cluster. Servers have no audit policy to read.
+// resources are what is read from a cluster, in the first of the versions that it serves. Servers have no audit policy to read.
 var resources = []struct {
-	section string
-	of      schema.GroupVersionResource
+	section  string
+	of       schema.GroupVersionResource
+	versions []string // older ones
 }{
-	{"crds", schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}},
-	{"rbac", schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"}},
-	{"rbac", schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterrolebindings"}},
-	{"rbac", schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles"}},
-	{"rbac", schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "rolebindings"}},
-	{"flow", schema.GroupVersionResource{Group: "flowcontrol.apiserver.k8s.io", Version: "v1", Resource: "prioritylevelconfigurations"}},
-	{"flow", schema.GroupVersionResource{Group: "flowcontrol.apiserver.k8s.io", Version: "v1", Resource: "flowschemas"}},
-	{"admission", schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicies"}},
-	{"admission", schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicybindings"}},
+	{"crds", schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}, nil},
+	{"rbac", schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"}, nil},
+	{"rbac", schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterrolebindings"}, nil},
+	{"rbac", schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles"}, nil},
+	{"rbac", schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "rolebindings"}, nil},
+	{"flow", schema.GroupVersionResource{Group: "flowcontrol.apiserver.k8s.io", Version: "v1", Resource: "prioritylevelconfigurations"}, nil},
+	{"flow", schema.GroupVersionResource{Group: "flowcontrol.apiserver.k8s.io", Version: "v1", Resource: "flowschemas"}, nil},
+	{"admission", schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicies"}, nil},
+	{"admission", schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicybindings"}, nil},
+	{"admission", schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "mutatingadmissionpolicies"}, []string{"v1beta1", "v1alpha1"}},
+	{"admission", schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "mutatingadmissionpolicybindings"}, []string{"v1beta1", "v1alpha1"}},
+	{"admission", schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "mutatingwebhookconfigurations"}, nil},
+	{"admission", schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingwebhookconfigurations"}, nil},
 }
 
 // fromCluster reads the objects of a cluster, one document for each resource. A resource that the cluster does not serve has none.
@@ -49,6 +54,11 @@ func fromCluster(ctx context.Context, kubeconfig, contextName string, sections [
 			continue
 		}
 		list, err := client.Resource(r.of).List(ctx, metav1.ListOptions{})
+		for _, older := range r.versions {
+			if apierrors.IsNotFound(err) {
+				list, err = client.Resource(r.of.GroupResource().WithVersion(older)).List(ctx, metav1.ListOptions{})
+			}
+		}
 		if apierrors.IsNotFound(err) || err == nil && len(list.Items) == 0 {
 			continue
 		}
