@@ -1,13 +1,12 @@
 package rules
 
 import (
-	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/plan"
-	"stele.dev/stele/schemas"
 )
 
 // mutations compares the rules of mutating admission.
@@ -21,13 +20,11 @@ func (c *comparison) mutations() {
 		is := &to[i]
 		was := before[is.ID]
 		delete(before, is.ID)
-		switch {
-		case was == nil:
+		if was == nil {
 			c.add(plan.Finding{Rule: "MUTATION_ADDED", Path: is.ID, Kind: kind(&is.Match), Source: is.Source, Details: changesOf(is),
 				Message: fmt.Sprintf("Writes of %s are changed by it, in place %d.", resources(&is.Match), is.Order)})
-		case meaningOfMutation(was) != meaningOfMutation(is):
-			c.add(plan.Finding{Rule: "MUTATION_CHANGED", Path: is.ID, Kind: kind(&is.Match), Source: is.Source, Was: was.Source, Details: changesOf(is),
-				Message: fmt.Sprintf("Writes of %s are changed in another way.", resources(&is.Match))})
+		} else {
+			c.mutation(was, is)
 		}
 	}
 	for i := range from {
@@ -46,24 +43,28 @@ func changesOf(r *policy.Mutation) (list []string) {
 	return list
 }
 
-// meaningOfMutation returns the rule as JSON, without its positions.
-func meaningOfMutation(r *policy.Mutation) string {
-	plain := *r
-	plain.Source = schemas.Position{}
-	text := func(list []policy.Variable) (copies []policy.Variable) {
-		for _, v := range list {
-			copies = append(copies, policy.Variable{Name: v.Name, Expression: policy.Expression{Text: v.Text}})
+// mutationNames are the fields of a mutation whose names in the form are others than in the bundle.
+var mutationNames = map[string]string{"ignore": "failurePolicy", "reinvoke": "reinvocationPolicy", "paramSource": "paramRef"}
+
+// mutation compares a rule that both policies have. Expressions are compared as text.
+func (c *comparison) mutation(was, is *policy.Mutation) {
+	fields := differences(was, is, mutationNames)
+	if len(fields) == 0 {
+		return
+	}
+	if i := slices.Index(fields, "match"); i >= 0 {
+		for _, part := range differences(&was.Match, &is.Match, matchNames) {
+			fields = append(fields, "match."+part)
 		}
-		return copies
+		fields = slices.Delete(fields, i, i+1)
 	}
-	plain.Variables, plain.Match.Conditions = text(r.Variables), text(r.Match.Conditions)
-	plain.Mutations = nil
-	for _, s := range r.Mutations {
-		plain.Mutations = append(plain.Mutations, policy.MutationStep{ID: s.ID, PatchType: s.PatchType, Expression: policy.Expression{Text: s.Expression.Text}})
+	f := plan.Finding{Rule: "MUTATION_CHANGED", Path: is.ID, Kind: kind(&is.Match), Source: is.Source, Was: was.Source, Details: append([]string{changed(fields)}, changesOf(is)...),
+		Message: fmt.Sprintf("Writes of %s are changed in another way.", resources(&is.Match)), Class: classOfFailure(fields, is.Ignore)}
+	switch f.Class {
+	case plan.Widens:
+		f.Message = "Writes that the rule cannot change are accepted unchanged now."
+	case plan.Narrows:
+		f.Message = "Writes that the rule cannot change are refused now."
 	}
-	encoded, err := json.Marshal(&plain)
-	if err != nil {
-		panic(err) // plain data always encodes
-	}
-	return string(encoded)
+	c.add(f)
 }

@@ -24,12 +24,13 @@ func (c *comparison) reviewers() {
 		case was == nil:
 			f.Rule, f.Message = "REVIEWER_ADDED", fmt.Sprintf("Writes of %s must pass a %s more.", reviewed(is), is.What())
 		default:
-			fields := changedFields(was, is)
+			fields := differences(was, is, reviewerNames)
 			if len(fields) == 0 {
 				continue
 			}
 			f.Rule, f.Was, f.Details = "REVIEWER_CHANGED", was.Source, fields
 			f.Message = "What it is asked, or what happens if it fails, differs: " + strings.Join(fields, ", ") + "."
+			f.Class = classOfFailure(fields, is.Ignore)
 		}
 		c.add(f)
 	}
@@ -44,6 +45,21 @@ func (c *comparison) reviewers() {
 		}
 		c.add(f)
 	}
+}
+
+// reviewerNames are the fields of a reviewer whose names in the form are others than in the bundle.
+var reviewerNames = map[string]string{"ignore": "failurePolicy", "again": "reinvocationPolicy", "exact": "matchPolicy", "excludes": "excludeResourceRules",
+	"conditions": "matchConditions", "timeout": "timeoutSeconds", "webhook": "clientConfig"}
+
+// classOfFailure returns the class of a change of nothing but the failure policy, "" for other changes.
+func classOfFailure(fields []string, ignore bool) plan.Class {
+	switch {
+	case !slices.Equal(fields, []string{"failurePolicy"}):
+		return ""
+	case ignore:
+		return plan.Widens
+	}
+	return plan.Narrows
 }
 
 func reviewersByID(f *policy.Form) map[string]*policy.Reviewer {
@@ -65,8 +81,9 @@ func reviewed(r *policy.Reviewer) string {
 	return strings.Join(list, ", ")
 }
 
-// changedFields returns the names of the fields of a reviewer that differ, without those that say where they are written.
-func changedFields(was, is *policy.Reviewer) (names []string) {
+// changedFields returns the JSON names of the fields of two parts of a form that differ, without those that say where they are
+// written.
+func changedFields(was, is any) (names []string) {
 	before, after := fieldsOf(was), fieldsOf(is)
 	for _, fields := range []map[string]any{before, after} {
 		for name := range fields {
@@ -79,26 +96,25 @@ func changedFields(was, is *policy.Reviewer) (names []string) {
 	return names
 }
 
-func fieldsOf(r *policy.Reviewer) map[string]any {
-	text, err := json.Marshal(r)
+func fieldsOf(part any) map[string]any {
 	fields := map[string]any{}
-	if err == nil {
-		err = json.Unmarshal(text, &fields)
-	}
-	if err != nil {
+	if err := json.Unmarshal([]byte(encoded(part)), &fields); err != nil {
 		panic(err) // it is plain data
 	}
 	withoutSources(fields)
 	return fields
 }
 
+// withoutSources removes what only says where parts are written, and the compiled form of texts.
 func withoutSources(x any) {
 	switch x := x.(type) {
 	case map[string]any:
 		delete(x, "source")
 		delete(x, "checked") // the text says it
-		for _, value := range x {
-			withoutSources(value)
+		for name, value := range x {
+			if name != "params" && name != "matchLabels" { // their keys are the user's
+				withoutSources(value)
+			}
 		}
 	case []any:
 		for _, value := range x {

@@ -144,77 +144,23 @@ func (c *comparison) validation(was, is *policy.Validation) error {
 				}
 				f.Message = map[plan.Class]string{plan.Narrows: "The rule refuses more.", plan.Widens: "The rule refuses less.", plan.Changes: "The expressions of the rule differ."}[f.Class]
 			}
-			if !denies(is) && !denies(was) {
-				f.Class = plan.Changes
-				f.Details = append(f.Details, "The rule refuses nothing: it warns or records.")
-			}
-			c.add(*f)
+			c.add(harmless(*f, was, is))
 		}
 	}
 	c.match(was, is, finding)
 	c.actions(was, is, finding)
-	if a, b := messages(was), messages(is); a != b {
-		f := finding("MESSAGE_CHANGED")
-		f.Before, f.After, f.Message = a, b, "Refused users read another message."
+	c.failure(was, is, finding)
+	c.reads(was, is, finding)
+	c.records(was, is, finding)
+	f := finding("MESSAGE_CHANGED")
+	if f.Before, f.After = messages(was), messages(is); f.Before != f.After {
+		f.Message = "Refused users read another message."
+		c.add(f)
+	} else if f.Before, f.After = names(was), names(is); f.Before != f.After && !expressions {
+		f.Message = "Refused users read another name of the check."
 		c.add(f)
 	}
 	return nil
-}
-
-// match compares the requests that a rule is asked about, as far as its lists and selectors say.
-func (c *comparison) match(was, is *policy.Validation, finding func(string) plan.Finding) {
-	before, after := matchText(&was.Match), matchText(&is.Match)
-	if before == after {
-		return
-	}
-	f := finding("MATCH_CHANGED")
-	f.Before, f.After = before, after
-	more, less := includesMatch(&is.Match, &was.Match), includesMatch(&was.Match, &is.Match)
-	switch {
-	case more && !less:
-		f.Class, f.Message = plan.Narrows, "The rule is asked about more requests."
-	case less && !more:
-		f.Class, f.Message = plan.Widens, "The rule is asked about fewer requests."
-	case more && less:
-		return // the same requests in other words
-	default:
-		f.Message = "The rule is asked about other requests."
-	}
-	if !denies(is) && !denies(was) {
-		f.Class = plan.Changes
-	}
-	c.add(f)
-}
-
-// includesMatch reports whether a match surely has all requests of another one.
-func includesMatch(m, other *policy.Match) bool {
-	all := func(mine, others []string) bool {
-		return slices.Contains(mine, "*") || !slices.ContainsFunc(others, func(w string) bool { return !slices.Contains(mine, w) })
-	}
-	resource := func(named string) bool {
-		name, sub, _ := strings.Cut(named, "/")
-		return slices.ContainsFunc(m.Resources, func(r string) bool {
-			n, s, _ := strings.Cut(r, "/")
-			return (n == "*" || n == name) && (s == "*" || s == sub)
-		})
-	}
-	return all(m.APIGroups, other.APIGroups) && all(m.APIVersions, other.APIVersions) && all(m.Operations, other.Operations) &&
-		!slices.ContainsFunc(other.Resources, func(r string) bool { return !resource(r) }) &&
-		(m.NamespaceSelector == nil || reflect.DeepEqual(m.NamespaceSelector, other.NamespaceSelector)) &&
-		(m.ObjectSelector == nil || reflect.DeepEqual(m.ObjectSelector, other.ObjectSelector))
-}
-
-// matchText describes a match without its conditions.
-func matchText(m *policy.Match) string {
-	lists := *m
-	lists.Conditions = nil
-	sorted := func(list []string) []string { return slices.Sorted(slices.Values(list)) }
-	lists.APIGroups, lists.APIVersions, lists.Resources, lists.Operations = sorted(m.APIGroups), sorted(m.APIVersions), sorted(m.Resources), sorted(m.Operations)
-	data, err := json.Marshal(lists)
-	if err != nil {
-		return ""
-	}
-	return string(data)
 }
 
 // actions compares what becomes of a violation.
@@ -318,6 +264,15 @@ func messages(r *policy.Validation) string {
 		}
 	}
 	return strings.Join(list, "; ")
+}
+
+// names returns the names of the checks.
+func names(r *policy.Validation) string {
+	var list []string
+	for i := range r.Validations {
+		list = append(list, strings.TrimPrefix(r.Validations[i].ID, r.ID+"/"))
+	}
+	return strings.Join(list, ", ")
 }
 
 // usualReason is the reason of checks that name none.
