@@ -112,6 +112,16 @@ var Lints = []Lint{
 	{"OBJECTS_SECRET", Warning, "A rule reads stored objects that hold secrets.", "a rule that does not read them",
 		`Whoever may write what the rule is about learns something of the secrets: from the message, or from being refused. It is reported for built-in kinds that hold secrets, and for kinds with a field that is @stele(sensitive), as objects and as params.`},
 
+	// Rules that change objects.
+	{"MUTATIONS_FIGHT", Warning, "Two rules of `mutate` set a field to different values, each again after the other.", "conditions that exclude each other, or `!has(object.spec.size)` in the earlier one",
+		`The later one wins, and a rule that is reinvoked can change the result again. If the second is meant to correct the first, let the first one leave alone what is set. It is found by running both on generated writes, one of which the finding shows. Writes of subresources, rules that read stored objects, plugins and webhooks are not tried.`},
+	{"MUTATION_REPEATS", Warning, "A rule of `mutate` with the reinvocationPolicy IfNeeded changes its own result.", "a condition that is false for what the rule has made, or `reinvocationPolicy: \"Never\"`",
+		`A rule that is reinvoked runs twice on one write, for example if a webhook changed the object after it. One that adds an item to a list then adds two. It is found by running the rule on its own result for generated writes, one of which the finding shows.`},
+	{"MUTATION_REFUSED", Warning, "What a rule of `mutate` makes is always refused.", "another change, or another validation",
+		`A validation with the action Deny, the schema, or a rule of the kind refuses the object that the rules of mutate make of it, in all generated writes that the rule changes, and does not refuse what is made without the rule. That nothing else was found among the generated writes is no proof.`},
+	{"MUTATION_FAILS", Warning, "A change of a rule of `mutate` can never be made.", "a path that exists: a patch that adds a field adds the struct around it first",
+		`The expression cannot be evaluated, or the patch does not fit, for all generated writes that the rule is about, so that they are refused. Rules with the failurePolicy Ignore are not reported.`},
+
 	// Schemas.
 	{"DEFAULT_NEVER_APPLIES", Warning, "A default stands beside `!` or `?`, where it never applies.", "the field without the mark",
 		`A required field must be given, and an optional one may be missing: CUE fills in neither.`},

@@ -26,6 +26,9 @@ func (c *checking) expressions() {
 	for i := range c.Form.Validations {
 		c.rule(&c.Form.Validations[i])
 	}
+	for i := range c.Form.Mutations {
+		c.mutation(&c.Form.Mutations[i])
+	}
 	for i := range c.Form.Kinds {
 		k := &c.Form.Kinds[i]
 		if k.Builtin {
@@ -44,15 +47,21 @@ func (c *checking) expressions() {
 	}
 }
 
-// decided finds conditions and rules that the schemas decide, whatever the request is. Those that are constants have been
-// reported.
-func (c *checking) decided() {
+// tried finds what shows when the policy decides generated requests, or is compared with its schemas.
+func (c *checking) tried() {
 	encoded, _ := c.Form.Encode()
 	p, err := policy.New(encoded)
 	if err != nil {
-		c.add("NOT_CHECKED", schemas.Position{}, "", "conditions were not compared with the schemas: "+err.Error(), "")
+		c.add("NOT_CHECKED", schemas.Position{}, "", "conditions were not compared with the schemas, and mutations were not tried: "+err.Error(), "")
 		return
 	}
+	c.decided(p)
+	c.mutations(p)
+}
+
+// decided finds conditions and rules that the schemas decide, whatever the request is. Those that are constants have been
+// reported.
+func (c *checking) decided(p *policy.Policy) {
 	known := map[schemas.Position]bool{}
 	for _, f := range c.findings {
 		if f.Lint == "CEL_ALWAYS_TRUE" || f.Lint == "CEL_NEVER_TRUE" {
@@ -71,14 +80,28 @@ const (
 	refusesAll     = "it refuses every object"
 )
 
-// rule looks at the expressions of an admission rule.
-func (c *checking) rule(r *policy.Validation) {
-	var read []string
-	for i := range r.Match.Conditions {
-		x := &r.Match.Conditions[i]
-		c.expression(&x.Expression, r.Source, r.ID+"/conditions/"+x.Name, "the condition has no effect", "the rule is never evaluated")
+// mutation looks at the expressions of a rule that changes objects.
+func (c *checking) mutation(r *policy.Mutation) {
+	read := c.match(r.ID, &r.Match, r.Source)
+	for i := range r.Mutations {
+		read = append(read, references(r.Mutations[i].Expression.Checked)...)
+	}
+	c.variables(r.ID, r.Variables, read)
+}
+
+// match looks at the conditions of an admission rule. It returns what they read.
+func (c *checking) match(id string, m *policy.Match, at schemas.Position) (read []string) {
+	for i := range m.Conditions {
+		x := &m.Conditions[i]
+		c.expression(&x.Expression, at, id+"/conditions/"+x.Name, "the condition has no effect", "the rule is never evaluated")
 		read = append(read, references(x.Checked)...)
 	}
+	return read
+}
+
+// rule looks at the expressions of an admission rule.
+func (c *checking) rule(r *policy.Validation) {
+	read := c.match(r.ID, &r.Match, r.Source)
 	for i := range r.Validations {
 		x := &r.Validations[i]
 		c.expression(&x.Expression, x.Source, x.ID, refusesNothing, "it refuses every request that the rule matches")
@@ -87,14 +110,22 @@ func (c *checking) rule(r *policy.Validation) {
 			read = append(read, references(x.MessageExpression.Checked)...)
 		}
 	}
-	for i := len(r.Variables) - 1; i >= 0; i-- { // each comes after those that it reads
-		x := &r.Variables[i]
+	for i := range r.Annotations {
+		read = append(read, references(r.Annotations[i].Checked)...)
+	}
+	c.variables(r.ID, r.Variables, read)
+}
+
+// variables looks at the variables of an admission rule. read is what its other expressions read.
+func (c *checking) variables(id string, variables []policy.Variable, read []string) {
+	for i := len(variables) - 1; i >= 0; i-- { // each comes after those that it reads
+		x := &variables[i]
 		if !slices.Contains(read, expr.VarVariables+x.Name) {
-			c.add("CEL_UNREACHED", x.Source, r.ID+"/variables/"+x.Name, "no expression of the rule reads the variable", "leave it out")
+			c.add("CEL_UNREACHED", x.Source, id+"/variables/"+x.Name, "no expression of the rule reads the variable", "leave it out")
 			continue
 		}
 		read = append(read, references(x.Checked)...)
-		c.parts(&x.Expression, x.Source, r.ID+"/variables/"+x.Name)
+		c.parts(&x.Expression, x.Source, id+"/variables/"+x.Name)
 	}
 }
 

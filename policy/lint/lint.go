@@ -72,7 +72,7 @@ func Check(ctx context.Context, b *Bundle) ([]Finding, error) {
 	c.auditRules()
 	c.expressions()
 	c.reviewers()
-	c.decided()
+	c.tried()
 	c.defaults()
 	c.secretsInMessages()
 	c.views()

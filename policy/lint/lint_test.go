@@ -64,6 +64,22 @@ func marked(name, rule string) string {
 	return strings.TrimSuffix(role(name, rule), "\n") + " // §"
 }
 
+// changes returns a rule that changes widgets with one step, without the end of its line. more are other fields of it.
+func changes(name string, order int, more, patchType, expression string) string {
+	return fmt.Sprintf("bundle: teams: a: admission: mutate: %s: {order: %d, %s, %s, mutations: s: {patchType: %q, expression: %q}} ", name, order, match, more, patchType, expression)
+}
+
+// sets returns a rule that sets a field of the spec of widgets.
+func sets(name string, order int, more, value string) string {
+	return changes(name, order, more, "ApplyConfiguration", "Object{spec: Object.spec{"+value+"}}")
+}
+
+const (
+	once  = `reinvocationPolicy: "Never"`
+	again = `reinvocationPolicy: "IfNeeded"`
+	when  = "match: conditions: c: "
+)
+
 // audit returns an audit rule, without the end of its line.
 func audit(name string, order int, fields string) string {
 	return fmt.Sprintf("\nbundle: audit: rules: %s: {order: %d, %s} ", name, order, fields)
@@ -300,6 +316,54 @@ func TestLints(t *testing.T) {
 			`bundle: teams: a: views: big: {kind: "widgets.a.example.com", version: "v1", columns: size: {expression: "object.spec.size", type: "integer"}} // §`, []string{"VIEW_UNREAD"}},
 		"a window for what holds secrets": {`bundle: history: windows: "widgets.a.example.com": "all" // §`, []string{"SECRET_HISTORY"}},
 
+		"mutations that fight": {
+			sets("one", 1, once, "tier: 'dev'") + "\n" + sets("two", 2, once, "tier: 'prod'") + "// §", []string{"MUTATIONS_FIGHT"}},
+		"mutations that fight for some": {
+			sets("one", 1, when+`"object.spec.size > 10"`, "tier: 'dev'") + "\n" + sets("two", 2, when+`"object.spec.owner == 'bob'"`, "tier: 'prod'") + "// §", []string{"MUTATIONS_FIGHT"}},
+		"mutations that fight over a label": {
+			changes("one", 1, once, "ApplyConfiguration", "Object{metadata: Object.metadata{labels: {'a': 'b'}}}") + "\n" +
+				changes("two", 2, once, "JSONPatch", "[JSONPatch{op: 'add', path: '/metadata/labels/a', value: object.metadata.?name.orValue('x')}]") + "// §", []string{"MUTATIONS_FIGHT"}},
+		"mutations that exclude each other": {
+			sets("one", 1, when+`"object.spec.owner != 'bob'"`, "tier: 'dev'") + "\n" + sets("two", 2, when+`"object.spec.owner == 'bob'"`, "tier: 'prod'"), nil},
+		"mutations of different operations": {
+			sets("one", 1, `match: operations: ["CREATE"]`, "tier: 'dev'") + "\n" + sets("two", 2, `match: operations: ["UPDATE"]`, "tier: 'prod'"), nil},
+		"a mutation that corrects another one": {
+			sets("one", 1, when+`"!has(object.spec.standby)"`, "standby: 'a'") + "\n" + sets("two", 2, when+`"has(object.spec.standby) && object.spec.standby == 'a'"`, "standby: 'b'"), nil},
+		"mutations that agree": {sets("one", 1, once, "tier: 'prod'") + "\n" + sets("two", 2, again, "tier: 'prod'"), nil},
+		"a mutation that adds up": {
+			changes("one", 1, again, "JSONPatch", "[JSONPatch{op: 'add', path: '/spec/size', value: object.spec.size + 1}]") + "// §", []string{"MUTATION_REPEATS"}},
+		"a mutation that adds up and runs once": {
+			changes("one", 1, once, "JSONPatch", "[JSONPatch{op: 'add', path: '/spec/size', value: object.spec.size + 1}]"), nil},
+		"a mutation that stops": {
+			changes("one", 1, again+", "+when+`"object.spec.size < 1000"`, "JSONPatch", "[JSONPatch{op: 'add', path: '/spec/size', value: 1000}]"), nil},
+		"a mutation that a validation refuses": {
+			sets("one", 1, when+`"object.spec.tier == 'prod'"`, "size: 500") + "// §\n" + admit + `{` + match + `, validations: v: expression: "object.spec.size < 100"}`, []string{"MUTATION_REFUSED"}},
+		"a mutation that a validation refuses for some": {
+			sets("one", 1, once, "size: 500") + "\n" + admit + `{` + match + `, validations: v: expression: "object.spec.size < 100 || object.spec.tier == 'dev'"}`, nil},
+		"a mutation that a validation warns of": {
+			sets("one", 1, once, "size: 500") + "\n" + admit + `{` + match + `, validationActions: ["Warn"], validations: v: expression: "object.spec.size < 100"}`, nil},
+		"a mutation that another one mends": {
+			sets("one", 1, when+`"object.spec.size == 7"`, "size: 500") + "\n" + sets("two", 2, when+`"object.spec.size >= 100"`, "size: 99") + "\n" +
+				admit + `{` + match + `, validations: v: expression: "object.spec.size < 100"}`, nil},
+		"a validation that refuses everything": {
+			sets("one", 1, once, "size: 500") + "\n" + admit + `{` + match + `, validations: v: expression: "false"}`, nil},
+		"a mutation that the schema refuses": {
+			changes("one", 1, once, "JSONPatch", "[JSONPatch{op: 'add', path: '/spec/tier', value: 'test'}]") + "// §", []string{"MUTATION_REFUSED"}},
+		"a mutation that a rule of the kind refuses": {
+			sets("one", 1, once, "size: 500") + "// §\n" + rules + `{rule: "self.spec.size < 100"}`, []string{"MUTATION_REFUSED"}},
+		"a mutation that cannot be made": {
+			changes("one", 1, once, "JSONPatch", "[JSONPatch{op: 'replace', path: '/spec/ports/0', value: 'x'}]") + "// §", []string{"MUTATION_FAILS"}},
+		"a mutation that cannot be made for some": {
+			changes("one", 1, once, "JSONPatch", "[JSONPatch{op: 'replace', path: '/spec/standby', value: 'x'}]"), nil},
+		"a mutation that cannot be made and is ignored": {
+			changes("one", 1, `failurePolicy: "Ignore"`, "JSONPatch", "[JSONPatch{op: 'replace', path: '/spec/ports/0', value: 'x'}]"), nil},
+		"a mutation that is allowed": {
+			sets("one", 1, once, "tier: 'dev'") + "\n" + sets("two", 2, once, "tier: 'prod'") + "// stele:allow MUTATIONS_FIGHT the platform decides", nil},
+		"a condition of a mutation that always holds": {
+			sets("one", 1, when+`"1 < 2"`, "tier: 'dev'") + "// §", []string{"CEL_ALWAYS_TRUE"}},
+		"a variable of a mutation that nothing reads": {
+			sets("one", 1, `variables: v: "1"`, "tier: 'dev'") + "// §", []string{"CEL_UNREACHED"}},
+
 		"allowed on the line":       {bound + rbac + `clusterRoles: r: rules: x: {` + widgets + `, verbs: ["*"]} // stele:allow GRANT_WILDCARD they run it`, nil},
 		"allowed on the line above": {bound + "// stele:allow GRANT_WILDCARD they run it\n// for all of us\n" + rbac + `clusterRoles: r: rules: x: {` + widgets + `, verbs: ["*"]}`, nil},
 		"two allowed":               {rbac + `bindings: b: {clusterRole: "cluster-admin", ` + somebody + `, namespaces: ["*"]} // stele:allow GRANT_WILDCARD,GRANT_ESCALATES operators`, nil},
@@ -473,5 +537,19 @@ func TestCatalog(t *testing.T) {
 	}
 	if !strings.Contains(string(text), table.String()) {
 		t.Errorf("docs/POLICY.md does not have the table of lints; it is:\n%s", table.String())
+	}
+}
+
+// Findings about rules that change objects say what was tried, and show a write.
+func TestFindingsInMutationsShowAWrite(t *testing.T) {
+	text := prelude + sets("one", 1, again, "tier: 'dev'") + "\n" + sets("two", 2, again+", "+when+`"object.spec.owner == 'bob'"`, "tier: 'prod'") + "\n"
+	found := check(t, module(map[string]string{"bundle.cue": text}), ".")
+	if len(found) != 1 {
+		t.Fatalf("findings: %v", found)
+	}
+	for _, want := range []string{`it changes /spec/tier from "dev" to "prod", and a/mutate/one/s (bundle.cue:22) changes it back, and both are reinvoked, so that they do not settle`, `create widgets.a.example.com in default by user:somebody`, `"owner":"bob"`} {
+		if !strings.Contains(found[0].Message, want) {
+			t.Errorf("no %q in %s", want, found[0].Message)
+		}
 	}
 }

@@ -23,6 +23,8 @@ type hints struct {
 	paths   [][]string
 	// labels are those of namespaces; the first are none.
 	labels []map[string]string
+	// request says that an expression reads more than the object.
+	request bool
 }
 
 func newHints() *hints { return &hints{labels: []map[string]string{nil}} }
@@ -45,9 +47,13 @@ func (h *hints) expression(e *policy.Expression) {
 		case expr.VarObject, expr.VarOldObject:
 			h.path(s.Fields)
 		case expr.VarNamespace:
+			h.request = true
 			if len(s.Fields) == 3 && s.Fields[0] == "metadata" && s.Fields[1] == "labels" {
 				h.label(s.Fields[2])
 			}
+		case expr.VarParams:
+		default:
+			h.request = h.request || !strings.HasPrefix(s.Variable, expr.VarVariables)
 		}
 	}
 }
@@ -89,22 +95,27 @@ func (h *hints) literal(x any) {
 
 // validation adds all of an admission rule.
 func (h *hints) validation(r *policy.Validation) {
-	if len(r.Params) > 0 {
-		if params, err := jsonvalue.Decode(r.Params); err == nil {
-			h.literal(params)
-		}
-	}
-	for i := range r.Variables {
-		h.expression(&r.Variables[i].Expression)
-	}
-	for i := range r.Match.Conditions {
-		h.expression(&r.Match.Conditions[i].Expression)
-	}
+	h.rule(&r.Match, r.Params, r.Variables)
 	for i := range r.Validations {
 		h.expression(&r.Validations[i].Expression)
 	}
-	h.selector(r.Match.NamespaceSelector, func(k, v string) { h.labels = append(h.labels, map[string]string{k: v}) })
-	h.selector(r.Match.ObjectSelector, func(k, v string) {
+}
+
+// rule adds what validations and mutations have in common.
+func (h *hints) rule(m *policy.Match, params json.RawMessage, variables []policy.Variable) {
+	if len(params) > 0 {
+		if params, err := jsonvalue.Decode(params); err == nil {
+			h.literal(params)
+		}
+	}
+	for i := range variables {
+		h.expression(&variables[i].Expression)
+	}
+	for i := range m.Conditions {
+		h.expression(&m.Conditions[i].Expression)
+	}
+	h.selector(m.NamespaceSelector, func(k, v string) { h.labels = append(h.labels, map[string]string{k: v}) })
+	h.selector(m.ObjectSelector, func(k, v string) {
 		h.literal(v)
 		h.path([]string{"metadata", "labels", k})
 	})
@@ -303,6 +314,40 @@ func (o *object) set(path []string, value any) {
 		return
 	}
 	setIn(o.content, path, value)
+}
+
+// get returns a field; absent if it is not set. The name "*" is the first item of a list.
+func (o *object) get(path []string) any {
+	var in any = o.content
+	if path[0] == "metadata" {
+		in = map[string]any{"metadata": map[string]any{"name": o.meta.Name, "labels": anyMap(o.meta.Labels), "annotations": anyMap(o.meta.Annotations)}}
+	}
+	for _, name := range path {
+		switch x := in.(type) {
+		case map[string]any:
+			value, has := x[name]
+			if !has {
+				return absent{}
+			}
+			in = value
+		case []any:
+			if len(x) == 0 {
+				return absent{}
+			}
+			in = x[0]
+		default:
+			return absent{}
+		}
+	}
+	return jsonvalue.Clone(in)
+}
+
+func anyMap(texts map[string]string) map[string]any {
+	m := make(map[string]any, len(texts))
+	for k, v := range texts {
+		m[k] = v
+	}
+	return m
 }
 
 func (o *object) setMeta(path []string, value any) {

@@ -65,12 +65,13 @@ func (s *Search) versions(ids ...string) (list []target) {
 		}
 	}
 	// The kinds of the bundle come first: they are what the rules are about.
-	slices.SortStableFunc(list, func(a, b target) int { return cmp.Compare(builtin(a), builtin(b)) })
+	slices.SortStableFunc(list, func(a, b target) int { return cmp.Compare(last(a.is), last(b.is)) })
 	return list[:min(len(list), maxKinds)]
 }
 
-func builtin(t target) int {
-	if t.is.Kind.Builtin {
+// last returns a number that is higher for built-in kinds.
+func last(v *policy.Version) int {
+	if v.Kind.Builtin {
 		return 1
 	}
 	return 0
@@ -139,7 +140,7 @@ func (s *Search) conditional(rules []policy.Rule) (list []target) {
 			list = append(list, t)
 		}
 	}
-	slices.SortStableFunc(list, func(a, b target) int { return cmp.Compare(builtin(a), builtin(b)) })
+	slices.SortStableFunc(list, func(a, b target) int { return cmp.Compare(last(a.is), last(b.is)) })
 	return list[:min(len(list), maxKinds)]
 }
 

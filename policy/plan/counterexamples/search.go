@@ -355,13 +355,7 @@ func (o *object) copy() *object {
 
 // verdict returns what a side says to a write by one admission rule.
 func verdict(ctx context.Context, p *policy.Policy, v *policy.Version, w *write, id string) (string, bool) {
-	r := w.request
-	a := &admission.Attributes{Request: &r, Operation: w.operation, Object: w.object.value(), Old: w.old.value(), Namespace: func() *policy.Object {
-		if r.Namespace == "" {
-			return nil
-		}
-		return &policy.Object{Meta: &metav1.ObjectMeta{Name: r.Namespace, Labels: w.labels}, Content: map[string]any{}}
-	}}
+	a := w.attributes(w.object.value())
 	findings, asked := admission.MustOf(p).ValidateBy(ctx, v, a, id)
 	if len(findings) == 0 {
 		return accepted, asked
