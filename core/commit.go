@@ -70,6 +70,7 @@ func (p *Pipeline) commit(ctx context.Context, r *Request) error {
 	case errors.As(err, &exceeded):
 		// All other checks held on the state of this refusal, which the log had: it is final.
 		r.Confirmed = true
+		p.quotas.Refused(exceeded)
 		return r.OverQuota(exceeded)
 	case errors.As(err, &stale):
 		return p.stale(r, w, stale)

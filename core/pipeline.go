@@ -35,6 +35,7 @@ import (
 	"stele.dev/stele/core/parts"
 	"stele.dev/stele/core/past"
 	"stele.dev/stele/core/plans"
+	"stele.dev/stele/core/quotametrics"
 	"stele.dev/stele/core/rbac"
 	"stele.dev/stele/core/read"
 	"stele.dev/stele/core/rendered"
@@ -189,6 +190,7 @@ type Pipeline struct {
 	shadows       *shadow.Shadows
 	views         *views.Service
 	metrics       *metrics
+	quotas        *quotametrics.Metrics
 	flows         *flow.Control
 	memory        *memory.Guard
 	reviewers     review.Find // nil if no reviewer outside of the policy can be asked
@@ -278,7 +280,8 @@ func New(o Options) *Pipeline {
 	})
 	history := past.New(past.Options{Committer: o.Committer, Log: o.Log, History: o.History, Memory: p.memory, Logger: o.Logger})
 	p.views = views.New(views.Options{Committer: o.Committer, Past: history, Logger: o.Logger})
-	p.metrics = newMetrics(o.Metrics, o.Committer, o.History, o.Evaluators, o.Authenticator, p.shadows.Collector(), p.memory, p.views.Collector())
+	p.quotas = quotametrics.New(o.Committer.Quotas)
+	p.metrics = newMetrics(o.Metrics, o.Committer, o.History, o.Evaluators, o.Authenticator, p.shadows.Collector(), p.memory, p.views.Collector(), p.quotas)
 	p.surface = surface.New(surface.Options{
 		Committer: o.Committer, Tokens: o.Tokens, Version: o.Version, Metrics: p.metrics.handler, Checks: o.Checks,
 		Routes: append(slices.Clip(o.Routes), flowapi.Routes(p.flows)...), Logger: o.Logger,

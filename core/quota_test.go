@@ -77,6 +77,36 @@ func TestQuotasAreKeptToTheUnit(t *testing.T) {
 	}
 }
 
+// Metrics have what is used of quotas, under the names of kube-state-metrics, and count refusals.
+func TestMetricsOfQuotas(t *testing.T) {
+	p := newPlane(t)
+	p.must(t, 201, "POST", quotasPath, quota("small", `"count/widgets.example.com":"1","size.example.com":"10500m","requests.cpu":"4"`))
+	p.must(t, 201, "POST", widgetsPath, widget("a", 4))
+	for _, name := range []string{"b", "c"} {
+		p.must(t, 403, "POST", widgetsPath, widget(name, 7))
+	}
+	p.must(t, 403, "POST", widgetsPath+"?dryRun=All", widget("d", 7)) // is not counted
+	p.must(t, 200, "PATCH", quotasPath+"/small", `{"spec":{"hard":{"size.example.com":"3"}}}`, "Content-Type", "application/merge-patch+json")
+	text := string(p.must(t, 200, "GET", "/metrics", "").body)
+	for _, line := range []string{
+		`kube_resourcequota{namespace="default",resource="count/widgets.example.com",resourcequota="small",type="hard"} 1`,
+		`kube_resourcequota{namespace="default",resource="count/widgets.example.com",resourcequota="small",type="used"} 1`,
+		`kube_resourcequota{namespace="default",resource="size.example.com",resourcequota="small",type="hard"} 3`,
+		`kube_resourcequota{namespace="default",resource="size.example.com",resourcequota="small",type="used"} 4`,
+		`kube_resourcequota{namespace="default",resource="requests.cpu",resourcequota="small",type="hard"} 4`,
+		`stele_resourcequota_refusals_total{resource="count/widgets.example.com"} 2`,
+		`stele_resourcequota_refusals_total{resource="size.example.com"} 2`,
+		`stele_resourcequotas 1`, `stele_resourcequotas_exceeded 1`,
+	} {
+		if !strings.Contains(text, line+"\n") {
+			t.Errorf("no line %s", line)
+		}
+	}
+	if strings.Contains(text, `resource="requests.cpu",resourcequota="small",type="used"`) {
+		t.Error("a usage of what is not counted")
+	}
+}
+
 // As in Kubernetes, an object that waits for finalizers is counted until it is gone, and a write must fit into all quotas.
 func TestWhatQuotasCount(t *testing.T) {
 	p := newPlane(t)

@@ -17,6 +17,7 @@ import (
 	"stele.dev/stele/policy/admission"
 	"stele.dev/stele/policy/plan"
 	"stele.dev/stele/policy/plan/kinds"
+	"stele.dev/stele/policy/quotas"
 	"stele.dev/stele/schemas"
 )
 
@@ -96,7 +97,7 @@ func tryObjects(ctx context.Context, s plan.Sides, o *Options, p *plan.Plan) err
 }
 
 // newTrials returns the trials of the kinds that the change could concern: their schemas, validations or scales differ,
-// or a rule of admission that applies to them.
+// or a rule of admission that applies to them, or what resource quotas can limit.
 func newTrials(s plan.Sides, o *Options) (trials []*kindTrial) {
 	if s.From == nil {
 		return nil
@@ -104,6 +105,9 @@ func newTrials(s plan.Sides, o *Options) (trials []*kindTrial) {
 	concerned := map[schema.GroupResource]bool{}
 	for _, r := range kinds.KindsToTry(s) {
 		concerned[r] = true
+	}
+	if !s.From.Quotas().Same(s.To.Quotas()) {
+		concerned[quotas.Quotas] = true // what their specs can name
 	}
 	from, to := Unasked(s.From), Unasked(s.To)
 	spaces := &namespaces{source: o.Objects, known: map[string]*policy.Object{}}
@@ -165,8 +169,10 @@ func withoutSources(x any) any {
 	switch x := x.(type) {
 	case map[string]any:
 		delete(x, "source")
-		for _, value := range x {
-			withoutSources(value)
+		for name, value := range x {
+			if name != "params" && name != "matchLabels" { // their keys are the user's
+				withoutSources(value)
+			}
 		}
 	case []any:
 		for _, value := range x {

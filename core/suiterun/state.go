@@ -21,6 +21,7 @@ import (
 	"stele.dev/stele/policy/suites"
 	"stele.dev/stele/policy/wording"
 	"stele.dev/stele/projections/objects"
+	"stele.dev/stele/projections/quotas"
 	"stele.dev/stele/schemas/builtin"
 )
 
@@ -71,6 +72,7 @@ func (r *Runner) state(given []suites.Object) (*commit.Tip, error) {
 	}
 	tx.SetKinds(kinds, nil)
 	tip.Objects = tx.State()
+	tip.Quotas = quotas.New(tip.Policy.Quotas(), tip.Objects)
 	tip.Head.Revision = revision
 	return &tip, nil
 }

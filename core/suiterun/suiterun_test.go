@@ -3,6 +3,8 @@ package suiterun_test
 import (
 	"fmt"
 	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,13 +16,44 @@ import (
 
 // TestThePlatformPasses runs the suites of the example, as `stele policy test` does.
 func TestThePlatformPasses(t *testing.T) {
-	module := os.DirFS("../../examples/platform")
-	coverage := suiterun.NewCoverage()
-	tests, invariants := 0, 0
-	for bundle, packages := range map[string][]string{
+	tests, invariants, coverage := runAll(t, "platform", map[string][]string{
 		"clusters/dev":     {"clusters/dev/tests", "teams/widgets/tests"},
 		"clusters/prod-eu": {"clusters/prod-eu/tests", "teams/widgets/tests"},
-	} {
+	})
+	if len(tests) < 30 || invariants < 5 {
+		t.Errorf("only %d tests and %d invariants", len(tests), invariants)
+	}
+	t.Log(coverage.Summary(), "\n", strings.Join(missing(coverage), "\n"))
+}
+
+// The suite of the example has a test for each pack, and each rule that comes of a pack refuses something there and lets something
+// pass.
+func TestThePacksPass(t *testing.T) {
+	tests, _, coverage := runAll(t, "packs", map[string][]string{"clusters/dev": {"teams/data/tests"}})
+	if left := missing(coverage); len(left) > 0 {
+		t.Errorf("not tried: %q", left)
+	}
+	packs, err := os.ReadFile("../../policy/format/packs/packs.cue")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile(`(?m)^#([A-Z][A-Za-z]+): \{`).FindAllSubmatch(packs, -1)
+	for _, match := range found {
+		if name := string(match[1]); name != "Pack" && !slices.ContainsFunc(tests, func(test string) bool { return test == name || strings.HasPrefix(test, name+"/") }) {
+			t.Errorf("the pack %s has no test in examples/packs", name)
+		}
+	}
+	if len(found) < 9 {
+		t.Errorf("found %d packs", len(found))
+	}
+}
+
+// runAll runs suites of an example, and returns the names of its tests, the number of invariants, and what was tried.
+func runAll(t *testing.T, example string, clusters map[string][]string) (names []string, invariants int, coverage *suiterun.Coverage) {
+	t.Helper()
+	module := os.DirFS("../../examples/" + example)
+	coverage = suiterun.NewCoverage()
+	for bundle, packages := range clusters {
 		source, err := bundles.ReadFS(module, bundle)
 		if err != nil {
 			t.Fatal(err)
@@ -50,7 +83,7 @@ func TestThePlatformPasses(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				tests++
+				names = append(names, result.Test.Name)
 				coverage.Observe(result.Answer)
 				if len(result.Failures) > 0 {
 					t.Errorf("%s, %s: %s\n%s\n%s", bundle, result.Test.Name, result.Test.Source, strings.Join(result.Failures, "\n"), strings.Join(result.Why, "\n"))
@@ -68,14 +101,15 @@ func TestThePlatformPasses(t *testing.T) {
 			}
 		}
 	}
-	if tests < 30 || invariants < 5 {
-		t.Errorf("only %d tests and %d invariants", tests, invariants)
-	}
-	var missing []string
+	return names, invariants, coverage
+}
+
+// missing returns what no test tried.
+func missing(coverage *suiterun.Coverage) (list []string) {
 	for _, p := range coverage.Points() {
 		if !p.Exercised() {
-			missing = append(missing, fmt.Sprint(p.Part, " ", p.ID, " ", p.Missing()))
+			list = append(list, fmt.Sprint(p.Part, " ", p.ID, " ", p.Missing()))
 		}
 	}
-	t.Log(coverage.Summary(), "\n", strings.Join(missing, "\n"))
+	return list
 }

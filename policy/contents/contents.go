@@ -14,7 +14,8 @@ import (
 // objects do not count.
 type Content struct {
 	// Part is "kinds", "roles", "bindings", "denies", "rules" (of admission), "validations" (of
-	// these rules, and of the kinds), "priority levels" or "flow schemas".
+	// these rules, and of the kinds), "priority levels", "flow schemas", "webhooks", "mutations",
+	// "admission plugins" or "quota rules" (what quotas can limit, and their scopes).
 	Part  string `json:"part"`
 	Count int    `json:"count"`
 	// Added, Removed and Changed are sorted ids. An item that only moved to another line has not
@@ -24,8 +25,8 @@ type Content struct {
 	Changed []string `json:"changed,omitempty"`
 }
 
-// Of returns the parts of the form's bundle, compared with the form before, which may be nil. Priority levels and flow schemas
-// are left out if neither has any.
+// Of returns the parts of the form's bundle, compared with the form before, which may be nil. Those from priority levels on are
+// left out if neither has any.
 func Of(f, before *policy.Form) []Content {
 	now, then := parts(f), parts(&policy.Form{})
 	if before != nil {
@@ -53,7 +54,7 @@ type part struct {
 }
 
 func parts(f *policy.Form) []part {
-	names := []string{"kinds", "roles", "bindings", "denies", "rules", "validations", "priority levels", "flow schemas", "webhooks", "mutations", "admission plugins"}
+	names := []string{"kinds", "roles", "bindings", "denies", "rules", "validations", "priority levels", "flow schemas", "webhooks", "mutations", "admission plugins", "quota rules"}
 	parts := make([]part, len(names))
 	for i, name := range names {
 		parts[i] = part{Content{Part: name}, map[string]string{}}
@@ -108,6 +109,13 @@ func parts(f *policy.Form) []part {
 	}
 	for i := range f.Mutations {
 		parts[everywhere+3].items[f.Mutations[i].ID] = encoded(&f.Mutations[i])
+	}
+	quota := parts[everywhere+5].items
+	for i := range f.Quota.Resources {
+		quota[f.Quota.Resources[i].ID] = encoded(&f.Quota.Resources[i])
+	}
+	for i := range f.Quota.Scopes {
+		quota[f.Quota.Scopes[i].ID] = encoded(&f.Quota.Scopes[i])
 	}
 	for i := range parts {
 		parts[i].Count = len(parts[i].items)

@@ -57,12 +57,13 @@ bundle: teams: a: {
 			{Part: "rules", Count: 1, Changed: []string{"a/validate/v"}}, {Part: "validations", Count: 3, Changed: []string{"a/validate/v/q"}}}},
 		"a flow schema and its level": {"bundle: teams", "bundle: flow: {\n\tpriorityLevels: p: {nominalConcurrencyShares: 1, queuing: {}}\n\tflowSchemas: f: {matchingPrecedence: 700, priorityLevel: \"p\", subjects: [{user: \"*\"}], rules: all: {verbs: [\"get\"], nonResourceURLs: [\"/*\"]}}\n}\nbundle: teams", []contents.Content{
 			{Part: "priority levels", Count: 1, Added: []string{"flow/priorityLevels/p"}}, {Part: "flow schemas", Count: 1, Added: []string{"flow/flowSchemas/f"}}}},
-		"the deny": {"\trbac: denies", "\t#unused: rbac: denies", []contents.Content{{Part: "denies", Removed: []string{"a/denies/d"}}}},
+		"what quotas limit": {"cluster: \"test\", teams: a", "cluster: \"test\", quota: {resources: \"sizes.example.com\": sums: w: {kind: \"widgets.a.example.com\", path: \".spec.size\"}, scopes: Team: value: label: \"team\"}, teams: a", []contents.Content{{Part: "quota rules", Count: 2, Added: []string{"quota/resources/sizes.example.com", "quota/scopes/Team"}}}},
+		"the deny":          {"\trbac: denies", "\t#unused: rbac: denies", []contents.Content{{Part: "denies", Removed: []string{"a/denies/d"}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var changed []contents.Content
 			now := contents.Of(form(strings.Replace(bundle, tc.old, tc.new, 1)), first)
-			if want := 6; len(now) != want && name != "a flow schema and its level" {
+			if want := 6; len(now) != want && name != "a flow schema and its level" && name != "what quotas limit" {
 				t.Fatalf("%d parts, want %d", len(now), want)
 			}
 			for _, c := range now {

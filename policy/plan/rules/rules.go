@@ -33,6 +33,7 @@ func Compare(ctx context.Context, s plan.Sides) ([]plan.Finding, error) {
 		c.mutations()
 		c.defaults()
 		c.reviewers()
+		c.quotas()
 	}
 	c.neverHolds()
 	return c.findings, ctx.Err()
