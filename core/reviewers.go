@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/google/uuid"
@@ -85,6 +86,9 @@ func (p *Pipeline) reviewMutating(ctx context.Context, r *Request, x *admission.
 		}
 		if changed = len(paths) > 0; changed {
 			r.mutated(mutatorOf(x.Reviewer), x.ID, x.Source.String(), paths, round)
+			if r.trace != nil {
+				r.trace.Consider(policy.Considered{Rule: x.ID, Source: x.Source.String(), Verdict: policy.VerdictChanges + strings.Join(paths, ", ")})
+			}
 		}
 	}
 	if x.Webhook != nil {

@@ -3,6 +3,7 @@ package policy
 import (
 	"context"
 	"slices"
+	"strings"
 )
 
 // Considered is a rule or authorizer, and its verdict on a request.
@@ -21,6 +22,18 @@ const (
 	VerdictHolds = "holds"
 	VerdictFails = "does not hold"
 )
+
+// Verdicts on what changes objects.
+const (
+	VerdictUnselected = "does not select it" // the rule is about other writes
+	VerdictChanges    = "changes "           // followed by the fields
+	VerdictUnchanged  = "changes nothing"
+)
+
+// Changes reports whether a verdict says that the object was changed.
+func Changes(verdict string) bool {
+	return strings.HasPrefix(verdict, VerdictChanges) && verdict != VerdictUnchanged
+}
 
 // Verdicts on grants with conditions.
 const (

@@ -44,7 +44,7 @@ suite: policy.#Suite & {
 		"it changes": {
 			as: "alice", request: _create
 			reviewers: "t/plugins/mutating/set-owner": patch: [{op: "add", path: "/metadata/labels", value: owner: "alice"}]
-			expect: {code: 201, object: metadata: labels: owner: "alice"}
+			expect: {code: 201, object: metadata: labels: owner: "alice", mutations: ["t/plugins/mutating/set-owner"]}
 		}
 		"it refuses": {
 			as: "alice", request: _create
@@ -60,12 +60,13 @@ suite: policy.#Suite & {
 }
 `
 
-func TestSuitesSayWhatPluginsAnswer(t *testing.T) {
-	module := fstest.MapFS{
+// runnerOf compiles a bundle, and reads its suite.
+func runnerOf(t *testing.T, bundle, suite string) (*suiterun.Runner, *suites.Suite) {
+	t.Helper()
+	source, err := bundles.ReadFS(fstest.MapFS{
 		"cue.mod/module.cue": {Data: []byte("module: \"test.example\"\nlanguage: version: \"v0.17.0\"\n")},
-		"cluster/bundle.cue": {Data: []byte(reviewedBundle)}, "cluster/tests/suite.cue": {Data: []byte(reviewedSuite)},
-	}
-	source, err := bundles.ReadFS(module, "cluster")
+		"cluster/bundle.cue": {Data: []byte(bundle)}, "cluster/tests/suite.cue": {Data: []byte(suite)},
+	}, "cluster")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +78,7 @@ func TestSuitesSayWhatPluginsAnswer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.Close()
+	t.Cleanup(func() { r.Close() })
 	of := *source
 	of.Package = "cluster/tests"
 	s, diags := suites.Read(&of)
@@ -87,6 +88,11 @@ func TestSuitesSayWhatPluginsAnswer(t *testing.T) {
 	if diags := r.Check(s, false); len(diags) > 0 {
 		t.Fatal(diags)
 	}
+	return r, s
+}
+
+func TestSuitesSayWhatPluginsAnswer(t *testing.T) {
+	r, s := runnerOf(t, reviewedBundle, reviewedSuite)
 	for i := range s.Tests {
 		result, err := r.Run(t.Context(), s, &s.Tests[i])
 		if err != nil {

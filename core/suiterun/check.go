@@ -43,6 +43,9 @@ func (r *Runner) Check(s *suites.Suite, incomplete bool) schemas.Diagnostics {
 		if e := &t.Expect; e.Rule != nil && *e.Rule != "" && !c.rules[*e.Rule] {
 			c.add(t.Position("expect.rule"), fmt.Sprintf("%s: the bundle has no rule %q", t.Name, *e.Rule), wording.DidYouMean(*e.Rule, slices.Sorted(maps.Keys(c.rules)), ""))
 		}
+		if t.Expect.Mutations != nil {
+			c.mutations(t)
+		}
 		c.flow(t)
 		if t.Skip == "" && t.Expect.Empty() && !incomplete {
 			c.add(t.Source, t.Name+": the test expects nothing", "write expect: {code: …}, or run `stele policy test --update`")
@@ -64,6 +67,36 @@ type checker struct {
 
 func (c *checker) add(pos schemas.Position, message, hint string) {
 	c.found = append(c.found, schemas.Diagnostic{Pos: pos, Message: message, Hint: hint})
+}
+
+// mutators returns the ids of what can change objects or fail to: rules and their changes, plugins and webhooks. The value says
+// whether it changes objects by itself.
+func mutators(f *policy.Form) map[string]bool {
+	ids := map[string]bool{}
+	for i := range f.Mutations {
+		m := &f.Mutations[i]
+		ids[m.ID] = false // its conditions and params
+		for _, step := range m.Mutations {
+			ids[step.ID] = true
+		}
+	}
+	for i := range f.Reviewers {
+		if f.Reviewers[i].Mutating {
+			ids[f.Reviewers[i].ID] = true
+		}
+	}
+	return ids
+}
+
+// mutations reports what cannot change an object.
+func (c *checker) mutations(t *suites.Test) {
+	known := mutators(c.Form())
+	maps.DeleteFunc(known, func(_ string, changes bool) bool { return !changes })
+	for _, id := range *t.Expect.Mutations {
+		if !known[id] {
+			c.add(t.Position("expect.mutations"), fmt.Sprintf("%s: nothing in the bundle that changes objects is called %q", t.Name, id), wording.DidYouMean(id, slices.Sorted(maps.Keys(known)), "there are"))
+		}
+	}
 }
 
 // flow reports names of flow schemas and priority levels that the policy does not have.
@@ -134,6 +167,9 @@ func (r *Runner) ruleIDs() map[string]bool {
 		for _, check := range f.Validations[i].Validations {
 			ids[check.ID] = true
 		}
+	}
+	for id := range mutators(f) {
+		ids[id] = true
 	}
 	for i := range f.Reviewers {
 		ids[f.Reviewers[i].ID] = true

@@ -25,7 +25,7 @@ type Point struct {
 }
 
 // Parts are the parts of a policy that are counted, in the order of reports.
-var Parts = []string{"binding", "deny", "admission rule", "kind validation", "enum value", "bound", "flow schema", "audit rule"}
+var Parts = []string{"binding", "deny", "mutation", "admission rule", "kind validation", "enum value", "bound", "flow schema", "audit rule"}
 
 // Exercised reports whether tests tried all that they should.
 func (p *Point) Exercised() bool { return len(p.Missing()) == 0 }
@@ -48,6 +48,8 @@ const (
 	at      = "at"
 	above   = "above"
 	used    = "used"
+	changes = "changes"
+	leaves  = "leaves alone"
 )
 
 // Coverage says which parts of policies tests exercised. A part that several policies have counts once. It is not safe
@@ -57,6 +59,8 @@ type Coverage struct {
 	order  []string
 	// schemas has the enumerations and bounds of a version of a kind, by group, version and resource.
 	schemas map[string][]schemaPoint
+	// steps are the ids of the changes of a mutation, by its id.
+	steps map[string][]string
 }
 
 // schemaPoint is an enumeration or a bound at a path.
@@ -69,7 +73,7 @@ type schemaPoint struct {
 
 // NewCoverage returns an empty coverage.
 func NewCoverage() *Coverage {
-	return &Coverage{points: map[string]*Point{}, schemas: map[string][]schemaPoint{}}
+	return &Coverage{points: map[string]*Point{}, schemas: map[string][]schemaPoint{}, steps: map[string][]string{}}
 }
 
 // Points returns all parts, in the order of [Parts], then of their ids.
@@ -121,6 +125,9 @@ func (c *Coverage) AddPolicy(f *policy.Form) {
 	for i := range f.Denies {
 		c.add("deny", f.Denies[i].ID, f.Denies[i].Source.String(), refuses)
 	}
+	for i := range f.Mutations {
+		c.addMutation(&f.Mutations[i])
+	}
 	for i := range f.Validations {
 		for _, check := range f.Validations[i].Validations {
 			c.add("admission rule", check.ID, check.Source.String(), allows, refuses)
@@ -146,6 +153,34 @@ func (c *Coverage) AddPolicy(f *policy.Form) {
 			if v.Served {
 				c.addSchema(k, v)
 			}
+		}
+	}
+}
+
+// addMutation adds the changes of a mutation. One with conditions or selectors should also leave a write alone.
+func (c *Coverage) addMutation(m *policy.Mutation) {
+	wants := []string{changes}
+	if len(m.Match.Conditions) > 0 || m.Match.ObjectSelector != nil || m.Match.NamespaceSelector != nil {
+		wants = append(wants, leaves)
+	}
+	c.steps[m.ID] = nil
+	for i := range m.Mutations {
+		c.steps[m.ID] = append(c.steps[m.ID], m.Mutations[i].ID)
+		c.add("mutation", m.Mutations[i].ID, m.Mutations[i].Source.String(), wants...)
+	}
+}
+
+// observeMutation records that a mutation changed the object, or left it alone.
+func (c *Coverage) observeMutation(rule, verdict string) {
+	switch {
+	case policy.Changes(verdict):
+		c.see("mutation", rule, changes)
+	case verdict == policy.VerdictUnchanged:
+		c.see("mutation", rule, leaves)
+	}
+	if verdict == policy.VerdictUnselected || strings.HasSuffix(verdict, policy.VerdictFails) {
+		for _, step := range c.steps[rule] {
+			c.see("mutation", step, leaves)
 		}
 	}
 }
@@ -204,6 +239,8 @@ func (c *Coverage) Observe(a *Answer) {
 			switch s.Name {
 			case "authorization":
 				c.observeAccess(a, considered.Rule, considered.Verdict, inConditions)
+			case "mutation":
+				c.observeMutation(considered.Rule, considered.Verdict)
 			case "validation", "schema":
 				part := map[string]string{"validation": "admission rule", "schema": "kind validation"}[s.Name]
 				switch considered.Verdict {

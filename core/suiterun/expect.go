@@ -43,6 +43,9 @@ func compare(e *suites.Expect, a *Answer) (failures []string) {
 			compareValues("", wanted, a.Object, fail)
 		}
 	}
+	if e.Mutations != nil && !slices.Equal(*e.Mutations, a.Mutations) {
+		fail("expected the object to be changed by %s, and it was by %s", listText(*e.Mutations), listText(a.Mutations))
+	}
 	if e.Warnings != nil {
 		compareWarnings(*e.Warnings, a.Warnings, fail)
 	}
@@ -158,7 +161,8 @@ func compareWarnings(patterns, warnings []string, fail func(string, ...any)) {
 	}
 }
 
-// compareValues compares what is expected of a value with the value. Structs may have more fields.
+// compareValues compares what is expected of a value with the value. Structs may have more fields; null is
+// a field that is not set.
 func compareValues(path string, wanted, got any, fail func(string, ...any)) {
 	at := path
 	if at == "" {
@@ -173,7 +177,11 @@ func compareValues(path string, wanted, got any, fail func(string, ...any)) {
 		}
 		for _, key := range slices.Sorted(maps.Keys(w)) {
 			below := strings.TrimPrefix(path+"."+key, ".")
-			if value, is := g[key]; is {
+			value, is := g[key]
+			if w[key] == nil && value == nil {
+				continue
+			}
+			if is {
 				compareValues(below, w[key], value, fail)
 			} else {
 				fail("expected %s to be %s, and it is not set", below, valueText(w[key]))

@@ -30,10 +30,12 @@ type Answer struct {
 	// Audit is what the audit log records of the request; nil if it was refused before its user was known.
 	Audit *explain.Audit
 	// Fields are the messages about fields that are wrong, by their paths.
-	Fields   map[string]string
-	Object   map[string]any // nil if the answer has none
-	Warnings []string
-	Names    []string // of the objects of a list, sorted
+	Fields map[string]string
+	Object map[string]any // nil if the answer has none
+	// Mutations are the ids of what changed the object, in their order.
+	Mutations []string
+	Warnings  []string
+	Names     []string // of the objects of a list, sorted
 	// Stages are the verdicts of all stages.
 	Stages []explain.Stage
 
@@ -123,6 +125,11 @@ func answerOf(t *target, verdict *explain.Status, w *httptest.ResponseRecorder, 
 			a.Flow = stage.Flow
 		} else if stage.Rule != "" && (stage.Verdict == explain.Refused || a.Code < 400) {
 			a.Rules = []Rule{{stage.Rule, stage.Source}}
+		}
+		for _, c := range stage.Considered {
+			if stage.Name == "mutation" && policy.Changes(c.Verdict) {
+				a.Mutations = append(a.Mutations, c.Rule)
+			}
 		}
 		if stage.Verdict == explain.Refused && stage.Name == "schema" {
 			a.Rules = nil

@@ -65,6 +65,9 @@ func (r *Result) Expected() map[string]any {
 	if e.Object != nil {
 		r.expectedObject(set)
 	}
+	if e.Mutations != nil && !slices.Equal(*e.Mutations, r.Answer.Mutations) {
+		set["mutations"] = append([]string{}, r.Answer.Mutations...)
+	}
 	if e.Warnings != nil {
 		different := false
 		compareWarnings(*e.Warnings, a.Warnings, func(string, ...any) { different = true })
@@ -128,6 +131,8 @@ func projected(wanted, got any) any {
 	for key := range w {
 		if value, has := g[key]; has {
 			next[key] = projected(w[key], value)
+		} else if w[key] == nil {
+			next[key] = nil
 		}
 	}
 	return next

@@ -106,7 +106,7 @@ func (m *Mutating) Run(rule *Mutation) (applied []Applied, asked bool, err error
 		}
 	}
 	if !rule.selects(vars.v, vars.a, &rule.Match) {
-		vars.a.consider(rule.ID, rule.Source.String(), "does not select it")
+		vars.a.consider(rule.ID, rule.Source.String(), policy.VerdictUnselected)
 		return nil, false, nil
 	}
 	missing := rule.forEachParam(vars, func() {
@@ -149,7 +149,7 @@ func (m *Mutating) runWith(rule *Mutation, applied []Applied) (_ []Applied, aske
 			vars.a.consider(step.ID, step.Source.String(), policy.VerdictFails)
 			return applied, true, err
 		case len(changes) == 0:
-			vars.a.consider(step.ID, step.Source.String(), "changes nothing")
+			vars.a.consider(step.ID, step.Source.String(), policy.VerdictUnchanged)
 			continue
 		}
 		if vars.a.Considered != nil {
@@ -173,7 +173,7 @@ func described(changes []patches.Change) string {
 			list[i] = c.Path + " from " + short(c.Old) + " to " + short(c.New)
 		}
 	}
-	return "changes " + strings.Join(list, ", ")
+	return policy.VerdictChanges + strings.Join(list, ", ")
 }
 
 // short returns the beginning of a value as JSON.

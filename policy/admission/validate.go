@@ -112,7 +112,7 @@ func (r Rules) ValidateBy(ctx context.Context, v *policy.Version, a *Attributes,
 // evaluate appends the rule's findings.
 func (r *validation) evaluate(vars *variables, findings []Finding) []Finding {
 	if !r.selects(vars.v, vars.a, &r.Match) {
-		vars.a.consider(r.ID, r.Source.String(), "does not select it")
+		vars.a.consider(r.ID, r.Source.String(), policy.VerdictUnselected)
 		return findings
 	}
 	err := r.forEachParam(vars, func() { findings = r.evaluateWith(vars, findings) })

@@ -177,17 +177,19 @@ type Expect struct {
 	FlowSchema    string `json:"flowSchema,omitempty"`
 	PriorityLevel string `json:"priorityLevel,omitempty"`
 	// Audit is a level of the audit log; "" expects nothing.
-	Audit    string            `json:"audit,omitempty"`
-	Message  Texts             `json:"message,omitempty"`
-	Fields   map[string]string `json:"fields,omitzero"` // empty but not nil expects that none is wrong
-	Object   json.RawMessage   `json:"object,omitempty"`
-	Warnings *[]string         `json:"warnings,omitempty"`
-	Names    *[]string         `json:"names,omitempty"`
+	Audit   string            `json:"audit,omitempty"`
+	Message Texts             `json:"message,omitempty"`
+	Fields  map[string]string `json:"fields,omitzero"` // empty but not nil expects that none is wrong
+	Object  json.RawMessage   `json:"object,omitempty"`
+	// Mutations are the ids of what changed the object, in their order.
+	Mutations *[]string `json:"mutations,omitempty"`
+	Warnings  *[]string `json:"warnings,omitempty"`
+	Names     *[]string `json:"names,omitempty"`
 }
 
 // Empty reports whether nothing is expected.
 func (e *Expect) Empty() bool {
-	return e.Allowed == nil && e.Code == 0 && e.Stage == "" && e.Rule == nil && e.FlowSchema == "" && e.PriorityLevel == "" && e.Audit == "" && len(e.Message) == 0 && e.Fields == nil && e.Object == nil && e.Warnings == nil && e.Names == nil
+	return e.Allowed == nil && e.Code == 0 && e.Stage == "" && e.Rule == nil && e.FlowSchema == "" && e.PriorityLevel == "" && e.Audit == "" && len(e.Message) == 0 && e.Fields == nil && e.Object == nil && e.Mutations == nil && e.Warnings == nil && e.Names == nil
 }
 
 // Texts is a list of texts. In JSON it may be a single one.
