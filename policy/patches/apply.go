@@ -67,9 +67,8 @@ func (p *place) pointer() string {
 	return child(p.in.pointer(), p.name)
 }
 
-// keys returns the sorted keys of a map.
-func keys(m map[string]any) []string {
-	list := make([]string, 0, len(m))
+// keys appends the sorted keys of a map to an empty list.
+func keys(list []string, m map[string]any) []string {
 	for name := range m {
 		list = append(list, name)
 	}
@@ -78,6 +77,9 @@ func keys(m map[string]any) []string {
 	}
 	return list
 }
+
+// fewKeys is memory for the keys of most maps.
+type fewKeys [4]string
 
 func (c *checking) value(path *place, t schema.TypeRef, x any) {
 	atom, ok := c.schema.Resolve(t)
@@ -96,7 +98,8 @@ func (c *checking) value(path *place, t schema.TypeRef, x any) {
 			c.atomic = append(c.atomic, path.field())
 			return
 		}
-		for _, name := range keys(x) {
+		var few fewKeys
+		for _, name := range keys(few[:0], x) {
 			at := &place{in: path, name: name}
 			of, ok := fieldType(atom.Map, name)
 			if !ok {
@@ -241,7 +244,8 @@ func (m *merging) value(path *place, t schema.TypeRef, live, asked any) any {
 		}
 		atom, _ := m.schema.Resolve(t)
 		is := m.owned(was)
-		for _, name := range keys(asked) {
+		var few fewKeys
+		for _, name := range keys(few[:0], asked) {
 			of, _ := fieldType(atom.Map, name)
 			is[name] = m.value(&place{in: path, name: name}, of, is[name], asked[name])
 		}

@@ -310,10 +310,17 @@ func (p *preparation) patterns(o *objectCheck, m map[string]any, root bool) {
 		if !pattern.value.acts && !pattern.value.node.DropNull && !pattern.value.sheds {
 			continue
 		}
-		for _, key := range slices.Sorted(maps.Keys(m)) {
-			if _, ok := o.index[key]; ok || root && schemas.ServerOwned(key) || !pattern.key.admitsKey(key) {
-				continue
+		var concerned []string
+		for key, x := range m {
+			if !pattern.value.acts && x != nil && !hasParts(x) {
+				continue // most values of maps are scalars, which stay as they are
 			}
+			if _, ok := o.index[key]; !ok && (!root || !schemas.ServerOwned(key)) && pattern.key.admitsKey(key) {
+				concerned = append(concerned, key)
+			}
+		}
+		slices.Sort(concerned)
+		for _, key := range concerned {
 			if m[key] == nil && pattern.value.node.DropNull {
 				switch {
 				case pattern.value.fallback != nil && p.converts:
