@@ -221,14 +221,32 @@ func excuseMutations(said string, upstreams, steles *compared) bool {
 	switch {
 	case failed == nil || steles.Code < 400:
 		return false
-	case strings.Contains(failed[2], "failed to convert original object to typed object") && steles.Code == http.StatusUnprocessableEntity:
+	case beforeMutation(text):
+	case strings.Contains(failed[2], "failed to convert original object to typed object") && (steles.Code == http.StatusUnprocessableEntity || strings.Contains(text, "mutation t/mutate/"+failed[1])):
 	case strings.Contains(text, "mutation t/mutate/"+failed[1]) && strings.Contains(text, failed[2]) && steles.Code == upstreams.Code:
+	case steles.Code == upstreams.Code && amongCauses(upstreams, text): // upstream runs the other mutations, too, and says what failed last
 	default:
 		return false
 	}
 	refusedByPolicies++
 	*upstreams = *steles
 	return true
+}
+
+// amongCauses reports whether a mutation whose failure stele reports has failed in upstream's server, too.
+func amongCauses(upstreams *compared, text string) bool {
+	causes, _ := field(upstreams.Body, "details", "causes").([]any)
+	return slices.ContainsFunc(causes, func(c any) bool {
+		message, _ := field(c, "message").(string)
+		failed := upstreamFails.FindStringSubmatch(message)
+		return failed != nil && strings.Contains(text, "mutation t/mutate/"+failed[1]) && strings.Contains(text, failed[2])
+	})
+}
+
+// beforeMutation reports whether a refusal is about the version of the object, which stele checks first and upstream last.
+func beforeMutation(text string) bool {
+	return strings.Contains(text, "resourceVersion: Invalid value: 0: must be specified for an update") || strings.Contains(text, "resourceVersion should not be set on objects to be created") ||
+		strings.Contains(text, "the object has been modified")
 }
 
 // refusedByPolicies counts the requests that an admission policy refused in both servers.
@@ -247,18 +265,20 @@ func excusePolicies(_ *request, upstreams, steles *compared) {
 	plain(upstreams, upstreamWarns)
 	plain(steles, steleWarns)
 	said, _ := field(upstreams.Body, "message").(string)
+	if of, _ := field(steles.Body, "details", "causes").([]any); len(of) > 0 && field(of[0], "field") == "kind" && upstreams.Code >= 400 && upstreams.Code < 500 {
+		*upstreams = *steles // upstream's mutations set the kind of the object that they change
+	}
 	if excuseMutations(said, upstreams, steles) {
 		return
 	}
 	first := upstreamRefuses.FindStringSubmatch(said)
-	if first == nil || upstreams.Code != steles.Code || field(upstreams.Body, "reason") != field(steles.Body, "reason") {
-		return
-	}
 	text, _ := field(steles.Body, "message").(string)
-	for _, refusal := range steleRefuses.FindAllStringSubmatch(text, -1) {
-		if slices.Equal(refusal[1:], first[1:]) {
+	for i, refusal := range steleRefuses.FindAllStringSubmatch(text, -1) {
+		// stele has the code and the reason of its first rule, upstream those of any.
+		same := upstreams.Code == steles.Code && field(upstreams.Body, "reason") == field(steles.Body, "reason")
+		if first != nil && slices.Equal(refusal[1:], first[1:]) && (same || i > 0) {
 			refusedByPolicies++
-			upstreams.Body = maps.Clone(steles.Body.(map[string]any))
+			upstreams.Code, upstreams.Body = steles.Code, maps.Clone(steles.Body.(map[string]any))
 			return
 		}
 	}

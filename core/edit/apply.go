@@ -59,10 +59,15 @@ func (d *Draft) decodeApply() error {
 	case name != d.Key.Name:
 		return status.BadRequestf("the name of the object (%s) does not match the name on the URL (%s)", name, d.Key.Name)
 	}
-	if old == nil {
-		return d.becomeNew(o)
+	if old != nil {
+		return d.become(o)
 	}
-	return d.become(o)
+	if v := o.Meta.ResourceVersion; v != "" {
+		if _, err := call.ParseRevision(v); err != nil {
+			return err
+		}
+	}
+	return d.becomeNew(o)
 }
 
 // decodeApplied decodes the applied configuration, once. It is JSON or YAML. JSON is decoded by the faster JSON

@@ -12,10 +12,11 @@ import (
 )
 
 // Apply merges an apply configuration into the object, and returns the fields that it changed. Nothing is removed. t is
-// the type of the object for server-side apply.
+// the type of the object for server-side apply. A value of the object in the place of one of the
+// configuration must be of its type, as in Kubernetes.
 func (d *Document) Apply(t typed.ParseableType, configuration map[string]any) ([]Change, error) {
 	c := checking{schema: t.Schema}
-	c.value(nil, t.TypeRef, configuration)
+	c.value(nil, t.TypeRef, d.root, configuration)
 	if len(c.faults) > 0 {
 		return nil, errors.Join(c.faults...)
 	}
@@ -81,10 +82,15 @@ func keys(list []string, m map[string]any) []string {
 // fewKeys is memory for the keys of most maps.
 type fewKeys [4]string
 
-func (c *checking) value(path *place, t schema.TypeRef, x any) {
+// value checks a value of a configuration, and the one in the object whose place it takes; nil if there is none.
+func (c *checking) value(path *place, t schema.TypeRef, live, x any) {
 	atom, ok := c.schema.Resolve(t)
 	if !ok {
 		c.fault(path, "no type found")
+		return
+	}
+	if !admits(atom, live) {
+		c.fault(path, "expected %s, and the object has %s", kindOf(atom), typeOf(live))
 		return
 	}
 	switch x := x.(type) {
@@ -99,6 +105,7 @@ func (c *checking) value(path *place, t schema.TypeRef, x any) {
 			return
 		}
 		var few fewKeys
+		was, _ := live.(map[string]any)
 		for _, name := range keys(few[:0], x) {
 			at := &place{in: path, name: name}
 			of, ok := fieldType(atom.Map, name)
@@ -106,10 +113,11 @@ func (c *checking) value(path *place, t schema.TypeRef, x any) {
 				c.fault(at, "field not declared in schema")
 				continue
 			}
-			c.value(at, of, x[name])
+			c.value(at, of, was[name], x[name])
 		}
 	case []any:
-		c.list(path, atom, x)
+		was, _ := live.([]any)
+		c.list(path, atom, was, x)
 	default:
 		if atom.Scalar == nil || !scalarFits(*atom.Scalar, x) {
 			c.fault(path, "expected %s, got %v", kindOf(atom), x)
@@ -117,7 +125,7 @@ func (c *checking) value(path *place, t schema.TypeRef, x any) {
 	}
 }
 
-func (c *checking) list(path *place, atom schema.Atom, list []any) {
+func (c *checking) list(path *place, atom schema.Atom, live, list []any) {
 	if atom.List == nil {
 		c.fault(path, "expected %s, got a list", kindOf(atom))
 		return
@@ -125,6 +133,12 @@ func (c *checking) list(path *place, atom schema.Atom, list []any) {
 	if atom.List.ElementRelationship == schema.Atomic {
 		c.atomic = append(c.atomic, path.field())
 		return
+	}
+	has := map[string]any{}
+	for _, item := range live {
+		if key, err := itemKey(c.schema, atom.List, item); err == nil {
+			has[key] = item
+		}
 	}
 	seen := map[string]bool{}
 	for i, item := range list {
@@ -138,7 +152,7 @@ func (c *checking) list(path *place, atom schema.Atom, list []any) {
 			c.fault(at, "duplicate entries for key %s", key)
 		}
 		seen[key] = true
-		c.value(at, atom.List.ElementType, item)
+		c.value(at, atom.List.ElementType, has[key], item)
 	}
 }
 
@@ -153,6 +167,30 @@ func kindOf(a schema.Atom) string {
 		return "a list"
 	}
 	return "another type"
+}
+
+// typeOf returns the type of a value, for messages.
+func typeOf(x any) string {
+	switch x.(type) {
+	case map[string]any:
+		return "a map"
+	case []any:
+		return "a list"
+	}
+	return fmt.Sprint(x)
+}
+
+// admits reports whether a value may be of a type. A missing value is of every type.
+func admits(a schema.Atom, x any) bool {
+	switch x.(type) {
+	case nil:
+		return true
+	case map[string]any:
+		return a.Map != nil
+	case []any:
+		return a.List != nil
+	}
+	return a.Scalar != nil && scalarFits(*a.Scalar, x)
 }
 
 func scalarFits(s schema.Scalar, x any) bool {

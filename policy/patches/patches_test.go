@@ -358,4 +358,22 @@ func TestApplyConfigurationsThatAreRefused(t *testing.T) {
 			t.Errorf("%s changed the object to %v", c.configuration, d.Root())
 		}
 	}
+	const object = `{"number": "3", "args": "x", "items": [{"name": "b", "port": "high"}, {"name": "c", "port": "low"}], "parts": []}`
+	for _, c := range []struct{ configuration, want string }{
+		{`{"number": 3}`, ".number: expected numeric, and the object has 3"},
+		{`{"number": null}`, ".number: expected numeric, and the object has 3"},
+		{`{"parts": {"x": {"number": 1}}, "items": [{"name": "b", "port": 1}]}`, ".items[0].port: expected numeric, and the object has high\n.parts: expected a map, and the object has a list"},
+	} {
+		d := patches.New(decoded(t, []byte(object)))
+		if _, err := d.Apply(parser.Type("more"), decoded(t, []byte(c.configuration))); err == nil || err.Error() != c.want {
+			t.Errorf("%s: %v, want %s", c.configuration, err, c.want)
+		}
+		if !reflect.DeepEqual(decoded(t, []byte(object)), d.Root()) {
+			t.Errorf("%s changed the object to %v", c.configuration, d.Root())
+		}
+	}
+	d := patches.New(decoded(t, []byte(object)))
+	if _, err := d.Apply(parser.Type("more"), decoded(t, []byte(`{"items": [{"name": "d", "port": 1}]}`))); err != nil {
+		t.Errorf("values of the object that the configuration does not have: %v", err)
+	}
 }
