@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 	"stele.dev/stele/core/access"
 	"stele.dev/stele/core/activation"
+	"stele.dev/stele/core/admissionpolicies"
 	"stele.dev/stele/core/authn"
 	"stele.dev/stele/core/blame"
 	"stele.dev/stele/core/call"
@@ -312,7 +313,7 @@ func (p *Pipeline) newTable(o Options) *virtual.Table {
 	rows = append(rows, access.New(p.reader)...)
 	rows = append(rows, flowapi.Resources(p.reader, p.flows)...)
 	rows = append(rows, reviews.New(reviews.Options{Reader: p.reader, Authenticator: o.Authenticator, Tokens: o.Tokens, Turns: p.largeReviews})...)
-	for _, kind := range append(slices.Concat(rbac.Kinds, flowcontrol.Kinds, webhookobjects.Kinds), definitions.Kind) {
+	for _, kind := range append(slices.Concat(rbac.Kinds, flowcontrol.Kinds, admissionpolicies.Kinds, webhookobjects.Kinds), definitions.Kind) {
 		rows = append(rows, rendered.New(p.reader, kind))
 	}
 	if o.Tokens != nil {

@@ -14,8 +14,11 @@ import (
 // itself serves, and those that exist in rules only. It must contain all that package core serves; a
 // test in core checks this.
 var Own = map[string][]string{
-	"":                             {"groups", "users", "namespaces/finalize", "serviceaccounts/token"}, // groups and users, serviceaccounts, uids and userextras are for impersonation
-	"admissionregistration.k8s.io": {"mutatingwebhookconfigurations", "validatingwebhookconfigurations"},
+	"": {"groups", "users", "namespaces/finalize", "serviceaccounts/token"}, // groups and users, serviceaccounts, uids and userextras are for impersonation
+	"admissionregistration.k8s.io": {
+		"mutatingadmissionpolicies", "mutatingadmissionpolicybindings", "mutatingwebhookconfigurations", "validatingadmissionpolicies", "validatingadmissionpolicybindings",
+		"validatingwebhookconfigurations",
+	},
 	"apiextensions.k8s.io":         {"customresourcedefinitions"},
 	"authentication.k8s.io":        {"selfsubjectreviews", "tokenreviews", "uids", "userextras"},
 	"authorization.k8s.io":         {"localsubjectaccessreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews", "subjectaccessreviews"},

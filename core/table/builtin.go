@@ -75,8 +75,14 @@ var layouts = map[string]*layout{
 		},
 		quotaRow,
 	},
-	"RoleBinding":        {bindingHeaders("roleBinding", rbacv1.RoleBinding{}.SwaggerDoc()["roleRef"]), bindingRow},
-	"ClusterRoleBinding": {bindingHeaders("clusterRoleBinding", rbacv1.ClusterRoleBinding{}.SwaggerDoc()["roleRef"]), bindingRow},
+	"MutatingWebhookConfiguration":     webhooksLayout,
+	"ValidatingWebhookConfiguration":   webhooksLayout,
+	"MutatingAdmissionPolicy":          policyLayout("Mutations", "spec.mutations"),
+	"ValidatingAdmissionPolicy":        policyLayout("Validations", "spec.validations"),
+	"MutatingAdmissionPolicyBinding":   policyBindingLayout,
+	"ValidatingAdmissionPolicyBinding": policyBindingLayout,
+	"RoleBinding":                      {bindingHeaders("roleBinding", rbacv1.RoleBinding{}.SwaggerDoc()["roleRef"]), bindingRow},
+	"ClusterRoleBinding":               {bindingHeaders("clusterRoleBinding", rbacv1.ClusterRoleBinding{}.SwaggerDoc()["roleRef"]), bindingRow},
 	"CustomResourceDefinition": {
 		[]metav1.TableColumnDefinition{
 			nameHeader, text("Scope", "Cluster/Namespaced"), text("Versions", "Served versions"), createdHeader,

@@ -116,19 +116,35 @@ const widgetRule = `rules: all: {apiGroups: ["example.com"], resources: ["widget
 var widgets = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}
 
 func widget(name, spec string) *unstructured.Unstructured {
+	return object(fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":%q,"namespace":"default"},"spec":%s}`, name, spec))
+}
+
+// object returns an object of JSON.
+func object(text string) *unstructured.Unstructured {
 	o := &unstructured.Unstructured{}
-	text := fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":%q,"namespace":"default"},"spec":%s}`, name, spec)
 	if err := json.Unmarshal([]byte(text), &o.Object); err != nil {
 		panic(err)
 	}
 	return o
 }
 
-func widgetClient(t *testing.T, p *planetest.Plane) dynamic.ResourceInterface {
+// item is an object of a list.
+type item = unstructured.Unstructured
+
+func schemaResource(group, version, resource string) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: group, Version: version, Resource: resource}
+}
+
+func dynamicClient(t *testing.T, p *planetest.Plane) dynamic.Interface {
 	t.Helper()
 	c, err := dynamic.NewForConfig(p.Client("eddie", "editors"))
 	require.NoError(t, err)
-	return c.Resource(widgets).Namespace("default")
+	return c
+}
+
+func widgetClient(t *testing.T, p *planetest.Plane) dynamic.ResourceInterface {
+	t.Helper()
+	return dynamicClient(t, p).Resource(widgets).Namespace("default")
 }
 
 func TestAMutatingWebhookChangesObjects(t *testing.T) {

@@ -43,6 +43,7 @@ bundle: policy.#Bundle & {
 const (
 	rbac     = "bundle: teams: a: rbac: "
 	admit    = `bundle: teams: a: admission: validate: v: `
+	hook     = `bundle: teams: a: admission: webhooks: validating: "x.example.com": `
 	widgets  = `apiGroups: ["a.example.com"], resources: ["widgets"]`
 	somebody = `subjects: [{group: "g"}]`
 	match    = `match: {` + widgets + `}`
@@ -144,6 +145,12 @@ func TestLints(t *testing.T) {
 			admit + `{` + match + `, paramKind: {apiVersion: "v1", kind: "Secret"}, paramRef: {name: "a", parameterNotFoundAction: "Allow"} // §` + "\n" + `validations: v: expression: "has(params.data)"}`, []string{"OBJECTS_SECRET"}},
 		"a rule that lists all of a kind": {
 			admit + `{` + match + `, objects: x: {kind: "namespaces", version: "v1"}` + "\n" + `validations: v: expression: "objects.x.list().size() < 9"} // §`, []string{"OBJECTS_LISTED"}},
+		"a webhook that is asked about every write":  {hook + `{rules: x: {apiGroups: ["*"], resources: ["*/*"], operations: ["*"]}, sideEffects: "None", clientConfig: url: "https://x.example"} // §`, []string{"WEBHOOK_WIDE"}},
+		"a webhook for some objects of every kind":   {hook + `{rules: x: {apiGroups: ["*"], resources: ["*"], operations: ["*"]}, objectSelector: matchLabels: a: "b", sideEffects: "None", clientConfig: url: "https://x.example"}`, nil},
+		"a webhook for every write that may be away": {hook + `{rules: x: {apiGroups: ["*"], resources: ["*"], operations: ["*"]}, failurePolicy: "Ignore", sideEffects: "None", clientConfig: url: "https://x.example"}`, nil},
+		"a webhook with much time":                   {hook + `{rules: x: {` + widgets + `, operations: ["*"]}, timeoutSeconds: 11, sideEffects: "None", clientConfig: url: "https://x.example"} // §`, []string{"WEBHOOK_SLOW"}},
+		"a webhook with kube-apiserver's time":       {hook + `{rules: x: {` + widgets + `, operations: ["*"]}, timeoutSeconds: 10, sideEffects: "None", clientConfig: url: "https://x.example"}`, nil},
+		"a webhook with much time that may be away":  {hook + `{rules: x: {` + widgets + `, operations: ["*"]}, timeoutSeconds: 30, failurePolicy: "Ignore", sideEffects: "None", clientConfig: url: "https://x.example"}`, nil},
 		"a rule that lists what it narrows, and counts": {
 			admit + `{` + match + `, objects: x: {kind: "namespaces", version: "v1"}` + "\n" + `validations: v: expression: "objects.x.labels({'a': 'b'}).list().size() < 9 && objects.x.count() < 9"}`, nil},
 

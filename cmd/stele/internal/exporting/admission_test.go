@@ -143,3 +143,48 @@ bundle: policy.#Bundle & {cluster: "test", teams: t: {contact: "#t", groups: ["*
 		t.Errorf("%s\n%s", diff, result.Files[0].Data)
 	}
 }
+
+// What is exported of webhooks is imported as the same webhooks.
+func TestWebhooksAreExportedAndImportedAgain(t *testing.T) {
+	form := compiledForm(t, `package test
+import "stele.dev/policy"
+bundle: policy.#Bundle & {cluster: "test", teams: t: {contact: "#t", groups: ["*"], namespaces: ["*"], admission: webhooks: {
+	mutating: {
+		"a.example.com": {
+			order: 10, reinvocationPolicy: "IfNeeded", failurePolicy: "Ignore", matchPolicy: "Exact", timeoutSeconds: 3, sideEffects: "NoneOnDryRun"
+			rules: {"rule-1": {apiGroups: [""], apiVersions: ["v1"], resources: ["configmaps"], operations: ["CREATE"], scope: "Namespaced"}, "rule-2": {apiGroups: [""], resources: ["secrets"], operations: ["*"]}}
+			namespaceSelector: matchLabels: a: "b"
+			objectSelector: matchExpressions: [{key: "k", operator: "Exists"}]
+			matchConditions: named: "object.metadata.name != ''"
+			clientConfig: url: "https://hooks.example.com/a"
+		}
+		"b.example.com": {order: 20, rules: "rule-1": {apiGroups: [""], resources: ["configmaps"], operations: ["UPDATE"]}, sideEffects: "None"
+			clientConfig: service: {namespace: "n", name: "s", path: "/p", port: 8443}}
+	}
+	validating: "c.example.com": {rules: "rule-1": {apiGroups: [""], resources: ["configmaps"], operations: ["DELETE"]}, sideEffects: "None", clientConfig: url: "https://hooks.example.com/c"}
+}}}`)
+	objects, notes := exporting.Objects(form)
+	var documents []importing.Document
+	for _, o := range objects {
+		data, err := yaml.Marshal(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if kind := o.(map[string]any)["kind"].(string); strings.HasSuffix(kind, "WebhookConfiguration") {
+			documents = append(documents, importing.Document{Name: kind, Data: data})
+		}
+	}
+	if len(documents) != 3 {
+		t.Fatalf("%d objects are exported: %s", len(documents), notes)
+	}
+	result, err := importing.Convert(documents, importing.Options{Package: "test", Team: "t", Whole: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := compiledForm(t, strings.Replace(string(result.Files[0].Data), "package test\n", "package test\nimport \"stele.dev/policy\"\n", 1)+`
+bundle: policy.#Bundle & {cluster: "test", teams: t: {contact: "#t", groups: ["*"], namespaces: ["*"]}}`)
+	ignored := cmp.Options{cmpopts.IgnoreTypes(schemas.Position{}), cmpopts.IgnoreFields(policy.ReviewRule{}, "ID"), cmpopts.EquateEmpty()}
+	if diff := cmp.Diff(form.Reviewers, again.Reviewers, ignored); diff != "" {
+		t.Errorf("%s\n%s", diff, result.Files[0].Data)
+	}
+}

@@ -6,10 +6,9 @@ import (
 	"slices"
 	"strings"
 
-	admissionv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	"stele.dev/stele/core/admissionpolicies"
 	"stele.dev/stele/core/definitions"
 	"stele.dev/stele/core/flowcontrol"
 	"stele.dev/stele/core/rbac"
@@ -143,117 +142,18 @@ func (e *exporter) access(f *policy.Form) {
 
 // admission adds a rule as a policy and its binding.
 func (e *exporter) admission(f *policy.Form, v *policy.Validation) {
-	if !e.expressible(v.ID, "ValidatingAdmissionPolicy", v.Params, v.Objects, v.Source) {
-		return
+	if e.expressible(v.ID, "ValidatingAdmissionPolicy", v.Params, v.Objects, v.Source) {
+		p, b := admissionpolicies.Validating(f, v)
+		e.add(p)
+		e.add(b)
 	}
-	name := policyName(v.ID, "validate")
-	failure := failureOf(v.Ignore)
-	spec := admissionv1.ValidatingAdmissionPolicySpec{FailurePolicy: &failure, MatchConstraints: matchOf(&v.Match)}
-	for _, a := range v.Annotations {
-		spec.AuditAnnotations = append(spec.AuditAnnotations, admissionv1.AuditAnnotation{Key: a.Name, ValueExpression: a.Text})
-	}
-	spec.MatchConditions, spec.Variables = conditionsOf(&v.Match), variablesOf(v.Variables)
-	for _, c := range v.Validations {
-		reason := metav1.StatusReason(c.Reason)
-		check := admissionv1.Validation{Expression: c.Expression.Text, Message: c.Message, Reason: &reason}
-		if c.MessageExpression != nil {
-			check.MessageExpression = c.MessageExpression.Text
-		}
-		spec.Validations = append(spec.Validations, check)
-	}
-	spec.ParamKind = paramKindOf(f, v.ParamSource)
-	version := admissionv1.SchemeGroupVersion.String()
-	e.add(&admissionv1.ValidatingAdmissionPolicy{TypeMeta: metav1.TypeMeta{APIVersion: version, Kind: "ValidatingAdmissionPolicy"}, ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec})
-	binding := admissionv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: name, ParamRef: paramRefOf(v.ParamSource)}
-	for _, a := range v.Actions {
-		binding.ValidationActions = append(binding.ValidationActions, admissionv1.ValidationAction(a))
-	}
-	e.add(&admissionv1.ValidatingAdmissionPolicyBinding{TypeMeta: metav1.TypeMeta{APIVersion: version, Kind: "ValidatingAdmissionPolicyBinding"}, ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: binding})
 }
 
 // expressible reports whether a policy of Kubernetes can say what a rule does, and notes why not.
 func (e *exporter) expressible(id, kind string, params json.RawMessage, objects []policy.StoredKind, at schemas.Position) bool {
-	switch {
-	case len(params) > 0 && string(params) != "{}":
-		e.note(at, "%s is not exported: its params are constants, which a %s cannot have", id, kind)
-	case len(objects) > 0:
-		e.note(at, "%s is not exported: it reads other objects, which a %s cannot", id, kind)
-	default:
-		return true
+	why := admissionpolicies.Inexpressible(kind, params, objects)
+	if why != "" {
+		e.note(at, "%s is not exported: %s", id, why)
 	}
-	return false
-}
-
-// policyName returns the name of the policy that a rule is exported as.
-func policyName(id, sort string) string {
-	return strings.ReplaceAll(strings.Replace(id, "/"+sort+"/", ".", 1), ":", "-")
-}
-
-func failureOf(ignore bool) admissionv1.FailurePolicyType {
-	if ignore {
-		return admissionv1.Ignore
-	}
-	return admissionv1.Fail
-}
-
-func conditionsOf(m *policy.Match) (list []admissionv1.MatchCondition) {
-	for _, c := range m.Conditions {
-		list = append(list, admissionv1.MatchCondition{Name: c.Name, Expression: c.Text})
-	}
-	return list
-}
-
-func variablesOf(variables []policy.Variable) (list []admissionv1.Variable) {
-	for _, x := range variables {
-		list = append(list, admissionv1.Variable{Name: x.Name, Expression: x.Text})
-	}
-	return list
-}
-
-func matchOf(m *policy.Match) *admissionv1.MatchResources {
-	match := &admissionv1.MatchResources{
-		NamespaceSelector: m.NamespaceSelector, ObjectSelector: m.ObjectSelector,
-		ResourceRules: []admissionv1.NamedRuleWithOperations{resourceRule(m.APIGroups, m.APIVersions, m.Resources, m.Operations, m.ResourceNames, m.Scope)},
-	}
-	for _, x := range m.Excludes {
-		match.ExcludeResourceRules = append(match.ExcludeResourceRules, resourceRule(x.APIGroups, x.APIVersions, x.Resources, x.Operations, x.ResourceNames, x.Scope))
-	}
-	if m.Exact {
-		exact := admissionv1.Exact
-		match.MatchPolicy = &exact
-	}
-	return match
-}
-
-func resourceRule(groups, versions, resources, operations, names []string, scope string) admissionv1.NamedRuleWithOperations {
-	r := admissionv1.NamedRuleWithOperations{ResourceNames: names, RuleWithOperations: admissionv1.RuleWithOperations{
-		Rule: admissionv1.Rule{APIGroups: groups, APIVersions: versions, Resources: resources}}}
-	for _, o := range operations {
-		r.Operations = append(r.Operations, admissionv1.OperationType(o))
-	}
-	if scope != "" {
-		of := admissionv1.ScopeType(scope)
-		r.Scope = &of
-	}
-	return r
-}
-
-// paramKindOf returns the kind of the objects that are params; nil if there are none.
-func paramKindOf(f *policy.Form, p *policy.ParamSource) *admissionv1.ParamKind {
-	if p == nil {
-		return nil
-	}
-	i := slices.IndexFunc(f.Kinds, func(k schemas.Kind) bool { return k.Group == p.Group && k.Plural == p.Resource })
-	return &admissionv1.ParamKind{APIVersion: schema.GroupVersion{Group: p.Group, Version: p.Version}.String(), Kind: f.Kinds[i].Kind}
-}
-
-func paramRefOf(p *policy.ParamSource) *admissionv1.ParamRef {
-	if p == nil {
-		return nil
-	}
-	action := admissionv1.AllowAction
-	if p.Deny {
-		action = admissionv1.DenyAction
-	}
-	return &admissionv1.ParamRef{Name: p.Name, Namespace: p.Namespace, Selector: p.Selector, ParameterNotFoundAction: &action}
+	return why == ""
 }

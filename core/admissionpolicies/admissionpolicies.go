@@ -1,0 +1,263 @@
+// Package admissionpolicies says rules of admission as policies and bindings of admissionregistration.k8s.io/v1, and shows those of
+// the policy in force, so that Kubernetes clients find them. They are rendered from the policy (package rendered): a policy and a
+// binding for each rule. A rule that Kubernetes' policies cannot express is not shown, because one that says less would be wrong.
+package admissionpolicies
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"stele.dev/stele/core/openapi"
+	"stele.dev/stele/core/rendered"
+	"stele.dev/stele/core/webhookobjects"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/schemas"
+)
+
+// Kinds are the kinds of policies and bindings.
+var Kinds = []*rendered.Kind{
+	kind(admissionv1.ValidatingAdmissionPolicy{}, "validatingadmissionpolicies", validations(false)),
+	kind(admissionv1.ValidatingAdmissionPolicyBinding{}, "validatingadmissionpolicybindings", validations(true)),
+	kind(admissionv1.MutatingAdmissionPolicy{}, "mutatingadmissionpolicies", mutations(false)),
+	kind(admissionv1.MutatingAdmissionPolicyBinding{}, "mutatingadmissionpolicybindings", mutations(true)),
+}
+
+// kind returns the rendered kind of a Go type.
+func kind(object any, plural string, entries func(*policy.Form) []*rendered.Entry) *rendered.Kind {
+	name, content := openapi.Describe(object)
+	v := openapi.NewVersion(schemas.Kind{Group: admissionv1.GroupName, Kind: name, Plural: plural, StorageVersion: admissionv1.SchemeGroupVersion.Version}, content)
+	v.AllowCreateOnUpdate = true // the error of a refused create names the place in the policy
+	part := "admission.validate"
+	if strings.HasPrefix(plural, "mutating") {
+		part = "admission.mutate"
+	}
+	return &rendered.Kind{
+		Version: v, Entries: entries, Says: "a rule of admission is", Part: part + " of a team in the bundle",
+		Find: func(f *policy.Form, name string) *rendered.Entry {
+			all := entries(f)
+			if i := slices.IndexFunc(all, func(e *rendered.Entry) bool { return e.Name == name }); i >= 0 {
+				return all[i]
+			}
+			return nil
+		},
+	}
+}
+
+// validations returns a function that returns the policies of the rules that check objects, or their bindings.
+func validations(bindings bool) func(*policy.Form) []*rendered.Entry {
+	return func(f *policy.Form) (list []*rendered.Entry) {
+		for i := range f.Validations {
+			r := &f.Validations[i]
+			if Inexpressible("", r.Params, r.Objects) != "" {
+				continue
+			}
+			list = append(list, &rendered.Entry{Name: Name(r.ID), ID: r.ID, Source: r.Source, Render: func(t metav1.TypeMeta, meta metav1.ObjectMeta) any {
+				p, b := Validating(f, r)
+				if p.TypeMeta, p.ObjectMeta, b.TypeMeta, b.ObjectMeta = t, meta, t, meta; bindings {
+					return b
+				}
+				p.Generation = 1
+				p.Spec.MatchConstraints = complete(p.Spec.MatchConstraints)
+				return p
+			}})
+		}
+		return list
+	}
+}
+
+// mutations returns a function that returns the policies of the rules that change objects, or their bindings.
+func mutations(bindings bool) func(*policy.Form) []*rendered.Entry {
+	return func(f *policy.Form) (list []*rendered.Entry) {
+		for i := range f.Mutations {
+			r := &f.Mutations[i]
+			if Inexpressible("", r.Params, r.Objects) != "" {
+				continue
+			}
+			list = append(list, &rendered.Entry{
+				Name: Name(r.ID), ID: r.ID, Source: r.Source, Annotations: map[string]string{webhookobjects.OrderAnnotation: strconv.FormatInt(r.Order, 10)},
+				Render: func(t metav1.TypeMeta, meta metav1.ObjectMeta) any {
+					p, b := Mutating(f, r)
+					if p.TypeMeta, p.ObjectMeta, b.TypeMeta, b.ObjectMeta = t, meta, t, meta; bindings {
+						return b
+					}
+					p.Generation = 1
+					p.Spec.MatchConstraints = complete(p.Spec.MatchConstraints)
+					return p
+				},
+			})
+		}
+		slices.SortStableFunc(list, func(a, b *rendered.Entry) int { return cmp.Compare(a.Name, b.Name) })
+		return list
+	}
+}
+
+// Inexpressible returns why Kubernetes' policies of a kind cannot say what a rule does; "" if they can.
+func Inexpressible(kind string, params json.RawMessage, objects []policy.StoredKind) string {
+	switch {
+	case len(params) > 0 && string(params) != "{}":
+		return "its params are constants, which a " + kind + " cannot have"
+	case len(objects) > 0:
+		return "it reads other objects, which a " + kind + " cannot"
+	}
+	return ""
+}
+
+// Name returns the name of the policy that a rule is shown and exported as: TEAM.NAME.
+func Name(id string) string {
+	for _, sort := range []string{"/validate/", "/mutate/"} {
+		id = strings.Replace(id, sort, ".", 1)
+	}
+	return strings.ReplaceAll(id, ":", "-")
+}
+
+// Validating returns a rule that checks objects as a policy and its binding.
+func Validating(f *policy.Form, v *policy.Validation) (*admissionv1.ValidatingAdmissionPolicy, *admissionv1.ValidatingAdmissionPolicyBinding) {
+	failure := failureOf(v.Ignore)
+	spec := admissionv1.ValidatingAdmissionPolicySpec{
+		FailurePolicy: &failure, MatchConstraints: matchOf(&v.Match), MatchConditions: conditionsOf(&v.Match), Variables: variablesOf(v.Variables), ParamKind: paramKindOf(f, v.ParamSource),
+	}
+	for _, a := range v.Annotations {
+		spec.AuditAnnotations = append(spec.AuditAnnotations, admissionv1.AuditAnnotation{Key: a.Name, ValueExpression: a.Text})
+	}
+	for _, c := range v.Validations {
+		reason := metav1.StatusReason(c.Reason)
+		check := admissionv1.Validation{Expression: c.Expression.Text, Message: c.Message, Reason: &reason}
+		if c.MessageExpression != nil {
+			check.MessageExpression = c.MessageExpression.Text
+		}
+		spec.Validations = append(spec.Validations, check)
+	}
+	binding := admissionv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: Name(v.ID), ParamRef: paramRefOf(v.ParamSource)}
+	for _, a := range v.Actions {
+		binding.ValidationActions = append(binding.ValidationActions, admissionv1.ValidationAction(a))
+	}
+	return &admissionv1.ValidatingAdmissionPolicy{TypeMeta: typeMeta("ValidatingAdmissionPolicy"), ObjectMeta: metav1.ObjectMeta{Name: Name(v.ID)}, Spec: spec},
+		&admissionv1.ValidatingAdmissionPolicyBinding{TypeMeta: typeMeta("ValidatingAdmissionPolicyBinding"), ObjectMeta: metav1.ObjectMeta{Name: Name(v.ID)}, Spec: binding}
+}
+
+// Mutating returns a rule that changes objects as a policy and its binding.
+func Mutating(f *policy.Form, m *policy.Mutation) (*admissionv1.MutatingAdmissionPolicy, *admissionv1.MutatingAdmissionPolicyBinding) {
+	failure := failureOf(m.Ignore)
+	spec := admissionv1.MutatingAdmissionPolicySpec{
+		FailurePolicy: &failure, MatchConstraints: matchOf(&m.Match), MatchConditions: conditionsOf(&m.Match), Variables: variablesOf(m.Variables),
+		ParamKind: paramKindOf(f, m.ParamSource), ReinvocationPolicy: admissionv1.NeverReinvocationPolicy,
+	}
+	if m.Reinvoke {
+		spec.ReinvocationPolicy = admissionv1.IfNeededReinvocationPolicy
+	}
+	for _, s := range m.Mutations {
+		change := admissionv1.Mutation{PatchType: admissionv1.PatchType(s.PatchType)}
+		if s.PatchType == policy.JSONPatch {
+			change.JSONPatch = &admissionv1.JSONPatch{Expression: s.Expression.Text}
+		} else {
+			change.ApplyConfiguration = &admissionv1.ApplyConfiguration{Expression: s.Expression.Text}
+		}
+		spec.Mutations = append(spec.Mutations, change)
+	}
+	return &admissionv1.MutatingAdmissionPolicy{TypeMeta: typeMeta("MutatingAdmissionPolicy"), ObjectMeta: metav1.ObjectMeta{Name: Name(m.ID)}, Spec: spec},
+		&admissionv1.MutatingAdmissionPolicyBinding{
+			TypeMeta: typeMeta("MutatingAdmissionPolicyBinding"), ObjectMeta: metav1.ObjectMeta{Name: Name(m.ID)},
+			Spec: admissionv1.MutatingAdmissionPolicyBindingSpec{PolicyName: Name(m.ID), ParamRef: paramRefOf(m.ParamSource)},
+		}
+}
+
+func typeMeta(kind string) metav1.TypeMeta {
+	return metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: kind}
+}
+
+func failureOf(ignore bool) admissionv1.FailurePolicyType {
+	if ignore {
+		return admissionv1.Ignore
+	}
+	return admissionv1.Fail
+}
+
+func conditionsOf(m *policy.Match) (list []admissionv1.MatchCondition) {
+	for _, c := range m.Conditions {
+		list = append(list, admissionv1.MatchCondition{Name: c.Name, Expression: c.Text})
+	}
+	return list
+}
+
+func variablesOf(variables []policy.Variable) (list []admissionv1.Variable) {
+	for _, x := range variables {
+		list = append(list, admissionv1.Variable{Name: x.Name, Expression: x.Text})
+	}
+	return list
+}
+
+func matchOf(m *policy.Match) *admissionv1.MatchResources {
+	match := &admissionv1.MatchResources{
+		NamespaceSelector: m.NamespaceSelector, ObjectSelector: m.ObjectSelector,
+		ResourceRules: []admissionv1.NamedRuleWithOperations{resourceRule(m.APIGroups, m.APIVersions, m.Resources, m.Operations, m.ResourceNames, m.Scope)},
+	}
+	for _, x := range m.Excludes {
+		match.ExcludeResourceRules = append(match.ExcludeResourceRules, resourceRule(x.APIGroups, x.APIVersions, x.Resources, x.Operations, x.ResourceNames, x.Scope))
+	}
+	if m.Exact {
+		exact := admissionv1.Exact
+		match.MatchPolicy = &exact
+	}
+	return match
+}
+
+func resourceRule(groups, versions, resources, operations, names []string, scope string) admissionv1.NamedRuleWithOperations {
+	r := admissionv1.NamedRuleWithOperations{ResourceNames: names, RuleWithOperations: admissionv1.RuleWithOperations{
+		Rule: admissionv1.Rule{APIGroups: groups, APIVersions: versions, Resources: resources}}}
+	for _, o := range operations {
+		r.Operations = append(r.Operations, admissionv1.OperationType(o))
+	}
+	if scope != "" {
+		of := admissionv1.ScopeType(scope)
+		r.Scope = &of
+	}
+	return r
+}
+
+// complete fills in the defaults of kube-apiserver.
+func complete(m *admissionv1.MatchResources) *admissionv1.MatchResources {
+	if m.MatchPolicy == nil {
+		equivalent := admissionv1.Equivalent
+		m.MatchPolicy = &equivalent
+	}
+	for _, s := range []**metav1.LabelSelector{&m.NamespaceSelector, &m.ObjectSelector} {
+		if *s == nil {
+			*s = &metav1.LabelSelector{}
+		}
+	}
+	for _, rules := range [][]admissionv1.NamedRuleWithOperations{m.ResourceRules, m.ExcludeResourceRules} {
+		for i := range rules {
+			if rules[i].Scope == nil {
+				all := admissionv1.AllScopes
+				rules[i].Scope = &all
+			}
+		}
+	}
+	return m
+}
+
+// paramKindOf returns the kind of the objects that are params; nil if there are none.
+func paramKindOf(f *policy.Form, p *policy.ParamSource) *admissionv1.ParamKind {
+	if p == nil {
+		return nil
+	}
+	i := slices.IndexFunc(f.Kinds, func(k schemas.Kind) bool { return k.Group == p.Group && k.Plural == p.Resource })
+	return &admissionv1.ParamKind{APIVersion: schema.GroupVersion{Group: p.Group, Version: p.Version}.String(), Kind: f.Kinds[i].Kind}
+}
+
+func paramRefOf(p *policy.ParamSource) *admissionv1.ParamRef {
+	if p == nil {
+		return nil
+	}
+	action := admissionv1.AllowAction
+	if p.Deny {
+		action = admissionv1.DenyAction
+	}
+	return &admissionv1.ParamRef{Name: p.Name, Namespace: p.Namespace, Selector: p.Selector, ParameterNotFoundAction: &action}
+}
