@@ -39,8 +39,11 @@ func (p *Pipeline) prepareRecord(r *Request) {
 // wait for its record. An error replaces the answer.
 func (p *Pipeline) recordFirst(r *Request, watches bool, code int) error {
 	stage := audits.ResponseComplete
-	if watches && r.failure == nil {
+	switch {
+	case watches && r.failure == nil:
 		stage = audits.ResponseStarted
+	case watches: // it starts and ends at once
+		stage |= audits.ResponseStarted
 	}
 	made, ok := p.made(r, r.failure)
 	if !ok {
@@ -49,7 +52,7 @@ func (p *Pipeline) recordFirst(r *Request, watches bool, code int) error {
 	made.Stage = uint32(stage)
 	e := p.decisions.EventOf(&r.Call, made)
 	e.Meta.Request.Status = uint32(code)
-	r.recorded = stage == audits.ResponseComplete
+	r.recorded = stage&audits.ResponseComplete != 0
 	if !r.Audit.Sync {
 		p.decisions.Record(e)
 		return nil

@@ -20,6 +20,7 @@ import (
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/yaml"
 	"stele.dev/stele/core/conformance/testdata/fixtures"
+	"stele.dev/stele/core/plane"
 
 	servertesting "k8s.io/apiextensions-apiserver/pkg/cmd/server/testing"
 )
@@ -57,15 +58,15 @@ func definitions(t testing.TB) map[string][]byte {
 	return of
 }
 
-// startStele starts what is judged. policies are CUE files of the bundle.
-func startStele(t testing.TB, policies map[string][]byte) *peer {
+// startStele starts what is judged. policies are CUE files of the bundle, and configure changes the configuration.
+func startStele(t testing.TB, policies map[string][]byte, configure ...func(*plane.Config)) *peer {
 	t.Helper()
-	plane, err := fixtures.Start(definitions(t), policies)
+	started, err := fixtures.Start(definitions(t), policies, configure...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(plane.Stop)
-	p := newPeer(t, "stele", plane.Config())
+	t.Cleanup(started.Stop)
+	p := newPeer(t, "stele", started.Config())
 	for _, namespace := range namespaces[1:] {
 		p.must(t, http.StatusCreated, "POST", "/api/v1/namespaces", []byte(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"`+namespace+`"}}`))
 	}
@@ -73,8 +74,8 @@ func startStele(t testing.TB, policies map[string][]byte) *peer {
 }
 
 // startUpstream starts the judge: upstream's server, on an etcd of its own. It enforces the admission policies that it finds
-// at above, the URL of the server above it; none if that is empty.
-func startUpstream(t testing.TB, above string) *peer {
+// at above, the URL of the server above it; none if that is empty. flags are further ones, and replace those given here.
+func startUpstream(t testing.TB, above string, flags ...string) *peer {
 	t.Helper()
 	klog.SetLogger(logr.Discard())
 	kubeconfig, off := unused(t), "NamespaceLifecycle,MutatingAdmissionWebhook,ValidatingAdmissionWebhook"
@@ -83,7 +84,7 @@ func startUpstream(t testing.TB, above string) *peer {
 	} else {
 		kubeconfig = kubeconfigOf(t, above)
 	}
-	server, err := servertesting.StartTestServer(quiet{t}, nil, []string{
+	server, err := servertesting.StartTestServer(quiet{t}, nil, append([]string{
 		"--etcd-servers", startEtcd(t),
 		"--etcd-compaction-interval", "0",
 		"--authentication-skip-lookup",
@@ -91,7 +92,7 @@ func startUpstream(t testing.TB, above string) *peer {
 		// All that would talk to the server above.
 		"--enable-priority-and-fairness=false",
 		"--disable-admission-plugins", off,
-	}, nil)
+	}, flags...), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,6 +197,7 @@ type peer struct {
 	name   string
 	url    string
 	client *http.Client
+	config *rest.Config
 
 	base      uint64                      // the revision at which a stream began
 	newest    uint64                      // the newest that was seen since
@@ -217,7 +219,7 @@ func newPeer(t testing.TB, name string, config *rest.Config) *peer {
 	if !strings.Contains(host, "://") {
 		host = "https://" + host
 	}
-	return &peer{name: name, url: host, client: client}
+	return &peer{name: name, url: host, client: client, config: config}
 }
 
 // begin forgets what was.

@@ -1,6 +1,7 @@
 package decisions
 
 import (
+	"encoding/json"
 	"strings"
 	"time"
 
@@ -58,7 +59,7 @@ func (r *Recorder) EventOf(c *call.Call, m *Made) *eventlog.Event {
 		Detail:    &logpb.Metadata_Decision{Decision: d},
 	}
 	if s := m.Status; s != nil {
-		d.Reason, d.Message = string(s.Reason), call.UTF8(s.Message)
+		d.Reason, d.Message, d.Details = string(s.Reason), call.UTF8(s.Message), detailsOf(s)
 		if s.Code != 0 {
 			meta.Request.Status = uint32(s.Code)
 		}
@@ -87,6 +88,26 @@ func (r *Recorder) EventOf(c *call.Call, m *Made) *eventlog.Event {
 	e := &eventlog.Event{Meta: meta}
 	r.addBodies(e, d, m)
 	return e
+}
+
+// maxDetails is the maximum size of the recorded details of a Status.
+const maxDetails = 16 << 10
+
+// detailsOf returns the details of a Status as JSON, without the causes if there are too many; empty if it has none.
+func detailsOf(s *metav1.Status) string {
+	if s.Details == nil {
+		return ""
+	}
+	text, err := json.Marshal(s.Details)
+	if err == nil && len(text) > maxDetails {
+		short := *s.Details
+		short.Causes = nil
+		text, err = json.Marshal(&short)
+	}
+	if err != nil || len(text) > maxDetails {
+		return ""
+	}
+	return call.UTF8(string(text))
 }
 
 // addTarget sets what the call was about.
@@ -162,7 +183,7 @@ func sizeOf(e *eventlog.Event) int64 {
 	m := e.Meta
 	q, d, o, by := m.GetRequest(), m.GetDecision(), m.GetObject(), m.GetDecisions()
 	n := fixed + len(q.GetUserAgent()) + len(q.GetUri()) + len(q.GetAuditId()) + len(q.GetFieldManager()) +
-		len(d.GetReason()) + len(d.GetMessage()) + len(d.GetRule()) + len(d.GetSource()) + len(o.GetName()) + len(o.GetNamespace()) + len(o.GetResource()) + len(o.GetGroup()) +
+		len(d.GetReason()) + len(d.GetMessage()) + len(d.GetDetails()) + len(d.GetRule()) + len(d.GetSource()) + len(o.GetName()) + len(o.GetNamespace()) + len(o.GetResource()) + len(o.GetGroup()) +
 		len(by.GetRule()) + len(by.GetSource())
 	for _, w := range by.GetWarnings() {
 		n += len(w)

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -524,5 +526,155 @@ func TestSearchesLeaveOutWhatLacksAUserOrARule(t *testing.T) {
 		r = start(t, o)
 		all("without an index", r, 4500)
 		r.stop()
+	})
+}
+
+// A log of record that hangs holds up no decisions. When it answers again, the newest head is recorded.
+func TestALogOfRecordThatHangsHoldsUpNothing(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		answers := make(chan struct{})
+		var heads []eventlog.Head // of the goroutine that records them
+		r := start(t, decisions.Options{Dir: dir, Anchor: func(_ context.Context, h eventlog.Head) error {
+			<-answers // whatever its context says
+			heads = append(heads, h)
+			return nil
+		}})
+		r.Record(refusal("a", "dana", "1.2.3.4"))
+		for minute := range 5 {
+			time.Sleep(time.Minute) // the first one is asked for a head, and hangs
+			id, began := fmt.Sprint(minute), time.Now()
+			if err := r.RecordSync(t.Context(), refusal(id, "dana", "1.2.3.4")); err != nil || time.Since(began) > time.Second {
+				t.Errorf("minute %d: %v after %v", minute, err, time.Since(began))
+			}
+			if err := r.Health(); err != nil {
+				t.Errorf("minute %d: %v", minute, err)
+			}
+		}
+		has(t, r.Recorder, "created", "a", "0", "1", "2", "3", "4")
+		close(answers)
+		time.Sleep(2 * time.Minute)
+		newest, err := r.Log().Back(t.Context(), math.MaxInt64, 1)
+		if err != nil || len(heads) < 2 || heads[len(heads)-1] != newest[0].Head() {
+			t.Errorf("heads %v, the newest is %v, %v", heads, newest, err)
+		}
+		r.stop()
+	})
+}
+
+// smallDisk has limited room, and takes nothing after a kill.
+type smallDisk struct {
+	mu     sync.Mutex
+	room   int
+	killed bool
+}
+
+// take returns how many of n bytes are written, and why not more.
+func (d *smallDisk) take(n int) (int, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case d.killed:
+		return 0, os.ErrClosed
+	case n > d.room:
+		n, d.room = d.room, 0
+		return n, syscall.ENOSPC
+	}
+	d.room -= n
+	return n, nil
+}
+
+func (d *smallDisk) set(room int, killed bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.room, d.killed = room, killed
+}
+
+// fileOn is a file on a smallDisk.
+type fileOn struct {
+	*os.File
+	disk *smallDisk
+}
+
+func (f fileOn) WriteAt(b []byte, at int64) (int, error) {
+	n, why := f.disk.take(len(b))
+	n, err := f.File.WriteAt(b[:n], at)
+	return n, errors.Join(err, why)
+}
+
+func (f fileOn) Truncate(size int64) error {
+	if _, err := f.disk.take(0); err != nil {
+		return err
+	}
+	return f.File.Truncate(size)
+}
+
+// A server is killed while its disk is full, or has just been. No decision that was acknowledged is lost or repeated, and each kill
+// leaves a gap.
+func TestKillsOnAFullDiskLoseNothingThatWasAcknowledged(t *testing.T) {
+	const rounds = 30
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		rng, acknowledged, refused := rand.New(rand.NewPCG(1, 2)), map[string]bool{}, 0
+		for round := range rounds {
+			disk := &smallDisk{room: 1 << 20}
+			r, err := decisions.Open(t.Context(), decisions.Options{Dir: dir, Files: filelog.Options{FileBytes: 4000, OpenFile: func(name string) (filelog.File, error) {
+				f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o600)
+				return fileOn{f, disk}, err
+			}}})
+			if err != nil {
+				t.Fatalf("round %d: %v", round, err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error)
+			go func() { done <- r.Run(ctx) }()
+			for i := range 8 {
+				switch rng.IntN(4) {
+				case 0:
+					disk.set(rng.IntN(1500), false)
+				case 1:
+					disk.set(1<<20, false)
+				}
+				id := fmt.Sprintf("%d.%d", round, i)
+				if r.RecordSync(t.Context(), refusal(id, "dana", "1.2.3.4")) == nil {
+					acknowledged[id] = true
+				} else {
+					refused++
+				}
+				r.Record(refusal("late", "dana", "1.2.3.4")) // nobody waits for it
+			}
+			disk.set(0, true) // nothing reaches the disk any more, not even at the end of the process
+			cancel()
+			<-done
+			_ = r.Close()
+		}
+		if len(acknowledged) < rounds || refused < rounds {
+			t.Fatalf("%d decisions were acknowledged, %d were not", len(acknowledged), refused)
+		}
+		r := start(t, decisions.Options{Dir: dir})
+		time.Sleep(time.Second)
+		times, gaps := map[string]int{}, 0
+		for _, text := range texts(events(t, r.Recorder)) {
+			if times[text]++; strings.HasPrefix(text, "lost") {
+				gaps++
+			}
+		}
+		for id := range acknowledged {
+			if times[id] != 1 {
+				t.Errorf("%s was acknowledged, and is in the log %d times", id, times[id])
+			}
+		}
+		for text, n := range times {
+			if n > 1 && strings.Contains(text, ".") {
+				t.Errorf("%s is in the log %d times", text, n)
+			}
+		}
+		if gaps == 0 {
+			t.Error("no gap is recorded")
+		}
+		r.stop()
+		if _, err := filelog.Verify(t.Context(), dir, nil); err != nil {
+			t.Error(err)
+		}
 	})
 }

@@ -202,7 +202,7 @@ func (r *record) audit() *Audit {
 func level(l logpb.AuditLevel) string { return camel(strings.TrimPrefix(l.String(), "AUDIT_LEVEL_")) }
 
 func stage(s uint32) string {
-	return map[uint32]string{1: "RequestReceived", 2: "ResponseStarted", 4: "ResponseComplete", 8: "Panic"}[s]
+	return map[uint32]string{1: "RequestReceived", 2: "ResponseStarted", 4: "ResponseComplete", 6: "ResponseComplete", 8: "Panic"}[s]
 }
 
 // bodies sets the bodies of a decision. The reader may see them.

@@ -2771,7 +2771,8 @@ type Decision struct {
 	Source string `protobuf:"bytes,6,opt,name=source,proto3" json:"source,omitempty"`
 	// The revision of the state on which the request was decided; 0 if it was refused before it read any.
 	Revision uint64 `protobuf:"varint,7,opt,name=revision,proto3" json:"revision,omitempty"`
-	// The stage of audit.k8s.io at which this was recorded: 1, 2, 4 or 8, as in Audit.stages.
+	// The stage of audit.k8s.io at which this was recorded: 1, 2, 4 or 8, as in Audit.stages. 6 is that of a watch that was
+	// refused: it started and ended at once.
 	AuditStage       uint32 `protobuf:"varint,8,opt,name=audit_stage,json=auditStage,proto3" json:"audit_stage,omitempty"`
 	RecordedUnixNano int64  `protobuf:"varint,9,opt,name=recorded_unix_nano,json=recordedUnixNano,proto3" json:"recorded_unix_nano,omitempty"`
 	// The body was larger than what is kept of it.
@@ -2779,6 +2780,8 @@ type Decision struct {
 	// The flow of the request.
 	FlowSchema    string `protobuf:"bytes,11,opt,name=flow_schema,json=flowSchema,proto3" json:"flow_schema,omitempty"`
 	PriorityLevel string `protobuf:"bytes,12,opt,name=priority_level,json=priorityLevel,proto3" json:"priority_level,omitempty"`
+	// The details of the Status, as JSON; empty if it has none.
+	Details       string `protobuf:"bytes,13,opt,name=details,proto3" json:"details,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2893,6 +2896,13 @@ func (x *Decision) GetFlowSchema() string {
 func (x *Decision) GetPriorityLevel() string {
 	if x != nil {
 		return x.PriorityLevel
+	}
+	return ""
+}
+
+func (x *Decision) GetDetails() string {
+	if x != nil {
+		return x.Details
 	}
 	return ""
 }
@@ -3362,7 +3372,7 @@ const file_log_proto_rawDesc = "" +
 	"\n" +
 	"BulkObject\x121\n" +
 	"\x06object\x18\x01 \x01(\v2\x19.stele.eventlog.v1.ObjectR\x06object\x12+\n" +
-	"\x11previous_revision\x18\x02 \x01(\x04R\x10previousRevision\"\x82\x03\n" +
+	"\x11previous_revision\x18\x02 \x01(\x04R\x10previousRevision\"\x9c\x03\n" +
 	"\bDecision\x124\n" +
 	"\aoutcome\x18\x01 \x01(\x0e2\x1a.stele.eventlog.v1.OutcomeR\aoutcome\x12\x14\n" +
 	"\x05stage\x18\x02 \x01(\tR\x05stage\x12\x16\n" +
@@ -3378,7 +3388,8 @@ const file_log_proto_rawDesc = "" +
 	" \x01(\bR\abodyCut\x12\x1f\n" +
 	"\vflow_schema\x18\v \x01(\tR\n" +
 	"flowSchema\x12%\n" +
-	"\x0epriority_level\x18\f \x01(\tR\rpriorityLevel\"\xa7\x01\n" +
+	"\x0epriority_level\x18\f \x01(\tR\rpriorityLevel\x12\x18\n" +
+	"\adetails\x18\r \x01(\tR\adetails\"\xa7\x01\n" +
 	"\x10DecisionsCounted\x12\x14\n" +
 	"\x05count\x18\x01 \x01(\x04R\x05count\x12&\n" +
 	"\x0ffirst_unix_nano\x18\x02 \x01(\x03R\rfirstUnixNano\x12$\n" +

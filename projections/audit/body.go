@@ -10,8 +10,8 @@ import (
 	"stele.dev/stele/projections/audit/hashing"
 )
 
-// status appends the Status of the answer: the code, and the rest if the answer is a Status. If asObject is set, it is
-// an object of its own.
+// status appends the Status of the answer: the code, and the rest if the answer is a Status. If asObject is set, it is an
+// object of its own, as the client got it.
 func (r *record) status(b []byte, asObject bool) []byte {
 	code := r.e.Meta.GetRequest().GetStatus()
 	b = append(b, '{')
@@ -24,8 +24,8 @@ func (r *record) status(b []byte, asObject bool) []byte {
 		b = appendField(b, "status", "Failure")
 		b = appendField(b, "message", r.decision.GetMessage())
 		b = appendField(b, "reason", r.decision.GetReason())
-		if details := gjson.GetBytes(r.answer(), "details"); details.IsObject() {
-			b = append(appendName(b, "details"), r.key.Body([]byte(details.Raw), nil)...)
+		if details := r.decision.GetDetails(); details != "" {
+			b = append(appendName(b, "details"), details...)
 		}
 	case r.answersStatus():
 		b = appendField(b, "status", "Success")
@@ -35,6 +35,9 @@ func (r *record) status(b []byte, asObject bool) []byte {
 		b = appendField(b, "kind", r.object.GetResource())
 		b = appendField(b, "uid", r.object.GetUid())
 		b = append(b, '}')
+		if asObject {
+			code = 0 // a Status of a success has none
+		}
 	}
 	if code != 0 {
 		b = strconv.AppendUint(appendName(b, "code"), uint64(code), 10)
@@ -61,14 +64,6 @@ func (r *record) answersStatus() bool {
 	return o.GetGroup() != "" || o.GetResource() != "namespaces" && o.GetResource() != "serviceaccounts"
 }
 
-// answer returns the recorded body of the answer, as JSON; nil if there is none.
-func (r *record) answer() []byte {
-	if body := r.e.Content(logpb.Role_ROLE_RESPONSE); json.Valid(body) {
-		return body
-	}
-	return nil
-}
-
 // bodies appends the bodies of the request and of the answer, as far as the level asks for them.
 func (r *record) bodies(b []byte, stage uint32) []byte {
 	level := r.audit.GetLevel()
@@ -78,7 +73,7 @@ func (r *record) bodies(b []byte, stage uint32) []byte {
 	if body := r.e.Content(logpb.Role_ROLE_REQUEST); len(body) > 0 {
 		b = append(append(b, `,"requestObject":`...), r.shown(body, r.secret(logpb.Role_ROLE_REQUEST))...)
 	}
-	if level < logpb.AuditLevel_AUDIT_LEVEL_REQUEST_RESPONSE || stage == responseStarted {
+	if level < logpb.AuditLevel_AUDIT_LEVEL_REQUEST_RESPONSE || stage == responseStarted && !r.failed() {
 		return b
 	}
 	switch response, object := r.e.Content(logpb.Role_ROLE_RESPONSE), r.e.Content(logpb.Role_ROLE_OBJECT); {

@@ -122,6 +122,10 @@ func Render(b []byte, e *eventlog.Event, key *hashing.Key) []byte {
 	if s := r.decision.GetAuditStage(); s != 0 {
 		stage = s
 	}
+	both := stage == responseStarted|responseComplete // a watch that was refused
+	if both {
+		stage = responseComplete
+	}
 	stages := audit.GetStages()
 	if audit == nil || stages == 0 {
 		stages = responseComplete
@@ -134,6 +138,9 @@ func Render(b []byte, e *eventlog.Event, key *hashing.Key) []byte {
 		}
 		if stage&(responseComplete|panicked) != 0 && stages&requestReceived != 0 && r.counted == nil {
 			b = r.received(b)
+		}
+		if both && stages&responseStarted != 0 {
+			b = r.complete(b, responseStarted)
 		}
 		if stages&stage != 0 || r.counted != nil {
 			b = r.complete(b, stage)
@@ -185,6 +192,9 @@ func (r *record) head(b []byte, stage uint32) []byte {
 	}
 	return appendField(b, "userAgent", r.userAgent())
 }
+
+// forbidden is the HTTP status of what the authorizers refuse.
+const forbidden = 403
 
 // maxUserAgent is how much of a user agent is shown, as by kube-apiserver.
 const maxUserAgent = 1024
@@ -333,7 +343,7 @@ func (r *record) decisionAnnotations(a annotations) annotations {
 		a.add(CountAnnotation, strconv.FormatUint(r.counted.GetCount(), 10))
 	}
 	reason := r.e.Meta.GetDecisions().GetReason()
-	if x.GetOutcome() == logpb.Outcome_OUTCOME_REFUSED && x.GetStage() == "authorization" {
+	if x.GetStage() == "authorization" && r.e.Meta.GetRequest().GetStatus() == forbidden {
 		a.add(decisionAnnotation, "forbid")
 		if reason == "" {
 			reason = x.GetMessage()

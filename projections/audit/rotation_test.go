@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -616,4 +617,75 @@ func BenchmarkFile(b *testing.B) {
 			b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N)/1000, "µs/event")
 		})
 	}
+}
+
+// diskFile is a file on a disk with limited room, which takes nothing after a kill.
+type diskFile struct {
+	full
+	killed *atomic.Bool
+}
+
+func (f *diskFile) Write(b []byte) (int, error) {
+	if f.killed.Load() {
+		return 0, os.ErrClosed
+	}
+	return f.full.Write(b)
+}
+
+func (f *diskFile) Truncate(size int64) error {
+	if f.killed.Load() {
+		return os.ErrClosed
+	}
+	return f.full.Truncate(size)
+}
+
+// A server is killed again and again while the disk is full, or has just been. Afterwards each event has its lines exactly once.
+func TestKillsOnAFullDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, rng, problems := newPair(t), rand.New(rand.NewPCG(5, 6)), 0
+		for round := range 40 {
+			var room atomic.Int64
+			var killed atomic.Bool
+			room.Store(int64(rng.IntN(4000)))
+			o := p.options(p.file).WithFile(func(f *os.File) audit.File {
+				return &diskFile{full{f, &room, rng.IntN(2) == 0}, &killed}
+			}).WithSteps(func(string) error {
+				if killed.Load() {
+					return os.ErrClosed // files are not renamed any more, and no cursor is written
+				}
+				return nil
+			})
+			o.Rotation = audit.Rotation{MaxBytes: 3000}
+			w, err := audit.Open(o)
+			if err != nil {
+				t.Fatalf("round %d: %v", round, err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error)
+			go func() { done <- w.Run(ctx) }()
+			for range 4 {
+				p.append(1)
+				p.decide(1)
+				time.Sleep(time.Duration(rng.IntN(2500)) * time.Millisecond)
+				if w.Health() != nil {
+					problems++
+				}
+				if rng.IntN(3) == 0 {
+					room.Store(int64(rng.IntN(2000)))
+				}
+			}
+			killed.Store(true)
+			cancel()
+			<-done
+		}
+		if problems < 20 {
+			t.Errorf("the disk was full only %d times", problems)
+		}
+		o := p.options(p.file)
+		o.Rotation = audit.Rotation{MaxBytes: 3000}
+		writeAll(t, o)
+		if wrong := p.wrong(p.file); wrong != "" {
+			t.Errorf("(-want +got):\n%s", wrong)
+		}
+	})
 }
