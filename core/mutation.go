@@ -31,9 +31,6 @@ type mutator struct {
 	// run changes the object by [edit.Draft.Replace], and records the change by [Request.mutated]. asked says whether the
 	// object is one that the mutator is about, changed whether it was changed. It is nil for a rule.
 	run func(ctx context.Context, r *Request, round int) (asked, changed bool, err error)
-
-	asked bool // it saw the object
-	stale bool // another mutator changed the object after this one had seen it
 }
 
 // mutation lets mutators change the object, each after those of a lower order. As in kube-apiserver, a mutator may be asked
@@ -50,20 +47,11 @@ func (p *Pipeline) mutation(ctx context.Context, r *Request) error {
 	slices.SortStableFunc(all, func(a, b *mutator) int { return cmp.Compare(a.order, b.order) })
 	rules := &ruleMutator{Request: r}
 	defer rules.end()
-	for round := range 2 {
-		for i, m := range all {
-			if round > 0 && (!m.reinvoked || !m.stale) {
-				continue
-			}
-			asked, changed, err := rules.mutate(ctx, m, round)
-			if err != nil {
-				return err
-			}
-			m.asked, m.stale = m.asked || asked, false
-			for j, other := range all {
-				other.stale = other.stale || changed && j != i && other.asked && (round > 0 || j < i)
-			}
-		}
+	err := admission.InOrder(len(all), func(i int) bool { return all[i].reinvoked }, func(i, round int) (asked, changed bool, err error) {
+		return rules.mutate(ctx, all[i], round)
+	})
+	if err != nil {
+		return err
 	}
 	return rules.replace()
 }

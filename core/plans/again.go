@@ -49,6 +49,8 @@ type verdict struct {
 	// stage is the stage that refuses it; empty if none does.
 	stage string
 	failure
+	// made is the write, with what rules of mutate made of its object; nil if it is refused.
+	made *write
 }
 
 // Reasons why a write cannot be decided again.
@@ -73,6 +75,8 @@ type write struct {
 	next     *policy.Object  // nil for a delete
 	old      *policy.Object  // nil for a create
 	deletes  bool
+	asked    bool // next is what the client sent, and not the result of the write
+	applied  []admission.Applied
 	pendings []*policy.Pending
 }
 
@@ -204,7 +208,8 @@ func (w *write) readObjects() (unknown string, err error) {
 		if !ok {
 			return isUnreadable, nil
 		}
-		w.next.Content = content
+		w.next.Content, w.asked = content, true
+		w.asksMetadata()
 	}
 	if w.bench.version.Status && w.access.Subresource == "" {
 		var before map[string]any
@@ -233,30 +238,50 @@ func shownIn(v *policy.Version, payload []byte) []byte {
 
 // body returns the content of the recorded body.
 func (w *write) body() (content map[string]any, ok bool) {
-	text := w.Request
-	if w.request.GetMediaType() == negotiate.YAML {
-		var err error
-		if text, err = yaml.YAMLToJSON(text); err != nil {
-			return nil, false
-		}
-	}
-	if kjson.UnmarshalCaseSensitivePreserveInts(text, &content) != nil || content == nil {
+	text, err := w.bodyJSON()
+	if err != nil || kjson.UnmarshalCaseSensitivePreserveInts(text, &content) != nil || content == nil {
 		return nil, false
 	}
-	_, _, err := metadata.Decode(content) // leaves the rest
+	_, _, err = metadata.Decode(content) // leaves the rest
 	return content, err == nil
 }
 
-// judge decides as the stages schema, conditions and validation do.
-func (j *judge) judge(ctx context.Context, w *write) (verdict, error) {
-	sub := w.access.Subresource
-	operation := policy.Update
+// bodyJSON returns the recorded body as JSON.
+func (w *write) bodyJSON() ([]byte, error) {
+	if w.request.GetMediaType() == negotiate.YAML {
+		return yaml.YAMLToJSON(w.Request)
+	}
+	return w.Request, nil
+}
+
+// operation returns what the write is to admission rules.
+func (w *write) operation() policy.Operation {
 	switch {
 	case w.deletes:
-		operation = policy.Delete
+		return policy.Delete
 	case w.old == nil:
-		operation = policy.Create
+		return policy.Create
 	}
+	return policy.Update
+}
+
+// judge decides as the stages mutation, schema, conditions and validation do.
+func (j *judge) judge(ctx context.Context, w *write) (verdict, error) {
+	if w.next != nil {
+		if v, err := j.mutate(ctx, w, w.operation()); err != nil || v.unknown != "" || v.stage != "" {
+			return v, err
+		}
+	}
+	v, err := j.admit(ctx, w)
+	if v.unknown == "" && v.stage == "" && err == nil {
+		v.made = w
+	}
+	return v, err
+}
+
+// admit decides as the stages schema, conditions and validation do.
+func (j *judge) admit(ctx context.Context, w *write) (verdict, error) {
+	sub, operation := w.access.Subresource, w.operation()
 	if w.next != nil {
 		f, err := w.check(ctx)
 		if err != nil || f != nil {

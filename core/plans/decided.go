@@ -97,7 +97,7 @@ const (
 )
 
 // ofPolicy are the stages in which rules of the policy refuse.
-var ofPolicy = map[string]bool{"authorization": true, "conditions": true, "schema": true, "validation": true}
+var ofPolicy = map[string]bool{"authorization": true, "mutation": true, "conditions": true, "schema": true, "validation": true}
 
 // replayDecided decides recorded refusals and reads again: which of the refusals the new policy would allow, and which of
 // the reads it would refuse.

@@ -139,7 +139,7 @@ func sameAdmission(from, to admission.Rules, was, is *policy.Version) bool {
 	for _, subresource := range []string{"", "status"} {
 		for _, operation := range []policy.Operation{policy.Create, policy.Update} {
 			x, y := from.Validations(was, subresource, operation), to.Validations(is, subresource, operation)
-			if !slices.EqualFunc(x, y, sameRule) {
+			if !slices.EqualFunc(x, y, sameRule) || !sameMutations(from.Mutations(was, subresource, operation), to.Mutations(is, subresource, operation)) {
 				return false
 			}
 		}
@@ -148,9 +148,11 @@ func sameAdmission(from, to admission.Rules, was, is *policy.Version) bool {
 }
 
 // sameRule reports whether two rules are equal but for their lines.
-func sameRule(a, b *policy.Validation) bool { return bytes.Equal(plain(a), plain(b)) }
+func sameRule[T policy.Validation | policy.Mutation](a, b *T) bool {
+	return bytes.Equal(plain(a), plain(b))
+}
 
-func plain(rule *policy.Validation) []byte {
+func plain(rule any) []byte {
 	text, err := json.Marshal(rule)
 	var value any
 	if err == nil {

@@ -28,10 +28,11 @@ type flips struct {
 	reads     int
 	undecided map[string]int
 	faults    map[flipKey]failure
+	altered   map[alterKey]*alteration
 }
 
 func newFlips() *flips {
-	return &flips{groups: map[flipKey]*plan.Flip{}, undecided: map[string]int{}, faults: map[flipKey]failure{}}
+	return &flips{groups: map[flipKey]*plan.Flip{}, undecided: map[string]int{}, faults: map[flipKey]failure{}, altered: map[alterKey]*alteration{}}
 }
 
 // auditIDs is the number of requests that a group names.
@@ -40,11 +41,11 @@ const auditIDs = 3
 // replay decides the recorded writes again under the new policy, and those that it refuses under the older one. What
 // both refuse is not an effect of the change.
 func replay(ctx context.Context, s plan.Sides, o *Options, p *plan.Plan) (*flips, error) {
-	from, to := newJudge(s.From, o.Records), newJudge(s.To, o.Records)
+	c := &contrasts{from: newJudge(s.From, o.Records), to: newJudge(s.To, o.Records)}
 	done := new(atomic.Int64)
 	parts, err := inBatches(ctx, o.Records.Writes(ctx), newFlips, func(ctx context.Context, batch []*Record, into *flips) error {
 		for _, r := range batch {
-			if err := decideAgain(ctx, from, to, r, into, o); err != nil {
+			if err := c.decideAgain(ctx, r, into, o); err != nil {
 				return fmt.Errorf("revision %d: %w", r.Revision, err)
 			}
 		}
@@ -66,24 +67,28 @@ func replay(ctx context.Context, s plan.Sides, o *Options, p *plan.Plan) (*flips
 }
 
 // decideAgain decides one write again.
-func decideAgain(ctx context.Context, from, to *judge, r *Record, f *flips, o *Options) error {
+func (c *contrasts) decideAgain(ctx context.Context, r *Record, f *flips, o *Options) error {
 	if at := placeOf(r.Object).GroupResource; o.secret(at) && !o.mayName(at) {
 		f.undecided[isSecret]++
 		return nil
 	}
-	v, err := to.decide(ctx, r)
+	v, err := c.to.decide(ctx, r)
 	if err != nil {
 		return err
 	}
-	if v.unknown == "" && v.stage != "" {
-		before, err := from.decide(ctx, r)
+	if v.unknown == "" && (v.stage != "" || c.differ(v.made)) {
+		before, err := c.from.decide(ctx, r)
 		if err != nil {
 			return err
 		}
-		made := from.policy.Digest()
+		made := c.from.policy.Digest()
 		switch {
 		case before.unknown != "":
 			v.unknown = before.unknown
+		case v.stage == "":
+			if before.stage == "" {
+				f.alter(r, before.made, v.made, o)
+			}
 		case before.stage != "" && bytes.Equal(r.Meta.GetPolicyDigest(), made[:]):
 			v.unknown = isUnlike
 		case before.stage != "":
@@ -151,6 +156,9 @@ func (f *flips) add(other *flips) {
 	for k, g := range other.groups {
 		f.merge(k, g, other.faults[k])
 	}
+	for k, x := range other.altered {
+		f.mergeAlteration(k, x)
+	}
 }
 
 // replay returns the groups, the largest first.
@@ -164,6 +172,7 @@ func (f *flips) replay(records Records) *plan.Replay {
 	for _, k := range f.keys() {
 		r.Flips = append(r.Flips, *f.groups[k])
 	}
+	r.Alterations = f.alterations()
 	return r
 }
 
@@ -191,6 +200,8 @@ func (f *flips) link(s plan.Sides, p *plan.Plan) {
 				n = t.explains(x, &fault)
 			case kind == nil && x.Rule == "KIND_REMOVED" && x.Kind == resource:
 				n = 1
+			case k.stage == "mutation" && x.Path != "" && strings.HasPrefix(k.rule, x.Path+"/"):
+				n = 1
 			case (k.stage == "authorization" || k.stage == "conditions") && k.rule != "" && (x.Path == k.rule || strings.HasSuffix(k.rule, "/"+x.Path) && x.Path != ""):
 				n = 1
 			}
@@ -198,6 +209,12 @@ func (f *flips) link(s plan.Sides, p *plan.Plan) {
 				best = n
 				p.Replay.Flips[i].Finding = x.ID
 			}
+		}
+	}
+	for i := range p.Replay.Alterations {
+		a := &p.Replay.Alterations[i]
+		if j := slices.IndexFunc(p.Findings, func(x plan.Finding) bool { return x.Path != "" && strings.HasPrefix(a.Rule, x.Path+"/") }); j >= 0 {
+			a.Finding = p.Findings[j].ID
 		}
 	}
 }

@@ -129,7 +129,7 @@ func (b *bench) try(ctx context.Context, o *policy.Object, w way) ([]failure, er
 	return b.write(ctx, &policy.Object{Meta: o.Meta.DeepCopy(), Content: maps.Clone(o.Content)}, o, "status")
 }
 
-// write returns why a policy refuses a write: the reasons of the stages schema and validation.
+// write returns why a policy refuses a write: the reasons of the stages mutation, schema and validation.
 func (b *bench) write(ctx context.Context, next, old *policy.Object, subresource string) ([]failure, error) {
 	var before map[string]any
 	operation := policy.Create
@@ -140,6 +140,13 @@ func (b *bench) write(ctx context.Context, next, old *policy.Object, subresource
 		if _, _, err := validity.Prepare(b.version, next.Content, before, false); err != nil {
 			return nil, fmt.Errorf("%s/%s: %w", next.Meta.Namespace, next.Meta.Name, err)
 		}
+	}
+	next, refused, err := b.mutate(ctx, next, old, subresource, operation)
+	if err != nil || refused != nil {
+		if refused != nil {
+			return []failure{*refused}, nil
+		}
+		return nil, err
 	}
 	w := validity.Write{Version: b.version, Subresource: subresource, Object: next, Old: old}
 	errs, err := w.Check(ctx)
@@ -176,12 +183,17 @@ func (b *bench) admit(ctx context.Context, next, old *policy.Object, subresource
 	if !admission.MustOf(b.policy).Validates(b.version, subresource, operation) {
 		return nil
 	}
+	a := b.attributes(next, old, subresource, operation)
+	return refusals(admission.MustOf(b.policy).Validate(ctx, b.version, a))
+}
+
+// attributes returns the write of a trial as rules of admission see it.
+func (b *bench) attributes(next, old *policy.Object, subresource string, operation policy.Operation) *admission.Attributes {
 	r := administrator
 	r.Verb, r.Subresource = strings.ToLower(string(operation)), subresource
 	r.Group, r.Version, r.Resource = b.version.Kind.Group, b.version.Name, b.version.Kind.Plural
 	r.Namespace, r.Name = next.Meta.Namespace, next.Meta.Name
-	a := &admission.Attributes{Request: &r, Operation: operation, Object: next, Old: old, Namespace: func() *policy.Object { return b.spaces.get(next.Meta.Namespace) }}
-	return refusals(admission.MustOf(b.policy).Validate(ctx, b.version, a))
+	return &admission.Attributes{Request: &r, Operation: operation, Object: next, Old: old, Namespace: func() *policy.Object { return b.spaces.get(next.Meta.Namespace) }}
 }
 
 func refusals(findings []admission.Finding) (found []failure) {

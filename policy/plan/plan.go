@@ -194,6 +194,30 @@ type Replay struct {
 	Why       []string `json:"why,omitempty"`
 	// Flips are the requests that would be decided otherwise, grouped, the largest group first.
 	Flips []Flip `json:"flips"`
+	// Alterations are the fields of objects that rules of mutate would change otherwise in recorded writes that both policies
+	// allow, grouped, the largest group first.
+	Alterations []Alteration `json:"alterations,omitempty"`
+}
+
+// Alteration is a field that the rules of mutate of two policies set to different values in recorded writes.
+type Alteration struct {
+	Verb string `json:"verb"`
+	// Resource is plural.group, with /subresource.
+	Resource string `json:"resource"`
+	// Path is the path of the field.
+	Path string `json:"path"`
+	// Rule is the change that sets the field under the new policy, or else the one that sets it under the older one.
+	Rule   string `json:"rule"`
+	Source string `json:"source,omitempty"`
+	// Was is true if Rule is of the older policy: the new one leaves the field alone.
+	Was   bool `json:"was,omitempty"`
+	Count int  `json:"count"`
+	// First and Last are the revisions of the first and the last of the writes, Objects is the number of their objects.
+	First   uint64 `json:"first"`
+	Last    uint64 `json:"last"`
+	Objects int    `json:"objects"`
+	// Finding is the ID of the finding about the rule, if there is one.
+	Finding string `json:"finding,omitempty"`
 }
 
 // Flip is a group of recorded requests that would be decided otherwise for the same reason.

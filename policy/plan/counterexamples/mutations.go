@@ -86,7 +86,7 @@ type mutationTrial struct {
 // of returns the mutations of writes of a version that read no stored objects.
 func (t *mutationTrial) of(v *policy.Version, operation policy.Operation) (list []admission.Mutation) {
 	for _, m := range t.rules.Mutations(v, "", operation) {
-		if len(m.Objects) == 0 && m.ParamSource == nil {
+		if !m.Reads() {
 			list = append(list, m)
 		}
 	}
@@ -358,15 +358,9 @@ func stepOf(m *policy.Mutation, failed *admission.MutationError) *policy.Mutatio
 // deny. It is not known if a mutation fails.
 func (t *mutationTrial) verdicts(ctx context.Context, w *write, without string) (refused map[string]*Mutated, known bool) {
 	object := t.mutate(ctx, w)
-	for _, reinvoked := range []bool{false, true} {
-		for _, m := range t.of(w.is, w.operation) {
-			if m.ID == without || reinvoked && !m.Reinvoke {
-				continue
-			}
-			if _, _, err := object.Run(&m); err != nil {
-				return nil, false
-			}
-		}
+	rules := slices.DeleteFunc(t.of(w.is, w.operation), func(m admission.Mutation) bool { return m.ID == without })
+	if _, err := object.RunAll(rules); err != nil {
+		return nil, false
 	}
 	result, err := object.Object()
 	if err != nil {

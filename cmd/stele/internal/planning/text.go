@@ -88,7 +88,7 @@ func breakAt(line string, characters int) int {
 }
 
 func (t *Text) part(p *Part) {
-	if len(p.Findings) == 0 && p.Hidden == 0 && (p.Replay == nil || len(p.Replay.Flips) == 0) {
+	if len(p.Findings) == 0 && p.Hidden == 0 && (p.Replay == nil || len(p.Replay.Flips)+len(p.Replay.Alterations) == 0) {
 		t.line("%s", p.nothing())
 		t.notes(p)
 		return
@@ -501,8 +501,33 @@ func (t *Text) replay(p *Part) {
 			}
 		}
 	}
+	t.alterations(r)
 	if r.Undecided > 0 {
 		t.wrapped("     ", "       ", fmt.Sprintf("%d could not be decided again: %s", r.Undecided, strings.Join(r.Why, "; ")))
+	}
+}
+
+// alterations shows what rules of mutate would set otherwise.
+func (t *Text) alterations(r *plan.Replay) {
+	if len(r.Alterations) > 0 {
+		t.line("     what rules of mutate would set otherwise:")
+	}
+	for i := range r.Alterations {
+		a := &r.Alterations[i]
+		text := fmt.Sprintf("%s in %s, %s %s: ", a.Path, usage.Count(a.Objects, "object"), a.Verb, a.Resource)
+		if a.Count != a.Objects {
+			text = fmt.Sprintf("%s in %s of %s, %s %s: ", a.Path, usage.Count(a.Count, "write"), usage.Count(a.Objects, "object"), a.Verb, a.Resource)
+		}
+		if a.Was {
+			text += "it was set by "
+		} else {
+			text += "by "
+		}
+		text += strings.TrimPrefix(a.Finding+" "+a.Rule, " ")
+		if a.Source != "" {
+			text += " (" + a.Source + ")"
+		}
+		t.wrapped("       ", "         ", text)
 	}
 }
 
