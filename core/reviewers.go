@@ -303,7 +303,7 @@ func (p *pauses) begin(c *call.Call) (end func()) {
 
 // noteVerdict adds what a reviewer said besides its decision to the answer, the explanation and the audit log.
 func (r *Request) noteVerdict(o *review.Outcome, prefix, place string) {
-	verdict, said := "allows it", ""
+	verdict := "allows it"
 	switch {
 	case o.Failure != nil && o.Err == nil:
 		verdict = "cannot be asked, and its failure policy is Ignore: " + explained(o.Failure)
@@ -313,20 +313,17 @@ func (r *Request) noteVerdict(o *review.Outcome, prefix, place string) {
 	case o.Failure != nil:
 		verdict = "cannot be asked: " + explained(o.Failure)
 	case o.Err != nil:
-		verdict, said = "refuses it", o.Err.Error()
+		verdict = "refuses it"
 	}
 	if r.trace != nil {
-		if o.Verdict != nil && len(o.Verdict.Warnings) > 0 {
-			said = strings.TrimPrefix(said+"; warnings: "+strings.Join(o.Verdict.Warnings, "; "), "; ")
-		}
-		r.trace.Consider(policy.Considered{Rule: o.ID, Source: o.Source.String(), Verdict: verdict, Reason: call.UTF8(said)})
+		r.trace.Consider(policy.Considered{Rule: o.ID, Source: o.Source.String(), Verdict: verdict})
 	}
 	if o.Err == nil {
-		asked := &logpb.Review{Rule: o.ID, Source: o.Source.String(), By: mutatorOf(o.Reviewer), Ignored: o.Failure != nil}
+		said := &logpb.Review{Rule: o.ID, Source: o.Source.String(), By: mutatorOf(o.Reviewer), Ignored: o.Failure != nil}
 		if o.Verdict != nil {
-			asked.Program = o.Verdict.Program
+			said.Program = o.Verdict.Program
 		}
-		r.reviews = append(r.reviews, asked)
+		r.reviews = append(r.reviews, said)
 	}
 	if o.Verdict == nil {
 		return

@@ -17,6 +17,7 @@ import (
 	"stele.dev/stele/core/rendered"
 	"stele.dev/stele/core/webhookobjects"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/expr"
 	"stele.dev/stele/schemas"
 )
 
@@ -54,7 +55,7 @@ func validations(bindings bool) func(*policy.Form) []*rendered.Entry {
 	return func(f *policy.Form) (list []*rendered.Entry) {
 		for i := range f.Validations {
 			r := &f.Validations[i]
-			if Inexpressible("", r.Params, r.Objects) != "" {
+			if Inexpressible("", r.Objects) != "" {
 				continue
 			}
 			list = append(list, &rendered.Entry{Name: Name(r.ID), ID: r.ID, Source: r.Source, Render: func(t metav1.TypeMeta, meta metav1.ObjectMeta) any {
@@ -76,7 +77,7 @@ func mutations(bindings bool) func(*policy.Form) []*rendered.Entry {
 	return func(f *policy.Form) (list []*rendered.Entry) {
 		for i := range f.Mutations {
 			r := &f.Mutations[i]
-			if Inexpressible("", r.Params, r.Objects) != "" {
+			if Inexpressible("", r.Objects) != "" {
 				continue
 			}
 			list = append(list, &rendered.Entry{
@@ -98,11 +99,8 @@ func mutations(bindings bool) func(*policy.Form) []*rendered.Entry {
 }
 
 // Inexpressible returns why Kubernetes' policies of a kind cannot say what a rule does; "" if they can.
-func Inexpressible(kind string, params json.RawMessage, objects []policy.StoredKind) string {
-	switch {
-	case len(params) > 0 && string(params) != "{}":
-		return "its params are constants, which a " + kind + " cannot have"
-	case len(objects) > 0:
+func Inexpressible(kind string, objects []policy.StoredKind) string {
+	if len(objects) > 0 {
 		return "it reads other objects, which a " + kind + " cannot"
 	}
 	return ""
@@ -118,18 +116,18 @@ func Name(id string) string {
 
 // Validating returns a rule that checks objects as a policy and its binding.
 func Validating(f *policy.Form, v *policy.Validation) (*admissionv1.ValidatingAdmissionPolicy, *admissionv1.ValidatingAdmissionPolicyBinding) {
-	failure := failureOf(v.Ignore)
+	failure, c := failureOf(v.Ignore), constantsOf(v.Params, v.Variables)
 	spec := admissionv1.ValidatingAdmissionPolicySpec{
-		FailurePolicy: &failure, MatchConstraints: matchOf(&v.Match), MatchConditions: conditionsOf(&v.Match), Variables: variablesOf(v.Variables), ParamKind: paramKindOf(f, v.ParamSource),
+		FailurePolicy: &failure, MatchConstraints: matchOf(&v.Match), MatchConditions: c.conditions(&v.Match), Variables: c.variables(v.Variables), ParamKind: paramKindOf(f, v.ParamSource),
 	}
 	for _, a := range v.Annotations {
-		spec.AuditAnnotations = append(spec.AuditAnnotations, admissionv1.AuditAnnotation{Key: a.Name, ValueExpression: a.Text})
+		spec.AuditAnnotations = append(spec.AuditAnnotations, admissionv1.AuditAnnotation{Key: a.Name, ValueExpression: c.text(a.Text)})
 	}
-	for _, c := range v.Validations {
-		reason := metav1.StatusReason(c.Reason)
-		check := admissionv1.Validation{Expression: c.Expression.Text, Message: c.Message, Reason: &reason}
-		if c.MessageExpression != nil {
-			check.MessageExpression = c.MessageExpression.Text
+	for _, x := range v.Validations {
+		reason := metav1.StatusReason(x.Reason)
+		check := admissionv1.Validation{Expression: c.text(x.Expression.Text), Message: x.Message, Reason: &reason}
+		if x.MessageExpression != nil {
+			check.MessageExpression = c.text(x.MessageExpression.Text)
 		}
 		spec.Validations = append(spec.Validations, check)
 	}
@@ -143,9 +141,9 @@ func Validating(f *policy.Form, v *policy.Validation) (*admissionv1.ValidatingAd
 
 // Mutating returns a rule that changes objects as a policy and its binding.
 func Mutating(f *policy.Form, m *policy.Mutation) (*admissionv1.MutatingAdmissionPolicy, *admissionv1.MutatingAdmissionPolicyBinding) {
-	failure := failureOf(m.Ignore)
+	failure, c := failureOf(m.Ignore), constantsOf(m.Params, m.Variables)
 	spec := admissionv1.MutatingAdmissionPolicySpec{
-		FailurePolicy: &failure, MatchConstraints: matchOf(&m.Match), MatchConditions: conditionsOf(&m.Match), Variables: variablesOf(m.Variables),
+		FailurePolicy: &failure, MatchConstraints: matchOf(&m.Match), MatchConditions: c.conditions(&m.Match), Variables: c.variables(m.Variables),
 		ParamKind: paramKindOf(f, m.ParamSource), ReinvocationPolicy: admissionv1.NeverReinvocationPolicy,
 	}
 	if m.Reinvoke {
@@ -154,9 +152,9 @@ func Mutating(f *policy.Form, m *policy.Mutation) (*admissionv1.MutatingAdmissio
 	for _, s := range m.Mutations {
 		change := admissionv1.Mutation{PatchType: admissionv1.PatchType(s.PatchType)}
 		if s.PatchType == policy.JSONPatch {
-			change.JSONPatch = &admissionv1.JSONPatch{Expression: s.Expression.Text}
+			change.JSONPatch = &admissionv1.JSONPatch{Expression: c.text(s.Expression.Text)}
 		} else {
-			change.ApplyConfiguration = &admissionv1.ApplyConfiguration{Expression: s.Expression.Text}
+			change.ApplyConfiguration = &admissionv1.ApplyConfiguration{Expression: c.text(s.Expression.Text)}
 		}
 		spec.Mutations = append(spec.Mutations, change)
 	}
@@ -178,16 +176,51 @@ func failureOf(ignore bool) admissionv1.FailurePolicyType {
 	return admissionv1.Fail
 }
 
-func conditionsOf(m *policy.Match) (list []admissionv1.MatchCondition) {
-	for _, c := range m.Conditions {
-		list = append(list, admissionv1.MatchCondition{Name: c.Name, Expression: c.Text})
+// constants are the params of a rule that are values of the bundle. In Kubernetes, whose params are objects, they are a variable.
+// Conditions, which are evaluated before variables, have them in the place of params.
+type constants struct {
+	literal  string // in CEL, as which it is JSON; "" if there are none
+	variable string
+}
+
+func constantsOf(params json.RawMessage, variables []policy.Variable) constants {
+	if len(params) == 0 || string(params) == "{}" {
+		return constants{}
+	}
+	name := expr.VarParams
+	for slices.ContainsFunc(variables, func(v policy.Variable) bool { return v.Name == name }) {
+		name += "_"
+	}
+	return constants{string(params), name}
+}
+
+// text returns an expression that reads params as one that reads the variable.
+func (c *constants) text(text string) string { return c.replaced(text, "variables."+c.variable) }
+
+func (c *constants) replaced(text, by string) string {
+	if c.literal == "" {
+		return text
+	}
+	renamed, err := expr.Rename(text, expr.VarParams, by)
+	if err != nil {
+		return text // it was parsed when the policy was compiled
+	}
+	return renamed
+}
+
+func (c *constants) conditions(m *policy.Match) (list []admissionv1.MatchCondition) {
+	for _, x := range m.Conditions {
+		list = append(list, admissionv1.MatchCondition{Name: x.Name, Expression: c.replaced(x.Text, c.literal)})
 	}
 	return list
 }
 
-func variablesOf(variables []policy.Variable) (list []admissionv1.Variable) {
+func (c *constants) variables(variables []policy.Variable) (list []admissionv1.Variable) {
+	if c.literal != "" {
+		list = append(list, admissionv1.Variable{Name: c.variable, Expression: c.literal})
+	}
 	for _, x := range variables {
-		list = append(list, admissionv1.Variable{Name: x.Name, Expression: x.Text})
+		list = append(list, admissionv1.Variable{Name: x.Name, Expression: c.text(x.Text)})
 	}
 	return list
 }

@@ -33,7 +33,11 @@ bundle: policy.#Bundle & {cluster: "test", teams: t: {
 			failurePolicy: "Ignore"
 		}
 		plain: {match: {apiGroups: [""], resources: ["secrets"]}, validations: x: expression: "true"}
-		constant: {match: {apiGroups: [""], resources: ["secrets"]}, params: a: 1, validations: x: expression: "params.a == 1"}
+		constant: {
+			match: {apiGroups: [""], resources: ["secrets"], conditions: c: "params.a > 0"}, params: {a: 1, b: [1, 2]}
+			variables: double: "params.a * 2"
+			validations: x: {expression: "params.a in params.b || variables.double > 1", messageExpression: "'params ' + string(params.a)"}
+		}
 		reader: {match: {apiGroups: [""], resources: ["secrets"]}, objects: x: {kind: "namespaces", version: "v1"}, validations: x: expression: "objects.x.count() > 0"}
 	}
 	admission: mutate: label: {
@@ -55,7 +59,7 @@ func TestRulesAreShownAsAdmissionPolicies(t *testing.T) {
 	for i := range list.Items {
 		names = append(names, list.Items[i].Name)
 	}
-	require.Equal(t, []string{"t.plain", "t.whole"}, names, "a rule that says more than a policy can is not shown")
+	require.Equal(t, []string{"t.constant", "t.plain", "t.whole"}, names, "a rule that says more than a policy can is not shown")
 
 	v, err := api.ValidatingAdmissionPolicies().Get(t.Context(), "t.whole", metav1.GetOptions{})
 	require.NoError(t, err)
@@ -82,6 +86,14 @@ func TestRulesAreShownAsAdmissionPolicies(t *testing.T) {
 		PolicyName: "t.whole", ParamRef: &admissionv1.ParamRef{Name: "limits", Namespace: "default", ParameterNotFoundAction: &deny},
 		ValidationActions: []admissionv1.ValidationAction{admissionv1.Warn, admissionv1.Audit},
 	}, b.Spec)
+
+	v, err = api.ValidatingAdmissionPolicies().Get(t.Context(), "t.constant", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Nil(t, v.Spec.ParamKind)
+	require.Equal(t, []admissionv1.MatchCondition{{Name: "c", Expression: `{"a":1,"b":[1,2]}.a > 0`}}, v.Spec.MatchConditions)
+	require.Equal(t, []admissionv1.Variable{{Name: "params", Expression: `{"a":1,"b":[1,2]}`}, {Name: "double", Expression: "variables.params.a * 2"}}, v.Spec.Variables)
+	require.Equal(t, "variables.params.a in variables.params.b || variables.double > 1", v.Spec.Validations[0].Expression)
+	require.Equal(t, "'params ' + string(variables.params.a)", v.Spec.Validations[0].MessageExpression)
 
 	m, err := api.MutatingAdmissionPolicies().Get(t.Context(), "t.label", metav1.GetOptions{})
 	require.NoError(t, err)

@@ -191,6 +191,7 @@ func (s *exported) of(k *policy.Kind) []*Object {
 }
 
 func (s *exported) Shown() *policy.Policy                     { return nil }
+func (s *exported) Has(k *policy.Kind) bool                   { return len(s.of(k)) > 0 }
 func (s *exported) Len(k *policy.Kind) int                    { return len(s.of(k)) }
 func (s *exported) Objects(k *policy.Kind) iter.Seq[*Object]  { return slices.Values(s.of(k)) }
 func (s *exported) MayName(schema.GroupResource, string) bool { return true }

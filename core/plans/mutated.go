@@ -149,13 +149,20 @@ func (w *write) asksMetadata() {
 }
 
 // mutate returns what rules of mutate make of the object of a trial, or why they refuse it. Rules that read stored objects are
-// left out.
+// left out if those are not known.
 func (b *bench) mutate(ctx context.Context, next, old *policy.Object, subresource string, operation policy.Operation) (*policy.Object, *failure, error) {
-	rules := slices.DeleteFunc(slices.Clone(admission.MustOf(b.policy).Mutations(b.version, subresource, operation)), func(m admission.Mutation) bool { return m.Reads() })
+	rules := admission.MustOf(b.policy).Mutations(b.version, subresource, operation)
 	if len(rules) == 0 {
 		return next, nil, nil
 	}
-	o, _, refused, err := mutated(ctx, rules, b.policy, b.version, b.attributes(next, old, subresource, operation))
+	a, err := b.attributes(ctx, next, old, subresource, operation)
+	if err != nil {
+		return nil, nil, err
+	}
+	if a.Stored == nil {
+		rules = slices.DeleteFunc(slices.Clone(rules), func(m admission.Mutation) bool { return m.Reads() })
+	}
+	o, _, refused, err := mutated(ctx, rules, b.policy, b.version, a)
 	return o, refused, err
 }
 

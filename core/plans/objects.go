@@ -74,6 +74,7 @@ func tryObjects(ctx context.Context, s plan.Sides, o *Options, p *plan.Plan) err
 		p.Notes = append(p.Notes, fmt.Sprintf("The %s were not tried: they have secrets, and you may not list them in all namespaces. Numbers would tell the secrets.", t.resource))
 		return true
 	})
+	p.Notes = append(p.Notes, unread(trials)...)
 	total := 0
 	for _, t := range trials {
 		total += t.of
@@ -111,6 +112,7 @@ func newTrials(s plan.Sides, o *Options) (trials []*kindTrial) {
 	}
 	from, to := Unasked(s.From), Unasked(s.To)
 	spaces := &namespaces{source: o.Objects, known: map[string]*policy.Object{}}
+	readBefore, readAfter := readables(from, to, o.Objects)
 	for _, is := range s.To.Kinds() {
 		r := is.GroupResource()
 		was := s.From.Kind(r)
@@ -125,6 +127,7 @@ func newTrials(s plan.Sides, o *Options) (trials []*kindTrial) {
 			rendered: o.Objects.Shown() == nil || o.Objects.Shown().Digest() == s.From.Digest(), sameForm: was.SameForm(is.Kind),
 			bounds: &bounds{root: is.Storage().Schema}, o: o, of: o.Objects.Len(is),
 		}
+		t.from.reading, t.to.reading = readBefore, readAfter
 		t.secrets = append(was.Storage().Program.SensitivePaths(), is.Storage().Program.SensitivePaths()...)
 		t.secret = len(t.secrets) > 0
 		if t.of > 0 {

@@ -22,6 +22,8 @@ type Object struct {
 type Source interface {
 	// Shown is the policy that the JSON of objects follows; nil for the older policy of each plan.
 	Shown() *policy.Policy
+	// Has reports whether the source knows the objects of a kind, of which there may be none.
+	Has(*policy.Kind) bool
 	// Len returns the number of objects of a kind.
 	Len(*policy.Kind) int
 	// Objects returns the objects of a kind, sorted by namespace and name.
@@ -39,6 +41,7 @@ type tipSource struct {
 }
 
 func (s tipSource) Shown() *policy.Policy  { return s.Policy }
+func (s tipSource) Has(*policy.Kind) bool  { return true }
 func (s tipSource) Len(k *policy.Kind) int { return s.Tip.Objects.Len(k.GroupResource()) }
 func (s tipSource) Namespace(n string) *Object {
 	return objectOf(s.Tip.Objects.Get(commit.Namespaces, "", n))

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/metadata"
 	"stele.dev/stele/core/shown"
 	"stele.dev/stele/core/validity"
@@ -50,6 +51,7 @@ type bench struct {
 	stored  func([]byte) ([]byte, error)
 	places  map[string]string // rule of the kind by the suffix of its messages
 	spaces  *namespaces
+	reading *readable // nil if rules do not read stored objects
 }
 
 // quiet is an authorizer outside of a policy that is not asked.
@@ -165,7 +167,7 @@ func (b *bench) write(ctx context.Context, next, old *policy.Object, subresource
 	if len(found) > 0 {
 		return found, nil
 	}
-	return b.admit(ctx, next, old, subresource, operation), nil
+	return b.admit(ctx, next, old, subresource, operation)
 }
 
 // failure returns an error of the schema, or of a validation of the kind.
@@ -179,21 +181,30 @@ func (b *bench) failure(e *field.Error) failure {
 var administrator = policy.Request{User: "system:admin", Groups: []string{policy.MastersGroup, "system:authenticated"}, IsResource: true}
 
 // admit returns the rules of admission that refuse a write.
-func (b *bench) admit(ctx context.Context, next, old *policy.Object, subresource string, operation policy.Operation) (found []failure) {
+func (b *bench) admit(ctx context.Context, next, old *policy.Object, subresource string, operation policy.Operation) ([]failure, error) {
 	if !admission.MustOf(b.policy).Validates(b.version, subresource, operation) {
-		return nil
+		return nil, nil
 	}
-	a := b.attributes(next, old, subresource, operation)
-	return refusals(admission.MustOf(b.policy).Validate(ctx, b.version, a))
+	a, err := b.attributes(ctx, next, old, subresource, operation)
+	if err != nil {
+		return nil, err
+	}
+	return refusals(admission.MustOf(b.policy).Validate(ctx, b.version, a)), nil
 }
 
 // attributes returns the write of a trial as rules of admission see it.
-func (b *bench) attributes(next, old *policy.Object, subresource string, operation policy.Operation) *admission.Attributes {
+func (b *bench) attributes(ctx context.Context, next, old *policy.Object, subresource string, operation policy.Operation) (*admission.Attributes, error) {
 	r := administrator
 	r.Verb, r.Subresource = strings.ToLower(string(operation)), subresource
 	r.Group, r.Version, r.Resource = b.version.Kind.Group, b.version.Name, b.version.Kind.Plural
 	r.Namespace, r.Name = next.Meta.Namespace, next.Meta.Name
-	return &admission.Attributes{Request: &r, Operation: operation, Object: next, Old: old, Namespace: func() *policy.Object { return b.spaces.get(next.Meta.Namespace) }}
+	a := &admission.Attributes{Request: &r, Operation: operation, Object: next, Old: old, Namespace: func() *policy.Object { return b.spaces.get(next.Meta.Namespace) }}
+	if b.reading == nil {
+		return a, nil
+	}
+	var err error
+	a.Stored, err = b.reading.stored(ctx, commit.Key{GroupResource: b.version.Kind.Stored().GroupResource(), Namespace: r.Namespace, Name: r.Name}, old == nil)
+	return a, err
 }
 
 func refusals(findings []admission.Finding) (found []failure) {

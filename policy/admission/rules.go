@@ -3,11 +3,13 @@ package admission
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	kjson "sigs.k8s.io/json"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/expr"
@@ -76,6 +78,7 @@ type loaded struct {
 	validations map[subject][]matchedValidation
 	mutations   map[subject][]Mutation // in their order
 	reviewers   map[subject][]Reviewer
+	reads       []schema.GroupResource // sorted
 }
 
 // subject is what a write is about: the rules that may match it are indexed by it, so that a write does not get slower
@@ -108,6 +111,9 @@ func Of(p *policy.Policy) (Rules, error) {
 	return Rules{p, r.loaded}, r.err
 }
 
+// Reads returns the resources of the stored objects that rules read, sorted. The caller must not change them.
+func (r Rules) Reads() []schema.GroupResource { return r.reads }
+
 // MustOf is [Of] for a policy that the committer has put in force: that requires its rules to load.
 func MustOf(p *policy.Policy) Rules {
 	r, err := Of(p)
@@ -125,6 +131,7 @@ func load(p *policy.Policy) (*loaded, error) {
 		if err != nil {
 			return nil, fmt.Errorf("policy: %s: %w", form.Validations[i].ID, err)
 		}
+		r.read(rule.rule)
 		for s, as := range subjects(p, &rule.Match) {
 			r.validations[s] = append(r.validations[s], matchedValidation{rule, as})
 		}
@@ -134,6 +141,7 @@ func load(p *policy.Policy) (*loaded, error) {
 		if err != nil {
 			return nil, fmt.Errorf("policy: %s: %w", form.Mutations[i].ID, err)
 		}
+		r.read(rule.rule)
 		for s, as := range subjects(p, &rule.Match) {
 			if s.operation != policy.Delete { // it has no object
 				r.mutations[s] = append(r.mutations[s], Mutation{rule, as})
@@ -141,6 +149,21 @@ func load(p *policy.Policy) (*loaded, error) {
 		}
 	}
 	return r, r.loadReviewers(p)
+}
+
+// read adds what a rule reads to what the rules read.
+func (l *loaded) read(r *rule) {
+	versions := slices.Collect(maps.Values(r.stored))
+	if r.source != nil {
+		versions = append(versions, r.source.version)
+	}
+	for _, v := range versions {
+		resource := v.Kind.Stored().GroupResource()
+		i, found := slices.BinarySearchFunc(l.reads, resource, func(a, b schema.GroupResource) int { return strings.Compare(a.String(), b.String()) })
+		if !found {
+			l.reads = slices.Insert(l.reads, i, resource)
+		}
+	}
 }
 
 // rule is what validations and mutations have in common.

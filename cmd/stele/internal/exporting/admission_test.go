@@ -114,7 +114,7 @@ bundle: policy.#Bundle & {cluster: "test", teams: t: {contact: "#t", groups: ["*
 }}}`
 	form := compiledForm(t, text)
 	objects, notes := exporting.Objects(form)
-	for _, want := range []string{"t/mutate/constants is not exported: its params are constants", "t/mutate/reader is not exported: it reads other objects", "the order 10 of t/mutate/a-whole is not exported", "the order 20 of t/mutate/b-plain is not exported"} {
+	for _, want := range []string{"t/mutate/reader is not exported: it reads other objects", "the order 10 of t/mutate/a-whole is not exported", "the order 20 of t/mutate/b-plain is not exported"} {
 		if !strings.Contains(strings.Join(notes, "\n"), want) {
 			t.Errorf("no note %q in\n%s", want, strings.Join(notes, "\n"))
 		}
@@ -129,7 +129,7 @@ bundle: policy.#Bundle & {cluster: "test", teams: t: {contact: "#t", groups: ["*
 			documents = append(documents, importing.Document{Name: kind, Data: data})
 		}
 	}
-	if len(documents) != 4 {
+	if len(documents) != 6 {
 		t.Fatalf("%d objects are exported", len(documents))
 	}
 	result, err := importing.Convert(documents, importing.Options{Package: "test", Team: "t", Whole: true})
@@ -139,8 +139,15 @@ bundle: policy.#Bundle & {cluster: "test", teams: t: {contact: "#t", groups: ["*
 	again := compiledForm(t, strings.Replace(string(result.Files[0].Data), "package test\n", "package test\nimport \"stele.dev/policy\"\n", 1)+`
 bundle: policy.#Bundle & {cluster: "test", teams: t: {contact: "#t", groups: ["*"], namespaces: ["*"]}}`)
 	ignored := cmp.Options{cmpopts.IgnoreTypes(schemas.Position{}), cmpopts.IgnoreFields(policy.Mutation{}, "ID"), cmpopts.IgnoreFields(policy.MutationStep{}, "ID")}
-	if diff := cmp.Diff(form.Mutations[:2], again.Mutations, ignored); diff != "" {
+	if len(again.Mutations) != 3 {
+		t.Fatalf("%d rules are imported", len(again.Mutations))
+	}
+	if diff := cmp.Diff(form.Mutations[:2], again.Mutations[:2], ignored); diff != "" {
 		t.Errorf("%s\n%s", diff, result.Files[0].Data)
+	}
+	constants := again.Mutations[2] // params that are values of a bundle are a variable
+	if len(constants.Variables) != 1 || constants.Variables[0].Name != "params" || constants.Variables[0].Text != `{"a":"b"}` || !strings.Contains(constants.Mutations[0].Expression.Text, "variables.params.a") {
+		t.Errorf("constants are imported as %+v", constants)
 	}
 }
 

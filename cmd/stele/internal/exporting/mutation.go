@@ -12,7 +12,7 @@ import (
 func (e *exporter) mutations(f *policy.Form) {
 	var exported []*policy.Mutation
 	for _, i := range inOrder(f.Mutations) {
-		if m := &f.Mutations[i]; e.expressible(m.ID, "MutatingAdmissionPolicy", m.Params, m.Objects, m.Source) {
+		if m := &f.Mutations[i]; e.expressible(m.ID, "MutatingAdmissionPolicy", m.Objects, m.Source) {
 			p, b := admissionpolicies.Mutating(f, m)
 			e.add(p)
 			e.add(b)

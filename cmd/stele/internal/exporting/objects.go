@@ -142,7 +142,7 @@ func (e *exporter) access(f *policy.Form) {
 
 // admission adds a rule as a policy and its binding.
 func (e *exporter) admission(f *policy.Form, v *policy.Validation) {
-	if e.expressible(v.ID, "ValidatingAdmissionPolicy", v.Params, v.Objects, v.Source) {
+	if e.expressible(v.ID, "ValidatingAdmissionPolicy", v.Objects, v.Source) {
 		p, b := admissionpolicies.Validating(f, v)
 		e.add(p)
 		e.add(b)
@@ -150,8 +150,8 @@ func (e *exporter) admission(f *policy.Form, v *policy.Validation) {
 }
 
 // expressible reports whether a policy of Kubernetes can say what a rule does, and notes why not.
-func (e *exporter) expressible(id, kind string, params json.RawMessage, objects []policy.StoredKind, at schemas.Position) bool {
-	why := admissionpolicies.Inexpressible(kind, params, objects)
+func (e *exporter) expressible(id, kind string, objects []policy.StoredKind, at schemas.Position) bool {
+	why := admissionpolicies.Inexpressible(kind, objects)
 	if why != "" {
 		e.note(at, "%s is not exported: %s", id, why)
 	}
