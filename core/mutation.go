@@ -72,7 +72,7 @@ type ruleMutator struct {
 	*Request
 	object *admission.Mutating // nil if no rule has run since the object was replaced
 	asked  *admission.Attributes
-	cancel context.CancelFunc // ends the time of all rules
+	cancel context.CancelFunc // ends the time of the rules between two other mutators
 	ctx    context.Context
 }
 
@@ -81,6 +81,7 @@ func (m *ruleMutator) mutate(ctx context.Context, of *mutator, round int) (asked
 		if err := m.replace(); err != nil {
 			return false, false, err
 		}
+		m.end() // a webhook or a plugin has its own time, and what it takes is not that of later rules
 		return of.run(ctx, m.Request, round)
 	}
 	if m.object == nil {
@@ -173,11 +174,12 @@ func (r *Request) unfit(err error) error {
 	return err
 }
 
-// end ends the time of the rules.
+// end ends the time of the rules. Rules that run later have a time of their own.
 func (m *ruleMutator) end() {
 	if m.cancel != nil {
 		m.cancel()
 	}
+	m.ctx, m.cancel = nil, nil
 }
 
 // notMutated returns the error for a mutation that cannot be evaluated or applied. It is that of a

@@ -303,7 +303,7 @@ func (p *pauses) begin(c *call.Call) (end func()) {
 
 // noteVerdict adds what a reviewer said besides its decision to the answer, the explanation and the audit log.
 func (r *Request) noteVerdict(o *review.Outcome, prefix, place string) {
-	verdict := "allows it"
+	verdict, said := "allows it", ""
 	switch {
 	case o.Failure != nil && o.Err == nil:
 		verdict = "cannot be asked, and its failure policy is Ignore: " + explained(o.Failure)
@@ -313,17 +313,20 @@ func (r *Request) noteVerdict(o *review.Outcome, prefix, place string) {
 	case o.Failure != nil:
 		verdict = "cannot be asked: " + explained(o.Failure)
 	case o.Err != nil:
-		verdict = "refuses it"
+		verdict, said = "refuses it", o.Err.Error()
 	}
 	if r.trace != nil {
-		r.trace.Consider(policy.Considered{Rule: o.ID, Source: o.Source.String(), Verdict: verdict})
+		if o.Verdict != nil && len(o.Verdict.Warnings) > 0 {
+			said = strings.TrimPrefix(said+"; warnings: "+strings.Join(o.Verdict.Warnings, "; "), "; ")
+		}
+		r.trace.Consider(policy.Considered{Rule: o.ID, Source: o.Source.String(), Verdict: verdict, Reason: call.UTF8(said)})
 	}
 	if o.Err == nil {
-		said := &logpb.Review{Rule: o.ID, Source: o.Source.String(), By: mutatorOf(o.Reviewer), Ignored: o.Failure != nil}
+		asked := &logpb.Review{Rule: o.ID, Source: o.Source.String(), By: mutatorOf(o.Reviewer), Ignored: o.Failure != nil}
 		if o.Verdict != nil {
-			said.Program = o.Verdict.Program
+			asked.Program = o.Verdict.Program
 		}
-		r.reviews = append(r.reviews, said)
+		r.reviews = append(r.reviews, asked)
 	}
 	if o.Verdict == nil {
 		return

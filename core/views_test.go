@@ -2,6 +2,7 @@ package core_test
 
 import (
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -81,4 +82,50 @@ func TestReadsOfAViewThatIsBeingComputed(t *testing.T) {
 		}
 		<-again.ended
 	})
+}
+
+// A list of a view of 10,000 objects, beside a list of the objects. A row has about half the bytes of its object.
+func BenchmarkListOfAView(b *testing.B) {
+	var store memlog.Store
+	r := start(b, store.Open(nil), 0)
+	r.bootstrap(b, largeWidgets(0))
+	for i := range 10_000 {
+		if a := r.do("POST", widgetsPath, widget(fmt.Sprintf("w%06d", i), 1+i%1000)); a.code != 201 {
+			b.Fatal(a)
+		}
+	}
+	for _, of := range []struct{ name, path string }{{"kind", widgetsPath}, {"view", "/apis/views.stele.dev/v1/namespaces/default/large-widgets"}} {
+		for _, query := range []string{"", "?limit=500"} {
+			b.Run(of.name+query, func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					w := &discard{header: http.Header{}}
+					if r.ServeHTTP(w, request("GET", of.path+query, "")); w.code != http.StatusOK {
+						b.Fatal(w.code)
+					}
+					b.SetBytes(int64(w.n))
+				}
+			})
+		}
+	}
+}
+
+// A view that a new policy does not have is not served any more, and its watches end.
+func TestAViewGoesAway(t *testing.T) {
+	const rows = "/apis/views.stele.dev/v1/large-widgets"
+	p := start(t, new(memlog.Store).Open(nil), 0)
+	p.bootstrap(t, largeWidgets(50))
+	p.must(t, 201, "POST", widgetsPath, widget("large", 100))
+	w := p.watch(t, rows+"?watch=1")
+	if e := w.next(t); !strings.HasPrefix(e.String(), "ADDED large@") {
+		t.Errorf("the first event: %s", e)
+	}
+	p.activate(t, bundle)
+	if e := w.next(t); e.Type != "ERROR" || e.Object["code"] != 410.0 && e.Object["code"] != 404.0 {
+		t.Errorf("the watch: %v", e)
+	}
+	<-w.ended
+	for _, path := range []string{rows, rows + "?watch=1", "/apis/views.stele.dev/v1/namespaces/default/large-widgets/large"} {
+		p.must(t, 404, "GET", path, "")
+	}
 }

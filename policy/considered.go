@@ -11,7 +11,7 @@ type Considered struct {
 	Rule    string // or the authorizer's name
 	Source  string
 	Verdict string
-	// Reason and Detail come from an authorizer outside of the policy. For a quota, Reason is what the write adds.
+	// Reason and Detail come from an authorizer or a reviewer outside of the policy. For a quota, Reason is what the write adds.
 	Reason, Detail string
 	// Read is what an admission rule read of stored objects, in words.
 	Read []string

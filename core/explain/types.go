@@ -150,7 +150,8 @@ type Considered struct {
 	Source string `json:"source,omitempty"`
 	// Verdict is what the rule or the authorizer decided.
 	Verdict string `json:"verdict"`
-	// Reason is the reason that an authorizer outside of the policy gave; for a quota, what the write adds and what is left.
+	// Reason is the reason that an authorizer outside of the policy gave, or what a webhook or a plugin said; for a quota, what the
+	// write adds and what is left.
 	Reason string `json:"reason,omitempty"`
 	// Detail is what an authorizer outside of the policy gave to operators only.
 	Detail string `json:"detail,omitempty"`

@@ -21,7 +21,7 @@ var map_Considered = map[string]string{
 	"rule":    "Rule is the ID of the rule, or the name of the authorizer.",
 	"source":  "Source is the file and line of the rule.",
 	"verdict": "Verdict is what the rule or the authorizer decided.",
-	"reason":  "Reason is the reason that an authorizer outside of the policy gave; for a quota, what the write adds and what is left.",
+	"reason":  "Reason is the reason that an authorizer outside of the policy gave, or what a webhook or a plugin said; for a quota, what the write adds and what is left.",
 	"detail":  "Detail is what an authorizer outside of the policy gave to operators only.",
 	"read":    "Read is what an admission rule read of stored objects, and how many it found.",
 }

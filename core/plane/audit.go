@@ -116,29 +116,39 @@ func (p *Plane) sharedSinks() (shared []*auditing.Feeder) {
 	return shared
 }
 
-// anchorSinks records each minute in the log how far the sinks are that this replica feeds for all, if it has sent something.
+// anchorSinks records in the log how far the sinks are that this replica feeds for all: when it begins to lead, so that a replica
+// which starts later knows where they began, and each minute in which it has sent something.
 func (p *Plane) anchorSinks(ctx context.Context) error {
-	ticks := time.NewTicker(time.Minute)
+	ticks := time.NewTicker(time.Second)
 	defer ticks.Stop()
-	var anchored uint64
+	var anchored uint64 // lines that were sent before the newest record
+	var at time.Time    // of the newest record; the zero Time while this replica does not lead
 	for {
 		select {
 		case <-ticks.C:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		lines := uint64(0)
-		for _, s := range p.sharedSinks() {
-			lines += s.Lines()
+		shared := p.sharedSinks()
+		lines, ready := uint64(0), len(shared) > 0
+		for _, s := range shared {
+			lines, ready = lines+s.Lines(), ready && s.Cursor().GetRevision() > 0
 		}
-		if lines == 0 || lines == anchored {
+		if !ready {
+			at = time.Time{}
+			continue
+		}
+		if !at.IsZero() && (time.Since(at) < time.Minute || lines == anchored) {
 			continue
 		}
 		head, err := p.decisionsHead(ctx)
 		if err == nil {
 			err = p.anchorDecisions(ctx, head)
 		}
-		if err != nil {
+		if err != nil && at.IsZero() {
+			continue // the next second tries again
+		}
+		if at = time.Now(); err != nil {
 			p.config.Logger.Warn("how far the sinks of the audit log are is not recorded in the log; the next minute tries again", "error", err)
 			continue
 		}

@@ -329,7 +329,7 @@ func TestAPluginInShadowModeHasNoSay(t *testing.T) {
 }
 
 func TestDryRunsAreNotReviewedByWhatHasSideEffects(t *testing.T) {
-	p := start(t, guarded(sum(), "", `plugins: validating: judge: {plugin: "warden", sideEffects: "Some", `+about+`}`))
+	p := start(t, guarded(sum(), "", `plugins: validating: judge: {plugin: "warden", timeout: "10s", sideEffects: "Some", `+about+`}`))
 	c := clientOf(t, p, widgets)
 	_, err := c.Create(t.Context(), widget("w", `{}`), metav1.CreateOptions{DryRun: []string{"All"}})
 	require.True(t, apierrors.IsBadRequest(err), "%v", err)

@@ -303,3 +303,18 @@ func TestWritesOfAnotherKindGoOnWhileReviewsHang(t *testing.T) {
 	cancel()
 	stalled.Wait()
 }
+
+// What a webhook takes is not taken from the time that the rules after it have.
+func TestTheTimeOfAWebhookIsNotThatOfRules(t *testing.T) {
+	h := newHooks(t)
+	h.on("/slow", func(*admissionv1.AdmissionRequest, *admissionv1.AdmissionResponse) {
+		<-time.After(1100 * time.Millisecond)
+	})
+	rule := func(name, order string) string {
+		return "mutate: " + name + ": {order: " + order + `, match: {apiGroups: ["example.com"], resources: ["widgets"]}, mutations: x: {patchType: "ApplyConfiguration", expression: "Object{metadata: Object.metadata{labels: {'` + name + `': 'yes'}}}"}}` + "\n"
+	}
+	p := planetest.Start(t, planetest.Options{Bundle: webhooked(rule("before", "1") + rule("after", "3") + `webhooks: mutating: "slow.example.com": {order: 2, ` + widgetRule + `, ` + h.client("/slow") + `}`)})
+	made, err := widgetClient(t, p).Create(t.Context(), widget("w", `{}`), metav1.CreateOptions{})
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{"before": "yes", "after": "yes"}, made.GetLabels())
+}

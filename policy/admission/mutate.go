@@ -118,7 +118,7 @@ func (m *Mutating) Run(rule *Mutation) (applied []Applied, asked bool, err error
 		asked = asked || was
 	})
 	if missing != nil && err == nil {
-		vars.a.consider(rule.ID, rule.ParamSource.Source.String(), "its params cannot be found")
+		vars.consider(rule.ID, rule.ParamSource.Source.String(), "its params cannot be found")
 		if asked = true; !rule.Ignore {
 			err = &MutationError{rule.ID, rule.ParamSource.Source.String(), missing}
 		}
@@ -143,17 +143,17 @@ func (m *Mutating) runWith(rule *Mutation, applied []Applied) (_ []Applied, aske
 		failed := new(MutationError)
 		switch {
 		case errors.As(err, &failed) && rule.Ignore:
-			vars.a.consider(step.ID, step.Source.String(), "is ignored: "+err.Error())
+			vars.consider(step.ID, step.Source.String(), "is ignored: "+err.Error())
 			continue
 		case err != nil:
-			vars.a.consider(step.ID, step.Source.String(), policy.VerdictFails)
+			vars.consider(step.ID, step.Source.String(), policy.VerdictFails)
 			return applied, true, err
 		case len(changes) == 0:
-			vars.a.consider(step.ID, step.Source.String(), policy.VerdictUnchanged)
+			vars.consider(step.ID, step.Source.String(), policy.VerdictUnchanged)
 			continue
 		}
 		if vars.a.Considered != nil {
-			vars.a.consider(step.ID, step.Source.String(), described(changes))
+			vars.consider(step.ID, step.Source.String(), described(changes))
 		}
 		applied = append(applied, Applied{step, changes, unknown})
 	}

@@ -49,7 +49,7 @@ func (c *comparison) reviewers() {
 
 // reviewerNames are the fields of a reviewer whose names in the form are others than in the bundle.
 var reviewerNames = map[string]string{"ignore": "failurePolicy", "again": "reinvocationPolicy", "exact": "matchPolicy", "excludes": "excludeResourceRules",
-	"conditions": "matchConditions", "timeout": "timeoutSeconds", "webhook": "clientConfig"}
+	"conditions": "matchConditions", "webhook": "clientConfig"}
 
 // classOfFailure returns the class of a change of nothing but the failure policy, "" for other changes.
 func classOfFailure(fields []string, ignore bool) plan.Class {

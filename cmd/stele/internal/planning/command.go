@@ -70,7 +70,7 @@ A finding has a class:
 A finding of the classes of --fail-on fails the plan, unless it is accepted: by --accept, or by an
 entry of the field accept beside the bundle, such as in a file accept.cue.
 
---from git:REVISION and --from DIR need no server. Stored objects are then those of a file that
+--from git:REVISION and --from DIR need no server, and decide no recorded requests again. Stored objects are then those of a file that
 --objects names, such as kubectl get -A -o json writes it. Otherwise the server makes the plan, with
 the objects that it stores. You need permission to create plans.policy.stele.dev, which the role policy:planner
 gives; it does not allow pushing.
@@ -276,6 +276,9 @@ func (o *options) make(ctx context.Context, cmd *cobra.Command, from *origin, ta
 	return parts, nil
 }
 
+// noRecords is a note of plans that are made without a server.
+const noRecords = "Recorded writes, refusals and reads were not decided again: they are on the server, see --from."
+
 // part makes the plan of a bundle.
 func (o *options) part(ctx context.Context, cmd *cobra.Command, from *origin, wire *plans.From, policies *client.Policies, file plans.Source, t compiling.Target) (*Part, error) {
 	compiled, err := compileTarget(ctx, cmd, &o.compile, t.Source, t.Name)
@@ -301,6 +304,7 @@ func (o *options) part(ctx context.Context, cmd *cobra.Command, from *origin, wi
 		if err != nil {
 			return nil, err
 		}
+		made.Notes = append(made.Notes, noRecords)
 	} else {
 		spec := SpecOf(activation.SpecOf(compiled.Source), git.String(), git.Changed)
 		objects := from.inForce() && o.objects != "none"

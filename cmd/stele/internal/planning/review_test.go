@@ -50,6 +50,7 @@ func TestTheCommentOfTheDocumentation(t *testing.T) {
 	to := platform(t, "teams/widgets/schema.cue", "observedGeneration?: int", "generation?: int", "port!:    int & >0 & <65536", "port!:    int & >0 & <=49151")
 	p, err := plans.Make(t.Context(), plan.Sides{From: from.policy, To: to.policy}, plans.Options{})
 	require.NoError(t, err)
+	p.Notes = append(p.Notes, noRecords)
 	p.From.Digest, p.To.Digest = oldDigest, newDigest // examples change
 	part := Part{Plan: p, Name: "clusters/dev", Package: "clusters/dev"}
 	comment := render(t, "markdown", []Part{part})
