@@ -534,9 +534,12 @@ func TestALogOfRecordThatHangsHoldsUpNothing(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		answers := make(chan struct{})
-		var heads []eventlog.Head // of the goroutine that records them
+		var mu sync.Mutex
+		var heads []eventlog.Head
 		r := start(t, decisions.Options{Dir: dir, Anchor: func(_ context.Context, h eventlog.Head) error {
 			<-answers // whatever its context says
+			mu.Lock()
+			defer mu.Unlock()
 			heads = append(heads, h)
 			return nil
 		}})
@@ -555,8 +558,11 @@ func TestALogOfRecordThatHangsHoldsUpNothing(t *testing.T) {
 		close(answers)
 		time.Sleep(2 * time.Minute)
 		newest, err := r.Log().Back(t.Context(), math.MaxInt64, 1)
-		if err != nil || len(heads) < 2 || heads[len(heads)-1] != newest[0].Head() {
-			t.Errorf("heads %v, the newest is %v, %v", heads, newest, err)
+		mu.Lock()
+		recorded := heads
+		mu.Unlock()
+		if err != nil || len(recorded) < 2 || recorded[len(recorded)-1] != newest[0].Head() {
+			t.Errorf("heads %v, the newest is %v, %v", recorded, newest, err)
 		}
 		r.stop()
 	})
