@@ -1,0 +1,144 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+)
+
+// moveToSmallDisk moves a folder to a file system of its own with little room. The function that it returns gives that more room.
+func moveToSmallDisk(t *testing.T, folder, size string) (enlarge func()) {
+	t.Helper()
+	before := folder + ".before"
+	require.NoError(t, os.Rename(folder, before))
+	require.NoError(t, os.Mkdir(folder, 0o700))
+	if err := syscall.Mount("tmpfs", folder, "tmpfs", 0, "mode=0700,size="+size); err != nil {
+		t.Skipf("a file system cannot be mounted here: %v", err)
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(folder, syscall.MNT_DETACH) })
+	text, err := exec.Command("cp", "-a", before+"/.", folder).CombinedOutput()
+	require.NoError(t, err, string(text))
+	return func() {
+		require.NoError(t, syscall.Mount("tmpfs", folder, "tmpfs", syscall.MS_REMOUNT, "size=64m"))
+	}
+}
+
+// TestAServerIsKilledOnAFullDisk fills the disks of the audit file and of the decision log, and kills the server, twice. Writes go on, and
+// when there is room again the audit file has each acknowledged write exactly once, and says how many decisions are missing.
+func TestAServerIsKilledOnAFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	server := startServer(t, dir)
+	var told []string
+	n := 0
+	create := func(count int) {
+		t.Helper()
+		dbs := dynamicClient(t, clientConfig(t, dir))
+		for range count {
+			n++
+			made, err := dbs.Create(t.Context(), database(fmt.Sprint("db-", n), 1), metav1.CreateOptions{})
+			require.NoError(t, err)
+			told = append(told, made.GetResourceVersion())
+		}
+	}
+	refuse := func(prefix string, count int) {
+		t.Helper()
+		for i := range count {
+			config := clientConfig(t, dir)
+			config.Wrap(func(rt http.RoundTripper) http.RoundTripper {
+				return auditIDs{rt, func() string { return fmt.Sprint(prefix, i) }}
+			})
+			_, err := dynamicClient(t, config).Create(t.Context(), database("bad", -1), metav1.CreateOptions{})
+			require.Equal(t, http.StatusUnprocessableEntity, statusOf(err), err)
+		}
+	}
+	fails := func(check string) bool {
+		t.Helper()
+		config := clientConfig(t, dir)
+		client, err := rest.HTTPClientFor(config)
+		require.NoError(t, err)
+		r, err := client.Get(config.Host + "/readyz/" + check)
+		require.NoError(t, err)
+		defer r.Body.Close()
+		return r.StatusCode != http.StatusOK
+	}
+	create(5)
+	refuse("early-", 5)
+	seen := func(c *assert.CollectT) {
+		var revisions, ids []string
+		for _, e := range auditFile(t, dir) {
+			revisions, ids = append(revisions, e.Annotations["stele.dev/revision"]), append(ids, string(e.AuditID))
+		}
+		for _, revision := range told {
+			assert.Contains(c, revisions, revision)
+		}
+		for i := range 5 {
+			assert.Contains(c, ids, fmt.Sprint("early-", i))
+		}
+	}
+	require.EventuallyWithT(t, seen, time.Minute, 100*time.Millisecond)
+	require.NoError(t, server.end(syscall.SIGKILL))
+
+	enlargeAudit := moveToSmallDisk(t, filepath.Join(dir, "stele-data", "audit"), "256k")
+	enlargeDecisions := moveToSmallDisk(t, filepath.Join(dir, "stele-data", "decisions"), "512k")
+	for round := range 2 {
+		server = startServer(t, dir)
+		require.Eventually(t, func() bool {
+			create(20)
+			refuse(fmt.Sprintf("full-%d-", round), 5)
+			return fails("audit")
+		}, time.Minute, time.Millisecond, "the disk is not full")
+		create(10)
+		require.NoError(t, server.end(syscall.SIGKILL))
+	}
+	filler, err := os.Create(filepath.Join(dir, "stele-data", "decisions", "filler"))
+	require.NoError(t, err)
+	_, _ = filler.Write(make([]byte, 1<<20)) // as much as there is room for
+	require.NoError(t, filler.Close())
+	server = startServer(t, dir)
+	require.Eventually(t, func() bool {
+		refuse("lost-", 5)
+		return fails("decisions")
+	}, time.Minute, time.Millisecond, "the decision log is not full")
+	create(10)
+	require.NoError(t, server.end(syscall.SIGKILL))
+
+	require.NoError(t, os.Remove(filler.Name()))
+	enlargeAudit()
+	enlargeDecisions()
+	server = startServer(t, dir)
+	create(5)
+	refuse("late-", 5)
+	require.EventuallyWithT(t, seen, time.Minute, 100*time.Millisecond)
+	require.NoError(t, server.end(syscall.SIGTERM))
+	times, gaps := map[string]int{}, 0
+	var ids []string
+	for _, e := range auditFile(t, dir) {
+		times[e.Annotations["stele.dev/revision"]+"/"+e.Annotations["stele.dev/decision-revision"]+"/"+string(e.Stage)]++
+		ids = append(ids, string(e.AuditID))
+		if e.Annotations["stele.dev/lost"] != "" {
+			gaps++
+		}
+	}
+	for line, count := range times {
+		assert.Equal(t, 1, count, line)
+	}
+	for _, revision := range told {
+		assert.Equal(t, 1, times[revision+"//ResponseComplete"], "revision %s", revision)
+	}
+	for i := range 5 {
+		assert.True(t, slices.Contains(ids, fmt.Sprint("late-", i)))
+	}
+	assert.GreaterOrEqual(t, gaps, 3, "gaps after four kills")
+	t.Logf("%d writes, %d lines, %d gaps", len(told), len(times), gaps)
+}
