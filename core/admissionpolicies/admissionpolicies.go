@@ -38,16 +38,7 @@ func kind(object any, plural string, entries func(*policy.Form) []*rendered.Entr
 	if strings.HasPrefix(plural, "mutating") {
 		part = "admission.mutate"
 	}
-	return &rendered.Kind{
-		Version: v, Entries: entries, Says: "a rule of admission is", Part: part + " of a team in the bundle",
-		Find: func(f *policy.Form, name string) *rendered.Entry {
-			all := entries(f)
-			if i := slices.IndexFunc(all, func(e *rendered.Entry) bool { return e.Name == name }); i >= 0 {
-				return all[i]
-			}
-			return nil
-		},
-	}
+	return &rendered.Kind{Version: v, Entries: entries, Find: rendered.ByName(entries), Says: "a rule of admission is", Part: part + " of a team in the bundle"}
 }
 
 // validations returns a function that returns the policies of the rules that check objects, or their bindings.

@@ -58,6 +58,18 @@ type Entry struct {
 	Labels, Annotations map[string]string
 }
 
+// ByName returns a [Kind.Find] that looks through the entries of a kind of which there are few.
+func ByName(entries func(*policy.Form) []*Entry) func(*policy.Form, string) *Entry {
+	return func(f *policy.Form, name string) *Entry {
+		for _, e := range entries(f) {
+			if e.Name == name {
+				return e
+			}
+		}
+		return nil
+	}
+}
+
 // object renders the entry in a place.
 func (e *Entry) object(k *Kind, p place) *objects.Object {
 	r := k.Version.Kind.GroupResource()

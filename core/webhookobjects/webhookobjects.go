@@ -4,7 +4,6 @@
 package webhookobjects
 
 import (
-	"slices"
 	"strconv"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -36,16 +35,7 @@ func kind(object any, plural string, mutating bool) *rendered.Kind {
 		part = "admission.webhooks.mutating"
 	}
 	entriesOf := func(f *policy.Form) []*rendered.Entry { return entries(f, mutating) }
-	return &rendered.Kind{
-		Version: v, Entries: entriesOf, Says: "an admission webhook is", Part: part + " of a team in the bundle",
-		Find: func(f *policy.Form, name string) *rendered.Entry {
-			all := entriesOf(f)
-			if i := slices.IndexFunc(all, func(e *rendered.Entry) bool { return e.Name == name }); i >= 0 {
-				return all[i]
-			}
-			return nil
-		},
-	}
+	return &rendered.Kind{Version: v, Entries: entriesOf, Find: rendered.ByName(entriesOf), Says: "an admission webhook is", Part: part + " of a team in the bundle"}
 }
 
 // entries returns one configuration for each webhook, named TEAM.NAME.
