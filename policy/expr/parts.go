@@ -18,12 +18,17 @@ type Selection struct {
 }
 
 // Selections returns the longest selections of a checked expression.
-func Selections(ast []byte) ([]Selection, error) {
+func Selections(ast []byte) ([]Selection, error) { return selections(ast, false) }
+
+// SelectionsWithOptional is [Selections] in which an optional selection, object.spec.?size, is one like others.
+func SelectionsWithOptional(ast []byte) ([]Selection, error) { return selections(ast, true) }
+
+func selections(ast []byte, optional bool) ([]Selection, error) {
 	var checked exprpb.CheckedExpr
 	if err := proto.Unmarshal(ast, &checked); err != nil {
 		return nil, fmt.Errorf("expr: %w", err)
 	}
-	s := selecting{references: checked.ReferenceMap, bound: map[string]Selection{}}
+	s := selecting{references: checked.ReferenceMap, bound: map[string]Selection{}, optional: optional}
 	s.all(checked.Expr)
 	return s.found, nil
 }
@@ -32,6 +37,7 @@ type selecting struct {
 	references map[int64]*exprpb.Reference
 	bound      map[string]Selection // the variables of loops, by name
 	found      []Selection
+	optional   bool // optional selections are selections
 }
 
 // chain returns the selection that an expression is; false if it is something else.
@@ -53,7 +59,8 @@ func (s *selecting) chain(e *exprpb.Expr) (Selection, bool) {
 		of, ok := s.chain(x.SelectExpr.Operand)
 		return Selection{of.Variable, append(slices.Clip(of.Fields), x.SelectExpr.Field), x.SelectExpr.TestOnly}, ok
 	case *exprpb.Expr_CallExpr:
-		if x.CallExpr.Function != "_[_]" || len(x.CallExpr.Args) != 2 {
+		may := x.CallExpr.Function == "_[_]" || s.optional && (x.CallExpr.Function == "_?._" || x.CallExpr.Function == "_[?_]")
+		if !may || len(x.CallExpr.Args) != 2 {
 			return Selection{}, false
 		}
 		name := "*"

@@ -327,6 +327,8 @@ func TestLints(t *testing.T) {
 			sets("one", 1, once, "tier: 'dev'") + "\n" + sets("two", 2, once, "tier: 'prod'") + "// §", []string{"MUTATIONS_FIGHT"}},
 		"mutations that fight for some": {
 			sets("one", 1, when+`"object.spec.size > 10"`, "tier: 'dev'") + "\n" + sets("two", 2, when+`"object.spec.owner == 'bob'"`, "tier: 'prod'") + "// §", []string{"MUTATIONS_FIGHT"}},
+		"mutations that fight over what an optional field decides": {
+			sets("one", 1, once, "tier: 'dev'") + "\n" + sets("two", 2, when+`"object.spec.?standby.orValue('') == 'yes'"`, "tier: 'prod'") + "// §", []string{"MUTATIONS_FIGHT"}},
 		"mutations that fight over a label": {
 			changes("one", 1, once, "ApplyConfiguration", "Object{metadata: Object.metadata{labels: {'a': 'b'}}}") + "\n" +
 				changes("two", 2, once, "JSONPatch", "[JSONPatch{op: 'add', path: '/metadata/labels/a', value: object.metadata.?name.orValue('x')}]") + "// §", []string{"MUTATIONS_FIGHT"}},

@@ -38,7 +38,7 @@ func (h *hints) expression(e *policy.Expression) {
 	for _, c := range constants {
 		h.literal(c)
 	}
-	selections, err := expr.Selections(e.Checked)
+	selections, err := expr.SelectionsWithOptional(e.Checked)
 	if err != nil {
 		return
 	}
