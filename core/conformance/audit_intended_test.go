@@ -120,7 +120,7 @@ var intendedInRecords = []struct {
 		if upstream["stage"] != "ResponseComplete" || (ours["uid"] == nil) != (ours["resourceVersion"] == nil) {
 			return
 		}
-		if upstream["verb"] == "create" && theirs["name"] == nil {
+		if upstream["verb"] == "create" && theirs["name"] == nil && ours["uid"] != nil { // a generated name
 			delete(ours, "name")
 		}
 		for _, name := range []string{"uid", "resourceVersion"} {

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -135,20 +136,11 @@ func recordedRequests() []recorded {
 func TestTheSameAuditEvents(t *testing.T) {
 	judge, judged, logs := startRecording(t)
 	requests := recordedRequests()
+	var sending sync.WaitGroup
 	for _, p := range []*peer{judge, judged} {
-		for _, user := range recordedAs {
-			for _, q := range requests {
-				if p == judged && q.stele != nil {
-					name := q.name
-					q = *q.stele
-					q.name = name
-				}
-				if a := p.sendRecorded(t, q, user); a.code != q.code {
-					t.Errorf("%s: %s, as %s: %d, want %d: %v", p.name, q.name, user, a.code, q.code, a.body)
-				}
-			}
-		}
+		sending.Go(func() { p.sendAllRecorded(t, requests) })
 	}
+	sending.Wait()
 	occur := make([]bool, len(intendedInRecords))
 	for _, user := range recordedAs {
 		for i := range requests {
@@ -201,6 +193,23 @@ func (q *recorded) sent() any {
 }
 
 func recordedID(q recorded, user string) string { return strings.ReplaceAll(user+" "+q.name, " ", "-") }
+
+// sendAllRecorded sends all requests, one after the other.
+func (p *peer) sendAllRecorded(t *testing.T, requests []recorded) {
+	t.Helper()
+	for _, user := range recordedAs {
+		for _, q := range requests {
+			if p.name == "stele" && q.stele != nil {
+				name := q.name
+				q = *q.stele
+				q.name = name
+			}
+			if a := p.sendRecorded(t, q, user); a.code != q.code {
+				t.Errorf("%s: %s, as %s: %d, want %d: %v", p.name, q.name, user, a.code, q.code, a.body)
+			}
+		}
+	}
+}
 
 // sendRecorded sends a request whose audit ID is its name.
 func (p *peer) sendRecorded(t *testing.T, q recorded, user string) *answer {
