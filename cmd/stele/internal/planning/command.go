@@ -70,10 +70,10 @@ A finding has a class:
 A finding of the classes of --fail-on fails the plan, unless it is accepted: by --accept, or by an
 entry of the field accept beside the bundle, such as in a file accept.cue.
 
---from git:REVISION and --from DIR need no server, and decide no recorded requests again. Stored objects are then those of a file that
---objects names, such as kubectl get -A -o json writes it. Otherwise the server makes the plan, with
-the objects that it stores. You need permission to create plans.policy.stele.dev, which the role policy:planner
-gives; it does not allow pushing.
+--from git:REVISION and --from DIR need no server, and decide no recorded requests again. Stored
+objects are then those of a file that --objects names, such as kubectl get -A -o json writes it.
+Otherwise the server makes the plan, with the objects that it stores. You need permission to create
+plans.policy.stele.dev, which the role policy:planner gives; it does not allow pushing.
 
 Exit codes: 0 if nothing fails the plan; 3 if a finding does; 2 if something changes, with
 --exit-code; 1 if it could not be told.
