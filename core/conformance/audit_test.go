@@ -53,7 +53,6 @@ const widgetsPath = "/apis/example.com/v1/namespaces/default/widgets"
 
 // recordedRequests is one after the other, for each user of recordedAs.
 func recordedRequests() []recorded {
-	const json = "application/json"
 	widget := func(name, spec string) string {
 		return `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"` + name + `","labels":{"app":"x"}},"spec":{` + spec + `}}`
 	}
