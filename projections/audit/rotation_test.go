@@ -644,11 +644,11 @@ func TestKillsOnAFullDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, rng, problems := newPair(t), rand.New(rand.NewPCG(5, 6)), 0
 		for round := range 40 {
-			var room atomic.Int64
+			var room, opened atomic.Int64
 			var killed atomic.Bool
 			room.Store(int64(rng.IntN(4000)))
 			o := p.options(p.file).WithFile(func(f *os.File) audit.File {
-				return &diskFile{full{f, &room, rng.IntN(2) == 0}, &killed}
+				return &diskFile{full{f, &room, opened.Add(1)%2 == 0}, &killed}
 			}).WithSteps(func(string) error {
 				if killed.Load() {
 					return os.ErrClosed // files are not renamed any more, and no cursor is written
