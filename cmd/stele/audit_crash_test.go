@@ -258,12 +258,14 @@ func TestDeadSinksTakeNoMemory(t *testing.T) {
 		writers.Wait()
 	}
 	load(0, time.Duration(*deadSeconds)*time.Second/2) // caches fill
-	before, resident := liveHeap(t, clientConfig(t, dir)), residentKiB(t, server)
+	before, resident, written := liveHeap(t, clientConfig(t, dir)), residentKiB(t, server), len(told)
 	load(1, time.Duration(*deadSeconds)*time.Second/2)
 	after := liveHeap(t, clientConfig(t, dir))
 	t.Logf("%d writes; %d MiB of live heap, then %d MiB; %d MiB of memory, then %d MiB", len(told), before>>20, after>>20, resident>>10, residentKiB(t, server)>>10)
-	if after > before+64<<20 {
-		t.Errorf("the server's live heap has grown from %d to %d MiB while the sinks were dead", before>>20, after>>20)
+	// The embedded etcd keeps almost 400 bytes in memory for each event of its window, also without sinks. A line that waits for a
+	// sink has more than 1 KiB.
+	if after > before+64<<20+int64(len(told)-written)*512 {
+		t.Errorf("the server's live heap has grown from %d to %d MiB in %d writes while the sinks were dead", before>>20, after>>20, len(told)-written)
 	}
 	mu.Lock()
 	early := len(got)
