@@ -16,6 +16,7 @@ import (
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/policy/admission"
 	"stele.dev/stele/policy/expr"
+	"stele.dev/stele/policy/patches"
 	"stele.dev/stele/schemas/builtin"
 )
 
@@ -217,7 +218,7 @@ func (r *Request) nameMutations(errs field.ErrorList) {
 		for _, m := range slices.Backward(r.mutations) {
 			text := ""
 			for _, pointer := range m.Paths {
-				switch path := pointerSteps(pointer); {
+				switch path, _ := patches.Steps(pointer); {
 				case prefix(path, at):
 					text = "made by mutation " + m.Rule + place(m.Source)
 				case text == "" && prefix(at, path):
@@ -234,18 +235,6 @@ func (r *Request) nameMutations(errs field.ErrorList) {
 
 func prefix(path, of []string) bool {
 	return len(path) <= len(of) && slices.Equal(path, of[:len(path)])
-}
-
-// pointerSteps returns the names and indexes of a JSON pointer.
-func pointerSteps(pointer string) []string {
-	if pointer == "" {
-		return nil
-	}
-	steps := strings.Split(pointer[1:], "/")
-	for i, s := range steps {
-		steps[i] = strings.ReplaceAll(strings.ReplaceAll(s, "~1", "/"), "~0", "~")
-	}
-	return steps
 }
 
 // fieldSteps returns the names and indexes of the path of an invalid field: spec.ports[0].name.

@@ -9,7 +9,6 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,6 +19,7 @@ import (
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/admission"
 	"stele.dev/stele/policy/expr"
+	"stele.dev/stele/policy/patches"
 	"stele.dev/stele/policy/plan"
 	"stele.dev/stele/schemas/celtype"
 )
@@ -276,20 +276,10 @@ func root(o *policy.Object) map[string]any {
 	return all
 }
 
-// steps returns the names and indexes of a JSON pointer.
-func steps(pointer string) (names []string) {
-	for name := range strings.SplitSeq(strings.TrimPrefix(pointer, "/"), "/") {
-		names = append(names, strings.ReplaceAll(strings.ReplaceAll(name, "~1", "/"), "~0", "~"))
-	}
-	return names
-}
-
 // valueOf returns the value at a JSON pointer; nil if there is none.
 func valueOf(in any, pointer string) any {
-	if pointer == "" {
-		return in
-	}
-	for _, name := range steps(pointer) {
+	names, _ := patches.Steps(pointer)
+	for _, name := range names {
 		switch x := in.(type) {
 		case map[string]any:
 			in = x[name]
@@ -306,9 +296,10 @@ func valueOf(in any, pointer string) any {
 	return in
 }
 
-// fieldPath returns a JSON pointer as findings have it. Keys of labels and annotations are shown to those who may read the objects.
+// fieldPath returns a JSON pointer in the form of a finding's path. The keys of labels and annotations are in it only if named is
+// set: the caller may read the objects.
 func fieldPath(pointer string, named bool) (path string) {
-	names := steps(pointer)
+	names, _ := patches.Steps(pointer)
 	for i, name := range names {
 		_, err := strconv.Atoi(name)
 		switch {

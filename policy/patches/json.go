@@ -99,8 +99,9 @@ func missing(op, path string) error {
 	return fmt.Errorf("%s operation does not apply: doc is missing path: %q: %w", op, path, errMissing)
 }
 
-// steps returns the names and indexes of a JSON pointer.
-func steps(pointer string) ([]string, bool) {
+// Steps returns the names and indexes of a JSON pointer; none and false for "", which is the whole, and for what is no pointer (RFC
+// 6901).
+func Steps(pointer string) ([]string, bool) {
 	if !strings.HasPrefix(pointer, "/") {
 		return nil, false
 	}
@@ -122,7 +123,7 @@ func valueIn(root map[string]any, op, pointer string) (any, error) {
 	if pointer == "" {
 		return root, nil
 	}
-	path, ok := steps(pointer)
+	path, ok := Steps(pointer)
 	if !ok {
 		return nil, missing(op, pointer)
 	}
@@ -183,7 +184,7 @@ func index(list []any, step string, last int) (int, error) {
 // edit calls change with the value that encloses a pointer, and stores what it returns in its place. All values on the
 // way are copied, unless the document has copied them before.
 func (p *patching) edit(op, pointer string, change func(in any, last string) (any, error)) error {
-	path, ok := steps(pointer)
+	path, ok := Steps(pointer)
 	if !ok {
 		return missing(op, pointer)
 	}
