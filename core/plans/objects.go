@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -152,39 +153,7 @@ func sameAdmission(from, to admission.Rules, was, is *policy.Version) bool {
 
 // sameRule reports whether two rules are equal but for their lines.
 func sameRule[T policy.Validation | policy.Mutation](a, b *T) bool {
-	return bytes.Equal(plain(a), plain(b))
-}
-
-func plain(rule any) []byte {
-	text, err := json.Marshal(rule)
-	var value any
-	if err == nil {
-		err = json.Unmarshal(text, &value)
-	}
-	if err == nil {
-		text, err = json.Marshal(withoutSources(value))
-	}
-	if err != nil {
-		return nil
-	}
-	return text
-}
-
-func withoutSources(x any) any {
-	switch x := x.(type) {
-	case map[string]any:
-		delete(x, "source")
-		for name, value := range x {
-			if name != "params" && name != "matchLabels" { // their keys are the user's
-				withoutSources(value)
-			}
-		}
-	case []any:
-		for _, value := range x {
-			withoutSources(value)
-		}
-	}
-	return x
+	return reflect.DeepEqual(plan.Plain(a), plan.Plain(b))
 }
 
 // run tries all objects of the kind, on all processors.

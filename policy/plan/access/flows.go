@@ -2,6 +2,7 @@ package access
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -59,7 +60,13 @@ func (c *comparison) flows() error {
 }
 
 // text returns the values of an entry.
-func text(x any) string { return string(withoutSources(x)) }
+func text(x any) string {
+	data, err := json.Marshal(plan.Plain(x, "checked"))
+	if err != nil {
+		panic(err) // it was decoded from JSON
+	}
+	return string(data)
+}
 
 func byID(list []*flows.Schema) map[string]*flows.Schema {
 	all := map[string]*flows.Schema{}

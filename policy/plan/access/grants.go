@@ -2,8 +2,8 @@ package access
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -285,37 +285,7 @@ func (c *comparison) lines(g *group) (source, was schemas.Position) {
 
 // sameText reports whether two bindings, roles or denies say the same, wherever they stand.
 func sameText[T policy.Binding | policy.Role | policy.Deny](a, b T) bool {
-	return string(withoutSources(a)) == string(withoutSources(b))
-}
-
-// withoutSources returns the JSON of a part of a form without positions and checked expressions.
-func withoutSources(x any) []byte {
-	data, err := json.Marshal(x)
-	if err != nil {
-		return nil
-	}
-	var value any
-	if json.Unmarshal(data, &value) != nil {
-		return data
-	}
-	var strip func(any)
-	strip = func(v any) {
-		switch v := v.(type) {
-		case map[string]any:
-			delete(v, "source")
-			delete(v, "checked")
-			for _, x := range v {
-				strip(x)
-			}
-		case []any:
-			for _, x := range v {
-				strip(x)
-			}
-		}
-	}
-	strip(value)
-	data, _ = json.Marshal(value)
-	return data
+	return reflect.DeepEqual(plan.Plain(a, "checked"), plan.Plain(b, "checked"))
 }
 
 // covering returns the first rule that has requests of a scope.

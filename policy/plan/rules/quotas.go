@@ -96,7 +96,7 @@ func (c *comparison) quotaScope(was, is *quotas.Scope) {
 		plain := *s
 		plain.ID, plain.Name, plain.At = "", "", schemas.Position{}
 		plain.Kinds = slices.Sorted(slices.Values(s.Kinds))
-		fields := fieldsOf(&plain)
+		fields, _ := plan.Plain(&plain, "checked").(map[string]any)
 		delete(fields, "id")
 		delete(fields, "name")
 		return encoded(fields)

@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"reflect"
@@ -84,7 +83,8 @@ func reviewed(r *policy.Reviewer) string {
 // changedFields returns the JSON names of the fields of two parts of a form that differ, without those that say where they are
 // written.
 func changedFields(was, is any) (names []string) {
-	before, after := fieldsOf(was), fieldsOf(is)
+	before, _ := plan.Plain(was, "checked").(map[string]any)
+	after, _ := plan.Plain(is, "checked").(map[string]any)
 	for _, fields := range []map[string]any{before, after} {
 		for name := range fields {
 			if !slices.Contains(names, name) && !reflect.DeepEqual(before[name], after[name]) {
@@ -94,31 +94,4 @@ func changedFields(was, is any) (names []string) {
 	}
 	slices.Sort(names)
 	return names
-}
-
-func fieldsOf(part any) map[string]any {
-	fields := map[string]any{}
-	if err := json.Unmarshal([]byte(encoded(part)), &fields); err != nil {
-		panic(err) // it is plain data
-	}
-	withoutSources(fields)
-	return fields
-}
-
-// withoutSources removes what only says where parts are written, and the compiled form of texts.
-func withoutSources(x any) {
-	switch x := x.(type) {
-	case map[string]any:
-		delete(x, "source")
-		delete(x, "checked") // the text says it
-		for name, value := range x {
-			if name != "params" && name != "matchLabels" { // their keys are the user's
-				withoutSources(value)
-			}
-		}
-	case []any:
-		for _, value := range x {
-			withoutSources(value)
-		}
-	}
 }
