@@ -19,8 +19,8 @@ import (
 	"stele.dev/stele/policy"
 )
 
-// Find returns the plugin of a reviewer of a policy; nil if the reviewer is none, or if this replica runs none. It
-// implements [review.Find].
+// Find implements [review.Find]. It returns the plugin that a reviewer of a policy names; nil if the reviewer is a webhook, or if
+// this replica does not run the plugin.
 func (p *Plugins) Find(x *policy.Policy, r *policy.Reviewer) review.Reviewer {
 	set := p.Of(x)
 	i := slices.IndexFunc(x.Form().Plugins, func(d policy.Plugin) bool { return d.Name == r.Plugin })

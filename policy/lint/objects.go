@@ -38,6 +38,6 @@ func (c *checking) secretRead(rule, variable, group, resource, version string, a
 	k := &c.Form.Kinds[i]
 	v, _ := k.Version(version)
 	if policy.HoldsSecrets(k) || v != nil && len(v.Schema.SensitivePaths()) > 0 {
-		c.add("OBJECTS_SECRET", at, rule, fmt.Sprintf("it reads %s as %s, and they hold secrets: whoever may write what the rule is about learns something of these, by its messages or by being refused", k.Resource(), variable), "")
+		c.add("OBJECTS_SECRET", at, rule, fmt.Sprintf("it reads %s as %s, and they hold secrets: a user whose writes the rule checks can learn parts of the secrets from its messages and refusals", k.Resource(), variable), "")
 	}
 }
