@@ -476,7 +476,11 @@ func (r *Recorder) failed(e *eventlog.Event, err error) {
 		r.mu.Lock()
 		r.lost++
 		r.mu.Unlock()
-		r.lose(gap{now, now, 1, "they could not be written: " + err.Error()})
+		decided := now
+		if at := d.GetDecision().GetRecordedUnixNano(); at > 0 {
+			decided = time.Unix(0, at)
+		}
+		r.lose(gap{decided, now, 1, "they could not be written: " + err.Error()})
 	}
 }
 
