@@ -158,17 +158,27 @@ func TestAWebhookGetsEachWriteAlthoughItsReplicaIsKilled(t *testing.T) {
 	require.NotZero(t, hook.refused, "the webhook was never asked while it refused")
 }
 
-// TestAuditFollowsAllReplicas follows the decisions of two replicas. When one of them is killed, a warning names it, and those of the other one
-// are shown all the same.
-func TestAuditFollowsAllReplicas(t *testing.T) {
-	r := startReplicated(t, 2, 1)
-	refuse := func(replica int, id string) {
-		t.Helper()
+// TestFollowersReconnectToAllReplicas follows the decisions and the log of two replicas. Each of them is killed and comes back: a warning says
+// so once, and each decision and each write is shown once, also those that were made while nobody could be told.
+func TestFollowersReconnectToAllReplicas(t *testing.T) {
+	r := startReplicatedOf(t, "stele", []string{"--lease-every", "1s"}, 2, 1)
+	to := func(replica int, id string) *rest.Config {
 		to := rest.CopyConfig(r.config)
 		to.Host = "https://" + r.replicas[replica].address
 		to.Wrap(func(rt http.RoundTripper) http.RoundTripper { return auditIDs{rt, func() string { return id }} })
-		_, err := dynamicClient(t, to).Create(t.Context(), database("bad", -1), metav1.CreateOptions{})
+		return to
+	}
+	var asked []string // audit IDs of what was refused
+	refuse := func(replica int, id string) {
+		t.Helper()
+		_, err := dynamicClient(t, to(replica, id)).Create(t.Context(), database("bad", -1), metav1.CreateOptions{})
 		require.Equal(t, http.StatusUnprocessableEntity, statusOf(err), err)
+		asked = append(asked, id)
+	}
+	write := func(replica int, name string) {
+		t.Helper()
+		_, err := dynamicClient(t, to(replica, "write-"+name)).Create(t.Context(), database(name, 1), metav1.CreateOptions{})
+		require.NoError(t, err)
 	}
 	kubeconfig := []string{"--kubeconfig", filepath.Join("stele-data", "admin.kubeconfig")}
 	require.EventuallyWithT(t, func(c *assert.CollectT) { // both leases are written
@@ -179,37 +189,76 @@ func TestAuditFollowsAllReplicas(t *testing.T) {
 		assert.Contains(c, string(text), r.replicas[0].address)
 	}, time.Minute, 200*time.Millisecond)
 
-	var stdout, stderr syncBuffer
-	cmd := exec.CommandContext(t.Context(), "stele", append([]string{"audit", "--follow", "--stage", "schema", "-o", "name"}, kubeconfig...)...)
-	cmd.Dir, cmd.Stdout, cmd.Stderr = r.replicas[1].dir, &stdout, &stderr
-	require.NoError(t, cmd.Start())
-	defer func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	}()
+	balanced := filepath.Join(t.TempDir(), "kubeconfig") // the same, by the balancer
+	file, err := clientcmd.LoadFromFile(filepath.Join(r.replicas[1].data(), "admin.kubeconfig"))
+	require.NoError(t, err)
+	for _, cluster := range file.Clusters {
+		cluster.Server = "https://" + r.balancer.Address()
+	}
+	require.NoError(t, clientcmd.WriteToFile(*file, balanced))
+
+	var audit, warnings, log, logWarnings, moving, movingWarnings syncBuffer
+	follow := func(stdout, stderr *syncBuffer, args ...string) {
+		cmd := exec.CommandContext(t.Context(), "stele", args...)
+		cmd.Dir, cmd.Stdout, cmd.Stderr = r.replicas[1].dir, stdout, stderr
+		require.NoError(t, cmd.Start())
+		t.Cleanup(func() {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		})
+	}
 	shows := func(b *syncBuffer, text string) {
 		t.Helper()
-		require.Eventually(t, func() bool { return strings.Contains(b.String(), text) }, time.Minute, 50*time.Millisecond, "%s is not shown:\n%s%s", text, &stdout, &stderr)
+		require.Eventually(t, func() bool { return strings.Contains(b.String(), text) }, time.Minute, 50*time.Millisecond, "%s is not shown:\n%s%s%s%s%s", text, &audit, &warnings, &log, &moving, &movingWarnings)
 	}
-	n := 0
-	both := func() { // it follows when what is refused from now on is shown
-		for replica := range 2 {
-			require.Eventually(t, func() bool {
-				n++
-				refuse(replica, fmt.Sprintf("early-%d-%d", replica, n))
-				return strings.Contains(stdout.String(), fmt.Sprintf("early-%d-", replica))
-			}, time.Minute, 200*time.Millisecond)
-		}
-	}
-	both()
+	refuse(0, "before-the-first")
+	write(1, "before")
+	follow(&audit, &warnings, append([]string{"audit", "--follow", "--stage", "schema", "-o", "name"}, kubeconfig...)...)
+	follow(&log, &logWarnings, append([]string{"log", "--follow", "--kind", "databases", "-o", "name"}, kubeconfig...)...)
+	follow(&moving, &movingWarnings, "audit", "--follow", "--stage", "schema", "-o", "name", "--kubeconfig", balanced)
+	shows(&audit, "before-the-first")
+	shows(&moving, "before-the-first")
+	shows(&log, "/")
 	refuse(0, "at-the-first")
 	refuse(1, "at-the-second")
-	shows(&stdout, "at-the-first")
-	shows(&stdout, "at-the-second")
-	require.Equal(t, 1, strings.Count(stdout.String(), "at-the-first"))
-	require.Equal(t, 1, strings.Count(stdout.String(), "at-the-second"))
+	shows(&audit, "at-the-first")
+	shows(&audit, "at-the-second")
+
 	r.kill(0)
-	shows(&stderr, r.replicas[0].address)
-	refuse(1, "after-the-kill")
-	shows(&stdout, "after-the-kill")
+	shows(&warnings, r.replicas[0].address+") does not answer")
+	refuse(1, "the-first-is-killed")
+	r.start(0)
+	refuse(0, "the-first-is-back")
+	shows(&audit, "the-first-is-killed")
+	shows(&audit, "the-first-is-back")
+	shows(&warnings, r.replicas[0].address+") answers")
+
+	refuse(1, "seen-by-nobody") // perhaps, because the server is killed at once
+	r.kill(1)
+	shows(&warnings, "the server "+r.replicas[1].address+" does not answer")
+	shows(&logWarnings, "the server "+r.replicas[1].address+" does not answer")
+	write(0, "unseen")
+	refuse(0, "the-second-is-killed")
+	shows(&audit, "the-second-is-killed")
+	r.start(1)
+	refuse(1, "the-second-is-back")
+	write(1, "seen")
+	shows(&audit, "the-second-is-back")
+	shows(&warnings, "the server "+r.replicas[1].address+" answers")
+	shows(&logWarnings, "the server "+r.replicas[1].address+" answers")
+	require.Eventually(t, func() bool { return strings.Count(log.String(), "\n") >= 3 }, time.Minute, 50*time.Millisecond, &log)
+
+	require.Equal(t, 3, strings.Count(log.String(), "\n"), "each write of a database is shown once:\n%s", &log)
+	shows(&moving, "the-first-is-back")
+	shows(&moving, "the-second-is-back")
+	for _, id := range asked {
+		for from, b := range map[string]*syncBuffer{"a server": &audit, "the balancer": &moving} {
+			if n := strings.Count(b.String(), "/"+id+"\n"); n != 1 && !(n == 0 && id == "seen-by-nobody") {
+				t.Errorf("%s is shown %d times by way of %s", id, n, from)
+			}
+		}
+	}
+	for _, line := range []string{r.replicas[0].address + ") does not answer", r.replicas[0].address + ") answers", r.replicas[1].address + " does not answer", r.replicas[1].address + " answers"} {
+		require.Equal(t, 1, strings.Count(warnings.String(), line), "%s:\n%s", line, &warnings)
+	}
 }

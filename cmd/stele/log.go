@@ -191,7 +191,7 @@ func (o *logOptions) run(cmd *cobra.Command, q client.ChangesQuery) (err error) 
 	if err == nil && o.follow {
 		slices.Reverse(last)
 		if err = p.Print(last); err == nil {
-			err = log.Follow(ctx, q, revision, p.Print)
+			err = log.Follow(ctx, q, revision, func(text string) { show.WarnOf(cmd, text) }, p.Print)
 		}
 	}
 	if err == nil {

@@ -241,8 +241,11 @@ func (v *service) pageOf(ctx context.Context, r *call.Call, q *query) (*page, er
 	return p, nil
 }
 
+// OfOtherLog is part of the message about a resource version or a continue token of another decision log.
+const OfOtherLog = "is of the decision log of another replica"
+
 func ofOtherReplica(what string) error {
-	return status.Expired("the %s is of the decision log of another replica, or of one that was replaced: list again", what)
+	return status.Expired("the %s %s, or of one that was replaced: list again", what, OfOtherLog)
 }
 
 // nextPage returns the page of a continue token.

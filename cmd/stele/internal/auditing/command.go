@@ -5,14 +5,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
-	"sync"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/rest"
 	"stele.dev/stele/cmd/stele/internal/client"
 	"stele.dev/stele/cmd/stele/internal/show"
@@ -118,7 +115,7 @@ func (o *options) run(cmd *cobra.Command) (err error) {
 		return err
 	}
 	defer func() { err = cmp.Or(err, out.Close()) }()
-	p := o.printer(out)
+	p, begun := o.printer(out), time.Now()
 	shown, last := 0, []*client.Decision(nil)
 	versions, err := api.List(ctx, q, func(page []*client.Decision) error {
 		shown += len(page)
@@ -133,7 +130,7 @@ func (o *options) run(cmd *cobra.Command) (err error) {
 	case o.follow:
 		slices.Reverse(last)
 		if err = p.print(last); err == nil {
-			err = o.followOn(ctx, cmd, api, q, versions, p)
+			err = api.Follow(ctx, q, versions, begun, p.print)
 		}
 	case shown == 0 && o.Format == "":
 		o.Hint(cmd, "No decisions found.")
@@ -151,57 +148,7 @@ func (o *options) run(cmd *cobra.Command) (err error) {
 
 // everywhere returns a client of the decisions of all servers. It prints which of them cannot be asked.
 func (o *options) everywhere(ctx context.Context, cmd *cobra.Command, config *rest.Config) (*client.DecisionsEverywhere, error) {
-	return client.NewDecisionsEverywhere(ctx, config, func(text string) { warn(cmd, text) })
-}
-
-// warn prints what an answer lacks, as warnings of servers are printed.
-func warn(cmd *cobra.Command, text string) {
-	fmt.Fprintln(cmd.ErrOrStderr(), "Warning: "+text)
-}
-
-// followOn follows new decisions of all servers. If the connection moves to another server, it goes on with what that has since the last
-// decision that was shown.
-func (o *options) followOn(ctx context.Context, cmd *cobra.Command, api *client.DecisionsEverywhere, q client.DecisionsQuery, versions client.Versions, p printer) error {
-	last, version := time.Now(), versions[0]
-	var printing sync.Mutex
-	ctx, stop := context.WithCancel(ctx)
-	others := api.FollowOthers(ctx, q, versions, &printing, p.print)
-	defer others()
-	defer stop()
-	each := func(page []*client.Decision) error {
-		printing.Lock()
-		defer printing.Unlock()
-		for _, d := range page {
-			if at, err := time.Parse(time.RFC3339Nano, d.Time); err == nil {
-				last = at
-			}
-		}
-		return p.print(page)
-	}
-	for {
-		err := api.Follow(ctx, q, version, each)
-		if !errors.Is(err, client.ErrOtherReplica) {
-			return err
-		}
-		o.Hint(cmd, "Another server answers now. From here on the decisions are its own.")
-		again := q
-		again.Limit, again.Fields = 0, fields.Set{}
-		for k, v := range q.Fields {
-			again.Fields[k] = v
-		}
-		again.Fields["since"] = last.Add(1).UTC().Format(time.RFC3339Nano)
-		var missed []*client.Decision
-		if version, err = api.Decisions.List(ctx, again, func(page []*client.Decision) error {
-			missed = append(missed, page...)
-			return nil
-		}); err != nil {
-			return err
-		}
-		slices.Reverse(missed)
-		if err := each(missed); err != nil {
-			return err
-		}
-	}
+	return client.NewDecisionsEverywhere(ctx, config, func(text string) { show.WarnOf(cmd, text) })
 }
 
 // one prints all decisions with an audit ID. Clients choose audit IDs, so there may be several.

@@ -129,7 +129,7 @@ func (o *topOptions) run(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
-	api, err := client.NewDecisionsEverywhere(ctx, config, func(text string) { warn(cmd, text) })
+	api, err := client.NewDecisionsEverywhere(ctx, config, func(text string) { show.WarnOf(cmd, text) })
 	if err != nil {
 		return err
 	}

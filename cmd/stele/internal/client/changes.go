@@ -3,12 +3,10 @@ package client
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
-	"time"
 
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -125,49 +123,27 @@ func (c *Changes) List(ctx context.Context, q ChangesQuery, each func([]*Change)
 	}
 }
 
-// Follow calls each with new changes after a revision until the context ends. It reconnects when the server ends the
-// watch.
-func (c *Changes) Follow(ctx context.Context, q ChangesQuery, revision string, each func([]*Change) error) error {
+// Follow calls each with new changes after a revision until the context ends. It reconnects when the server ends the watch, and while it does
+// not answer, which it says once. No change is left out or repeated.
+func (c *Changes) Follow(ctx context.Context, q ChangesQuery, revision string, say func(text string), each func([]*Change) error) error {
+	o := &outage{server: c.host(), say: say}
 	for ctx.Err() == nil {
-		request := q.request(c.rest).Param("watch", "true").Param("resourceVersion", revision)
-		stream, err := request.Stream(ctx)
-		if err != nil {
-			return Readable(err, nil)
-		}
-		decoder := json.NewDecoder(stream)
-		for {
-			var event struct {
-				Type   string          `json:"type"`
-				Object json.RawMessage `json:"object"`
-			}
-			if err := decoder.Decode(&event); err != nil {
-				break // the server ended the watch: continue at the last revision
-			}
-			if event.Type == "ERROR" {
-				stream.Close()
-				return Readable(errors.New("the watch failed"), event.Object)
-			}
-			var x Change
-			if err := json.Unmarshal(event.Object, &x); err != nil {
-				stream.Close()
+		err := watch(ctx, q.request(c.rest), &revision, o.over, func(text json.RawMessage) error {
+			x := new(Change)
+			if err := json.Unmarshal(text, x); err != nil || !q.keeps(x) {
 				return err
 			}
-			if revision = x.ResourceVersion; event.Type == "BOOKMARK" || !q.keeps(&x) {
-				continue
-			}
-			if err := each([]*Change{&x}); err != nil {
-				stream.Close()
-				return err
-			}
-		}
-		stream.Close()
-		select { // gives a server time to start
-		case <-ctx.Done():
-		case <-time.After(time.Second):
+			return each([]*Change{x})
+		})
+		if err := o.wait(ctx, err); err != nil {
+			return err
 		}
 	}
 	return nil
 }
+
+// host names the server for messages.
+func (c *Changes) host() string { return "the server " + c.rest.Get().URL().Host }
 
 // Get returns the change that has a revision.
 func (c *Changes) Get(ctx context.Context, namespace string, revision uint64) (*changes.Change, error) {

@@ -3,12 +3,8 @@ package client
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"net/http"
-	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/rest"
@@ -104,59 +100,19 @@ func (c *Decisions) List(ctx context.Context, q DecisionsQuery, each func([]*Dec
 	}
 }
 
-// ErrOtherReplica says that a watch cannot go on, because the server that answers has another decision log.
-var ErrOtherReplica = errors.New("the server that answers has another decision log")
-
-// Follow calls each with new decisions after a resource version until the context ends. It reconnects when the server ends
-// the watch. The error is [ErrOtherReplica] if it then reaches another server.
-func (c *Decisions) Follow(ctx context.Context, q DecisionsQuery, version string, each func([]*Decision) error) error {
-	for ctx.Err() == nil {
-		ended, err := c.watch(ctx, q, &version, each)
-		if err != nil || !ended {
+// watch calls each with new decisions after a resource version, which it advances, until the connection ends.
+func (c *Decisions) watch(ctx context.Context, q DecisionsQuery, version *string, answered func(), each func(*Decision) error) error {
+	return watch(ctx, q.request(c.rest), version, answered, func(text json.RawMessage) error {
+		x := new(Decision)
+		if err := json.Unmarshal(text, x); err != nil || q.Keep != nil && !q.Keep(x) {
 			return err
 		}
-		select { // gives a server time to start
-		case <-ctx.Done():
-		case <-time.After(time.Second):
-		}
-	}
-	return nil
+		return each(x)
+	})
 }
 
-// watch follows one watch. ended reports whether the server ended it, so that another one may go on.
-func (c *Decisions) watch(ctx context.Context, q DecisionsQuery, version *string, each func([]*Decision) error) (ended bool, err error) {
-	stream, err := q.request(c.rest).Param("watch", "true").Param("allowWatchBookmarks", "true").Param("resourceVersion", *version).Stream(ctx)
-	if status := apierrors.APIStatus(nil); errors.As(err, &status) && status.Status().Code == http.StatusGone {
-		return false, ErrOtherReplica
-	}
-	if err != nil {
-		return false, Readable(err, nil)
-	}
-	defer stream.Close()
-	decoder := json.NewDecoder(stream)
-	for {
-		var event struct {
-			Type   string          `json:"type"`
-			Object json.RawMessage `json:"object"`
-		}
-		if decoder.Decode(&event) != nil {
-			return true, nil
-		}
-		if event.Type == "ERROR" {
-			return false, Readable(errors.New("the watch failed"), event.Object)
-		}
-		x := new(Decision)
-		if err := json.Unmarshal(event.Object, x); err != nil {
-			return false, err
-		}
-		if *version = x.ResourceVersion; event.Type == "BOOKMARK" || q.Keep != nil && !q.Keep(x) {
-			continue
-		}
-		if err := each([]*Decision{x}); err != nil {
-			return false, err
-		}
-	}
-}
+// host names the server for messages.
+func (c *Decisions) host() string { return "the server " + c.rest.Get().URL().Host }
 
 // Get returns the newest decision with an audit ID.
 func (c *Decisions) Get(ctx context.Context, auditID string) (*Decision, error) {

@@ -1,12 +1,10 @@
 package client
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"iter"
 	"strings"
-	"sync"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -17,8 +15,10 @@ import (
 // DecisionsEverywhere is a client of the decisions of all servers of a log: each has a decision log of its own. Writes are asked of
 // one server, because all of them have all writes. It is for one goroutine.
 type DecisionsEverywhere struct {
-	*Decisions         // of the server that answers
-	others     []other // the other servers, as far as they can be asked
+	*Decisions                 // of the server that answers
+	config     *rest.Config    // nil if the other servers cannot be listed
+	known      map[string]bool // the names of all servers
+	others     []other         // the other servers, as far as they can be asked
 	warn       func(text string)
 	warned     map[string]bool
 }
@@ -37,17 +37,37 @@ const askWithin = 10 * time.Second
 func NewDecisionsEverywhere(ctx context.Context, config *rest.Config, warn func(text string)) (*DecisionsEverywhere, error) {
 	ctx, cancel := context.WithTimeout(ctx, askWithin)
 	defer cancel()
-	all, err := Replicas(ctx, config)
 	e := &DecisionsEverywhere{warn: warn, warned: map[string]bool{}}
-	if err == nil {
-		config = rest.CopyConfig(config)
-		config.WarningHandler = withoutOthers{config.WarningHandler}
-		for i := range all {
-			e.add(config, &all[i])
-		}
+	all := rest.CopyConfig(config)
+	all.WarningHandler = withoutOthers{config.WarningHandler}
+	if e.find(ctx, all) == nil {
+		e.config, config = all, all
 	}
+	var err error
 	e.Decisions, err = NewDecisions(config)
 	return e, err
+}
+
+// find finds the other servers of a log.
+func (e *DecisionsEverywhere) find(ctx context.Context, config *rest.Config) error {
+	all, err := Replicas(ctx, config)
+	if err != nil {
+		return err
+	}
+	runs := map[string]bool{}
+	e.known = map[string]bool{}
+	for i := range all {
+		e.known[replicaName(&all[i])] = true
+		if x := &all[i].Status; x.Live {
+			runs[x.Address] = true
+		}
+	}
+	for i := range all {
+		if x := &all[i]; x.Status.Live || !runs[x.Status.Address] { // a server that has started again has another name
+			e.add(config, x)
+		}
+	}
+	return nil
 }
 
 // add adds a server, if it is another one.
@@ -55,10 +75,7 @@ func (e *DecisionsEverywhere) add(config *rest.Config, x *replicas.ReplicaObject
 	if x.Status.Self {
 		return
 	}
-	name := x.Name
-	if x.Status.Address != "" {
-		name += " (" + x.Status.Address + ")"
-	}
+	name := replicaName(x)
 	switch {
 	case x.Status.Address == "":
 		e.missing(name, "it has no address")
@@ -76,6 +93,14 @@ func (e *DecisionsEverywhere) add(config *rest.Config, x *replicas.ReplicaObject
 		return
 	}
 	e.others = append(e.others, other{c, name})
+}
+
+// replicaName names a server for messages.
+func replicaName(x *replicas.ReplicaObject) string {
+	if x.Status.Address == "" {
+		return x.Name
+	}
+	return x.Name + " (" + x.Status.Address + ")"
 }
 
 // missing says once that the decisions of a server are missing.
@@ -224,30 +249,4 @@ func (e *DecisionsEverywhere) Get(ctx context.Context, auditID string) (*Decisio
 		}
 	}
 	return d, err
-}
-
-// FollowOthers calls each with new decisions of the other servers until the context ends, or until their watches have failed.
-// each is called by one goroutine at a time, which holds the lock.
-func (e *DecisionsEverywhere) FollowOthers(ctx context.Context, q DecisionsQuery, versions Versions, lock sync.Locker, each func([]*Decision) error) (wait func()) {
-	var following sync.WaitGroup
-	q.NoWrites = true
-	for i := range e.others {
-		o, version := e.others[i], versions[i+1]
-		if version == "" || q.Fields["type"] == decisionsapi.TypeWrite {
-			continue
-		}
-		following.Go(func() {
-			err := o.Follow(ctx, q, version, func(page []*Decision) error {
-				lock.Lock()
-				defer lock.Unlock()
-				return each(page)
-			})
-			if err = cmp.Or(err, ctx.Err()); ctx.Err() == nil {
-				lock.Lock()
-				defer lock.Unlock()
-				e.missing(o.name, err.Error())
-			}
-		})
-	}
-	return following.Wait
 }

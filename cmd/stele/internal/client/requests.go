@@ -47,7 +47,7 @@ func post(ctx context.Context, c *rest.RESTClient, object any, path ...string) (
 func get(ctx context.Context, request *rest.Request, into any) error {
 	text, err := request.DoRaw(ctx)
 	if err != nil {
-		return Readable(err, text)
+		return readable(err, text)
 	}
 	return json.Unmarshal(text, into)
 }

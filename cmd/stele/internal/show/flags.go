@@ -52,6 +52,11 @@ func (o *FormatFlags) Hint(cmd *cobra.Command, format string, args ...any) {
 	}
 }
 
+// WarnOf prints a text as warnings of servers are printed, on standard error.
+func WarnOf(cmd *cobra.Command, text string) {
+	fmt.Fprintln(cmd.ErrOrStderr(), "Warning: "+text)
+}
+
 // Say prints the result of a command as a sentence, unless -q is given.
 func (o *FormatFlags) Say(cmd *cobra.Command, format string, args ...any) {
 	if !o.Quiet {
