@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -140,9 +139,8 @@ func (m *Mutating) runWith(rule *Mutation, applied []Applied) (_ []Applied, aske
 		step := &rule.Mutations[i]
 		clear(vars.known) // variables are evaluated on the object that the step sees
 		changes, unknown, err := m.step(step, rule.programs[i])
-		failed := new(MutationError)
 		switch {
-		case errors.As(err, &failed) && rule.Ignore:
+		case rule.Ignore && errors.As(err, new(*MutationError)):
 			vars.consider(step.ID, step.Source.String(), "is ignored: "+err.Error())
 			continue
 		case err != nil:
@@ -251,15 +249,17 @@ func checkMetadata(root map[string]any, changes []patches.Change) error {
 			}
 		}
 	}
-	if !slices.ContainsFunc(changes, func(c patches.Change) bool { return inMetadata(c) && !textual.MatchString(c.Path) }) {
+	if !slices.ContainsFunc(changes, func(c patches.Change) bool { return inMetadata(c) && !isTextual(c.Path) }) {
 		return nil
 	}
 	_, err := metadataOf(fields)
 	return err
 }
 
-// textual matches the paths of labels and annotations, which are the usual changes of metadata.
-var textual = regexp.MustCompile(`^/metadata/(labels|annotations)/`)
+// isTextual reports whether a path is that of a label or an annotation, which are the usual changes of metadata.
+func isTextual(path string) bool {
+	return strings.HasPrefix(path, "/metadata/labels/") || strings.HasPrefix(path, "/metadata/annotations/")
+}
 
 func inMetadata(c patches.Change) bool {
 	return c.Path == "" || c.Path == "/metadata" || strings.HasPrefix(c.Path, "/metadata/")
@@ -293,7 +293,7 @@ func patchOf(patchType string, result ref.Val) (p patch, err error) {
 func (p *patch) plain() bool {
 	return !slices.ContainsFunc(p.operations, func(o patches.Operation) bool {
 		_, text := o.Value.(string)
-		simple := text && (o.Op == "add" || o.Op == "replace") && textual.MatchString(o.Path)
+		simple := text && (o.Op == "add" || o.Op == "replace") && isTextual(o.Path)
 		return !simple && (!strings.HasPrefix(o.Path, "/spec") || strings.HasPrefix(o.From, "/metadata"))
 	})
 }

@@ -269,28 +269,41 @@ func (v sizes) EstimateCallCost(string, string, *checker.AstNode, []checker.AstN
 
 // Program is an expression that can be evaluated. It is safe for concurrent use.
 type Program struct {
-	program cel.Program
-	text    string
-	loops   bool
+	program   cel.Program
+	text      string
+	loops     bool
+	uncounted *uncounted // nil if the cost is counted
 }
 
 // Load makes a program of a checked expression. text is shown in errors.
-func Load(ast []byte, text string) (*Program, error) { return loadIn(base(), ast, text) }
+func Load(ast []byte, text string) (*Program, error) { return loadIn(evaluating(), ast, text) }
 
-func loadIn(env *cel.Env, ast []byte, text string) (*Program, error) {
+// evaluating is the environment in which expressions are evaluated.
+var evaluating = sync.OnceValue(func() *planner { return newPlanner(base()) })
+
+func loadIn(env *planner, ast []byte, text string) (*Program, error) {
 	var checked exprpb.CheckedExpr
 	if err := proto.Unmarshal(ast, &checked); err != nil {
 		return nil, fmt.Errorf("expression %q: %w", text, err)
 	}
-	loaded, err := cel.CheckedExprToAstWithSource(&checked, nil)
+	p, err := newProgram(env, &checked, text)
 	if err != nil {
 		return nil, fmt.Errorf("expression %q: %w", text, err)
 	}
-	program, err := env.Program(loaded, cel.InterruptCheckFrequency(interruptEvery))
+	return p, nil
+}
+
+func newProgram(env *planner, checked *exprpb.CheckedExpr, text string) (*Program, error) {
+	loaded, err := cel.CheckedExprToAstWithSource(checked, nil)
 	if err != nil {
-		return nil, fmt.Errorf("expression %q: %w", text, err)
+		return nil, err
 	}
-	return &Program{program, text, loops(checked.Expr)}, nil
+	program, err := env.env.Program(loaded, cel.InterruptCheckFrequency(interruptEvery))
+	if err != nil {
+		return nil, err
+	}
+	small, err := newUncounted(env, loaded, program, checked.Expr)
+	return &Program{program, text, loops(checked.Expr), small}, err
 }
 
 // Budget is the remaining cost, in CEL's units, of evaluations that share it.
@@ -334,7 +347,10 @@ func (p *Program) Eval(ctx context.Context, vars interpreter.Activation, budget 
 	var v ref.Val
 	var details *cel.EvalDetails
 	var err error
-	if p.loops {
+	if p.uncounted != nil {
+		v, err = p.uncounted.eval(vars)
+		*budget -= p.uncounted.charge
+	} else if p.loops {
 		v, details, err = p.program.ContextEval(ctx, vars)
 	} else {
 		v, details, err = p.program.Eval(vars)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/google/cel-go/cel"
 	exprpb "google.golang.org/genproto/googleapis/api/expr/v1alpha1"
 	"google.golang.org/protobuf/proto"
 )
@@ -160,15 +159,11 @@ func CanHold(ast []byte, text string, holds func(*Program) bool) (bool, error) {
 			return can(call.Args[1])
 		}
 		part := &exprpb.CheckedExpr{ReferenceMap: checked.ReferenceMap, TypeMap: checked.TypeMap, Expr: e}
-		loaded, err := cel.CheckedExprToAstWithSource(part, nil)
+		program, err := newProgram(evaluating(), part, text)
 		if err != nil {
 			return false, fmt.Errorf("expr: %w", err)
 		}
-		program, err := base().Program(loaded, cel.InterruptCheckFrequency(interruptEvery))
-		if err != nil {
-			return false, fmt.Errorf("expr: %w", err)
-		}
-		return holds(&Program{program, text, loops(e)}), nil
+		return holds(program), nil
 	}
 	return can(checked.Expr)
 }

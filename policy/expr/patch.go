@@ -51,12 +51,12 @@ func patchOptions(of *celtype.Type) []cel.EnvOption {
 }
 
 // patching is the environment in which expressions of mutations are evaluated.
-var patching = sync.OnceValue(func() *cel.Env {
+var patching = sync.OnceValue(func() *planner {
 	env, err := base().Extend(patchOptions(celtype.Dynamic)...)
 	if err != nil {
 		panic(err) // does not depend on any input
 	}
-	return env
+	return newPlanner(env)
 })
 
 // LoadPatch is [Load] for an expression of a mutation.

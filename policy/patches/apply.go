@@ -15,57 +15,71 @@ import (
 // the type of the object for server-side apply. A value of the object in the place of one of the
 // configuration must be of its type, as in Kubernetes.
 func (d *Document) Apply(t typed.ParseableType, configuration map[string]any) ([]Change, error) {
-	c := checking{schema: t.Schema}
-	c.value(nil, t.TypeRef, d.root, configuration)
+	c := checking{schema: t.Schema, path: d.path[:0]}
+	c.value(t.TypeRef, d.root, configuration)
 	if len(c.faults) > 0 {
 		return nil, errors.Join(c.faults...)
 	}
 	if len(c.atomic) > 0 {
 		return nil, fmt.Errorf("invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: %s", strings.Join(c.atomic, ", "))
 	}
-	m := merging{Document: d, schema: t.Schema}
-	d.root, _ = m.value(nil, t.TypeRef, d.root, configuration).(map[string]any)
+	m := merging{Document: d, schema: t.Schema, path: c.path[:0]}
+	d.root, _ = m.value(t.TypeRef, d.root, configuration).(map[string]any)
+	d.path = m.path
 	return m.changes, nil
 }
 
 // checking finds what an apply configuration may not have.
 type checking struct {
 	schema *schema.Schema
+	path   path
 	atomic []string
 	faults []error
 }
 
-func (c *checking) fault(path *place, format string, args ...any) {
-	c.faults = append(c.faults, fmt.Errorf("%s: %s", path.field(), fmt.Sprintf(format, args...)))
+func (c *checking) fault(format string, args ...any) {
+	c.faults = append(c.faults, fmt.Errorf("%s: %s", c.path.field(), fmt.Sprintf(format, args...)))
 }
 
-// place is where a value is. Its text is made when it is needed.
-type place struct {
-	in    *place
+// path is where a value is. Its text is made when it is needed.
+type path []step
+
+// step is the name of a field, or the index of an item of a list if name is empty.
+type step struct {
 	name  string
-	index int // of an item of a list, if name is empty
+	index int
 }
 
-// field returns the place as the path of a field: .spec.ports[0].
-func (p *place) field() string {
-	switch {
-	case p == nil:
-		return ""
-	case p.name == "":
-		return p.in.field() + "[" + strconv.Itoa(p.index) + "]"
+func (p *path) push(s step) { *p = append(*p, s) }
+
+func (p *path) pop() { *p = (*p)[:len(*p)-1] }
+
+// field returns the path of a field: .spec.ports[0].
+func (p path) field() string {
+	var b strings.Builder
+	for _, s := range p {
+		if s.name == "" {
+			fmt.Fprintf(&b, "[%d]", s.index)
+		} else {
+			b.WriteString("." + s.name)
+		}
 	}
-	return p.in.field() + "." + p.name
+	return b.String()
 }
 
-// pointer returns the place as a JSON pointer.
-func (p *place) pointer() string {
-	switch {
-	case p == nil:
-		return ""
-	case p.name == "":
-		return p.in.pointer() + "/" + strconv.Itoa(p.index)
+// pointer returns the path as a JSON pointer.
+func (p path) pointer() string {
+	var room [64]byte
+	b := room[:0]
+	for _, s := range p {
+		b = append(b, '/')
+		if s.name == "" {
+			b = strconv.AppendInt(b, int64(s.index), 10)
+		} else {
+			b = append(b, escaper.Replace(s.name)...)
+		}
 	}
-	return child(p.in.pointer(), p.name)
+	return string(b)
 }
 
 // keys appends the sorted keys of a map to an empty list.
@@ -83,55 +97,55 @@ func keys(list []string, m map[string]any) []string {
 type fewKeys [4]string
 
 // value checks a value of a configuration, and the one in the object whose place it takes; nil if there is none.
-func (c *checking) value(path *place, t schema.TypeRef, live, x any) {
+func (c *checking) value(t schema.TypeRef, live, x any) {
 	atom, ok := c.schema.Resolve(t)
 	if !ok {
-		c.fault(path, "no type found")
+		c.fault("no type found")
 		return
 	}
 	if !admits(atom, live) {
-		c.fault(path, "expected %s, and the object has %s", kindOf(atom), typeOf(live))
+		c.fault("expected %s, and the object has %s", kindOf(atom), typeOf(live))
 		return
 	}
 	switch x := x.(type) {
 	case nil:
 	case map[string]any:
 		if atom.Map == nil {
-			c.fault(path, "expected %s, got a map", kindOf(atom))
+			c.fault("expected %s, got a map", kindOf(atom))
 			return
 		}
 		if atom.Map.ElementRelationship == schema.Atomic {
-			c.atomic = append(c.atomic, path.field())
+			c.atomic = append(c.atomic, c.path.field())
 			return
 		}
 		var few fewKeys
 		was, _ := live.(map[string]any)
 		for _, name := range keys(few[:0], x) {
-			at := &place{in: path, name: name}
-			of, ok := fieldType(atom.Map, name)
-			if !ok {
-				c.fault(at, "field not declared in schema")
-				continue
+			c.path.push(step{name: name})
+			if of, ok := fieldType(atom.Map, name); ok {
+				c.value(of, was[name], x[name])
+			} else {
+				c.fault("field not declared in schema")
 			}
-			c.value(at, of, was[name], x[name])
+			c.path.pop()
 		}
 	case []any:
 		was, _ := live.([]any)
-		c.list(path, atom, was, x)
+		c.list(atom, was, x)
 	default:
 		if atom.Scalar == nil || !scalarFits(*atom.Scalar, x) {
-			c.fault(path, "expected %s, got %v", kindOf(atom), x)
+			c.fault("expected %s, got %v", kindOf(atom), x)
 		}
 	}
 }
 
-func (c *checking) list(path *place, atom schema.Atom, live, list []any) {
+func (c *checking) list(atom schema.Atom, live, list []any) {
 	if atom.List == nil {
-		c.fault(path, "expected %s, got a list", kindOf(atom))
+		c.fault("expected %s, got a list", kindOf(atom))
 		return
 	}
 	if atom.List.ElementRelationship == schema.Atomic {
-		c.atomic = append(c.atomic, path.field())
+		c.atomic = append(c.atomic, c.path.field())
 		return
 	}
 	has := map[string]any{}
@@ -142,17 +156,18 @@ func (c *checking) list(path *place, atom schema.Atom, live, list []any) {
 	}
 	seen := map[string]bool{}
 	for i, item := range list {
-		at := &place{in: path, index: i}
+		c.path.push(step{index: i})
 		key, err := itemKey(c.schema, atom.List, item)
 		if err != nil {
-			c.fault(at, "%v", err)
-			continue
+			c.fault("%v", err)
+		} else {
+			if seen[key] {
+				c.fault("duplicate entries for key %s", key)
+			}
+			seen[key] = true
+			c.value(atom.List.ElementType, has[key], item)
 		}
-		if seen[key] {
-			c.fault(at, "duplicate entries for key %s", key)
-		}
-		seen[key] = true
-		c.value(at, atom.List.ElementType, has[key], item)
+		c.path.pop()
 	}
 }
 
@@ -259,24 +274,25 @@ func keyDefault(s *schema.Schema, l *schema.List, name string) (any, bool) {
 type merging struct {
 	*Document
 	schema  *schema.Schema
+	path    path
 	changes []Change
 }
 
 // value returns the merged value. live is nil if there is none.
-func (m *merging) value(path *place, t schema.TypeRef, live, asked any) any {
+func (m *merging) value(t schema.TypeRef, live, asked any) any {
 	switch asked := asked.(type) {
 	case map[string]any:
 		was, ok := live.(map[string]any)
 		if len(asked) == 0 {
 			if !ok {
-				m.changes = append(m.changes, Change{Path: path.pointer(), Old: live, New: asked})
+				m.changes = append(m.changes, Change{Path: m.path.pointer(), Old: live, New: asked})
 				return map[string]any{}
 			}
 			return live
 		}
 		if !ok {
 			if live != nil { // a value of another kind
-				m.changes = append(m.changes, Change{Path: path.pointer(), Old: live, New: asked})
+				m.changes = append(m.changes, Change{Path: m.path.pointer(), Old: live, New: asked})
 				return copied(asked)
 			}
 		}
@@ -285,20 +301,22 @@ func (m *merging) value(path *place, t schema.TypeRef, live, asked any) any {
 		var few fewKeys
 		for _, name := range keys(few[:0], asked) {
 			of, _ := fieldType(atom.Map, name)
-			is[name] = m.value(&place{in: path, name: name}, of, is[name], asked[name])
+			m.path.push(step{name: name})
+			is[name] = m.value(of, is[name], asked[name])
+			m.path.pop()
 		}
 		return is
 	case []any:
 		was, _ := live.([]any)
 		if len(asked) == 0 {
 			if live == nil {
-				m.changes = append(m.changes, Change{Path: path.pointer(), New: asked})
+				m.changes = append(m.changes, Change{Path: m.path.pointer(), New: asked})
 				return asked
 			}
 			return live
 		}
 		atom, _ := m.schema.Resolve(t)
-		return m.list(path, atom.List, was, asked)
+		return m.list(atom.List, was, asked)
 	case nil:
 		switch x := live.(type) {
 		case map[string]any:
@@ -314,13 +332,13 @@ func (m *merging) value(path *place, t schema.TypeRef, live, asked any) any {
 	if equal(live, asked) && live != nil {
 		return live
 	}
-	m.changes = append(m.changes, Change{Path: path.pointer(), Old: live, New: asked})
+	m.changes = append(m.changes, Change{Path: m.path.pointer(), Old: live, New: asked})
 	return asked
 }
 
 // list merges lists by the keys of their items. Items that only the live list has stay in their order; those of the
 // configuration follow its order, and new ones come before the next one that both have, or at the end.
-func (m *merging) list(path *place, l *schema.List, live, asked []any) any {
+func (m *merging) list(l *schema.List, live, asked []any) any {
 	has := make([]string, len(live))
 	at := map[string]int{} // of the live items; -1 if several have the key
 	for i, item := range live {
@@ -358,23 +376,30 @@ func (m *merging) list(path *place, l *schema.List, live, asked []any) any {
 			if from >= 0 {
 				was = live[from]
 			}
-			out = append(out, m.value(&place{in: path, index: len(out)}, l.ElementType, was, item))
+			out = append(out, m.item(len(out), l.ElementType, was, item))
 			if next < len(live) && has[next] == wanted[i] {
 				next++
 			}
 			continue
 		}
 		upTo(m.nextShared(at, wanted[i:]))
-		out = append(out, m.value(&place{in: path, index: len(out)}, l.ElementType, nil, item))
+		out = append(out, m.item(len(out), l.ElementType, nil, item))
 	}
 	upTo("")
 	if moved || len(out) < len(live) {
-		m.changes = append(m.changes, Change{Path: path.pointer(), Old: live, New: out})
+		m.changes = append(m.changes, Change{Path: m.path.pointer(), Old: live, New: out})
 	}
 	if len(m.changes) == before && live != nil {
 		return live
 	}
 	return out
+}
+
+// item merges an item of a list.
+func (m *merging) item(index int, t schema.TypeRef, live, asked any) any {
+	m.path.push(step{index: index})
+	defer m.path.pop()
+	return m.value(t, live, asked)
 }
 
 // nextShared returns the first key that a live item has, too; "" if there is none.

@@ -16,6 +16,7 @@ import (
 type Document struct {
 	root map[string]any
 	own  map[uintptr]bool // the maps that no one else has
+	path path             // memory for the next patch
 }
 
 // New returns a document of an object.

@@ -78,17 +78,28 @@ func nativeList(l traits.Lister) ([]any, error) {
 
 func nativeMap(m traits.Mapper) (map[string]any, error) {
 	fields := map[string]any{}
+	if literal, ok := m.Value().(map[ref.Val]ref.Val); ok { // its iterator uses reflection
+		for key, value := range literal {
+			if err := nativeEntry(fields, key, value); err != nil {
+				return nil, err
+			}
+		}
+		return fields, nil
+	}
 	for i := m.Iterator(); i.HasNext() == types.True; {
 		key := i.Next()
-		name, ok := key.(types.String)
-		if !ok {
-			return nil, fmt.Errorf("a map has the key %v, which is a %s and not a string", key.Value(), key.Type().TypeName())
-		}
-		x, err := Native(m.Get(key))
-		if err != nil {
+		if err := nativeEntry(fields, key, m.Get(key)); err != nil {
 			return nil, err
 		}
-		fields[string(name)] = x
 	}
 	return fields, nil
+}
+
+func nativeEntry(fields map[string]any, key, value ref.Val) (err error) {
+	name, ok := key.(types.String)
+	if !ok {
+		return fmt.Errorf("a map has the key %v, which is a %s and not a string", key.Value(), key.Type().TypeName())
+	}
+	fields[string(name)], err = Native(value)
+	return err
 }

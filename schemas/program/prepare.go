@@ -240,6 +240,15 @@ func hasParts(x any) bool {
 	return false
 }
 
+// keeps reports whether a value of c, without parts, surely stays as it is.
+func (c *check) keeps(x any) bool {
+	if x == nil || hasParts(x) {
+		return false
+	}
+	_, isFloat := x.(float64)
+	return !c.acts || !isFloat && !c.completes && c.fallbackCheck == nil
+}
+
 // shed prunes values whose kind c does not admit, in x and its parts. As in Kubernetes, a struct in a
 // place that admits no struct loses its fields before it is rejected.
 func (p *preparation) shed(c *check, x any) {
@@ -312,7 +321,7 @@ func (p *preparation) patterns(o *objectCheck, m map[string]any, root bool) {
 		}
 		var concerned []string
 		for key, x := range m {
-			if !pattern.value.acts && x != nil && !hasParts(x) {
+			if pattern.value.keeps(x) {
 				continue // most values of maps are scalars, which stay as they are
 			}
 			if _, ok := o.index[key]; !ok && (!root || !schemas.ServerOwned(key)) && pattern.key.admitsKey(key) {
