@@ -145,7 +145,7 @@ func (p *Pipeline) event(r *Request, w *edit.Write) *eventlog.Event {
 			FieldManager: call.UTF8(r.Body.Options.FieldManager), Status: uint32(w.Code), MediaType: r.Body.MediaType,
 		},
 		Decisions: &logpb.Decisions{
-			Authorizer: r.Decision.Authorizer, Rule: r.Decision.Rule, Source: r.Decision.Source, Admission: r.findings, Mutations: r.mutations, Reviews: r.reviews, Warnings: r.Warnings(), Audit: r.AuditRecord(),
+			Authorizer: r.Decision.Authorizer, Rule: r.Decision.Rule, Source: r.Decision.Source, Admission: r.findings, Mutations: r.lasting(), Reviews: r.reviews, Warnings: r.Warnings(), Audit: r.AuditRecord(),
 		},
 		PolicyDigest: digest[:],
 	}

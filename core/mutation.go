@@ -116,6 +116,26 @@ func (r *Request) mutated(by logpb.Mutator, id, source string, paths []string, r
 	r.mutations = append(r.mutations, &logpb.Mutation{Rule: id, Source: source, Paths: paths, By: by, Reinvoked: round > 0})
 }
 
+// lasting returns the mutations that changed something that the write can change, with their paths in the stored object.
+func (r *Request) lasting() (list []*logpb.Mutation) {
+	for _, m := range r.mutations {
+		var paths []string
+		for _, path := range m.Paths {
+			switch {
+			case !admission.Writes(r.Kind, r.Info.Subresource, path):
+			case r.Scales():
+				paths = append(paths, r.Kind.Scale.Pointer())
+			default:
+				paths = append(paths, path)
+			}
+		}
+		if len(paths) > 0 {
+			list = append(list, &logpb.Mutation{Rule: m.Rule, Source: m.Source, Paths: paths, By: m.By, Reinvoked: m.Reinvoked})
+		}
+	}
+	return list
+}
+
 // begin makes a copy of the object for the rules.
 func (m *ruleMutator) begin(ctx context.Context) (err error) {
 	if m.asked, err = m.attributes(); err != nil {

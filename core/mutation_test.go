@@ -271,12 +271,27 @@ func TestMutationsOfSubresources(t *testing.T) {
 	if a.field("status", "ready") != true || a.field("status", "note") != "x" || a.field("spec", "size") != 3.0 {
 		t.Errorf("status: %s", a)
 	}
+	if got := mutationsOf(p.lastEvent(t)); !slices.Equal(got, []string{"t/mutate/status/x /status/ready"}) {
+		t.Errorf("the event of the status has the mutations %q, and not only what it changed", got)
+	}
 	p.must(t, 200, "PATCH", widgetsPath+"/a/scale", `{"spec":{"replicas":10}}`, "Content-Type", "application/merge-patch+json")
 	if a = p.must(t, 200, "GET", widgetsPath+"/a", ""); a.field("spec", "size") != 11.0 {
 		t.Errorf("scaled: %s", a)
 	}
-	if got := mutationsOf(p.lastEvent(t)); !slices.Equal(got, []string{"t/mutate/scale/x /spec/replicas"}) {
+	if got := mutationsOf(p.lastEvent(t)); !slices.Equal(got, []string{"t/mutate/scale/x /spec/size"}) {
 		t.Errorf("the event has the mutations %q", got)
+	}
+	a = p.must(t, 201, "POST", blamesPath, `{"apiVersion":"log.stele.dev/v1","kind":"Blame","spec":{"group":"example.com","resource":"widgets","namespace":"default","name":"a"}}`)
+	fields, _ := a.field("status", "fields").([]any)
+	got := map[string]any{}
+	for _, f := range fields {
+		f := f.(map[string]any)
+		got[f["path"].(string)] = f["rule"]
+	}
+	for path, want := range map[string]any{"spec.size": "t/mutate/scale/x", "spec.owner": "t/mutate/whole/x", "status.ready": "t/mutate/status/x", "status.note": nil} {
+		if got[path] != want {
+			t.Errorf("blame says that %s was made by %v, want %v", path, got[path], want)
+		}
 	}
 }
 

@@ -43,6 +43,9 @@ func (s *Scale) Set(object map[string]any, replicas int64) error {
 	return unstructured.SetNestedField(object, replicas, fields(s.SpecReplicasPath)...)
 }
 
+// Pointer returns the JSON pointer to the replicas in the spec of an object.
+func (s *Scale) Pointer() string { return "/" + strings.Join(fields(s.SpecReplicasPath), "/") }
+
 // Validate checks the fields that the scale subresource shows, as apiextensions-apiserver does on every
 // write. A write to the status checks only the fields of the status. A nil Scale has no errors.
 func (s *Scale) Validate(object map[string]any, onlyStatus bool) (errs field.ErrorList) {

@@ -342,7 +342,7 @@ func (x *blamed) written(ctx context.Context, f *Field, leaf *Leaf, by *cause) e
 	f.FieldManager, f.Verb, f.Subresource = request.GetFieldManager(), request.GetVerb(), request.GetSubresource()
 	then := leaf.Then()
 	for _, m := range slices.Backward(by.Meta.GetDecisions().GetMutations()) {
-		if request.GetSubresource() != "scale" && mutates(m, then) {
+		if mutates(m, then) {
 			f.Type, f.Rule, f.Source = Mutated, m.GetRule(), m.GetSource()
 			return nil
 		}

@@ -166,6 +166,7 @@ func (c *compiler) admissionRule(v cue.Value, p admissionParts, base scopeOf) (o
 		c.matchesNothing(v.LookupPath(cue.ParsePath("match")), p.match)
 		return nil, nil, false
 	}
+	c.admissionNames(p.match.APIGroups, p.match.Resources, v.LookupPath(cue.ParsePath("match")))
 	of = all(of)
 	own := map[string]*celtype.Type{}
 	if params := v.LookupPath(cue.ParsePath("params")); params.Exists() {

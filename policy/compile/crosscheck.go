@@ -72,6 +72,15 @@ type naming struct {
 	at                cue.Value
 }
 
+// admissionNames notes what an admission rule names, to be checked by [compiler.resources]. widgets/* includes subresources.
+func (c *compiler) admissionNames(groups, resources []string, at cue.Value) {
+	names := make([]string, len(resources))
+	for i, r := range resources {
+		names[i] = strings.TrimSuffix(r, "/*")
+	}
+	c.namings = append(c.namings, naming{groups, names, at})
+}
+
 // element returns the position of a list element in a struct, or else of the struct.
 func element(v cue.Value, list string, i int) schemas.Position {
 	e := v.LookupPath(cue.MakePath(cue.Str(list), cue.Index(i)))

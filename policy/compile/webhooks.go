@@ -80,7 +80,7 @@ func (c *compiler) reviewRules(v cue.Value, r *policy.Reviewer) (of []objectType
 		if len(rule.Operations) > 0 && !slices.ContainsFunc(rule.Operations, func(o string) bool { return o != "CONNECT" }) {
 			c.Add(element(x, "operations", 0), x.Path().String()+".operations", "nothing here can be connected to: the rule matches nothing", "name CREATE, UPDATE or DELETE")
 		}
-		c.namings = append(c.namings, naming{rule.APIGroups, rule.Resources, x})
+		c.admissionNames(rule.APIGroups, rule.Resources, x)
 		for _, t := range c.scopes.objectTypes(rule.APIGroups, rule.APIVersions, rule.Resources) {
 			if !slices.ContainsFunc(of, func(o objectType) bool { return o.name == t.name }) {
 				of = append(of, t)

@@ -114,13 +114,15 @@ var Lints = []Lint{
 
 	// Rules that change objects.
 	{"MUTATIONS_FIGHT", Warning, "Two rules of `mutate` set a field to different values, each again after the other.", "conditions that exclude each other, or `!has(object.spec.size)` in the earlier one",
-		`The later one wins, and a rule that is reinvoked can change the result again. If the second is meant to correct the first, let the first one leave alone what is set. It is found by running both on generated writes, one of which the finding shows. Writes of subresources, rules that read stored objects, plugins and webhooks are not tried.`},
+		`The later one wins, and a rule that is reinvoked can change the result again. If the second is meant to correct the first, let the first one leave alone what is set. It is found by running both on generated writes, one of which the finding shows. Rules that read stored objects, plugins and webhooks are not tried.`},
 	{"MUTATION_REPEATS", Warning, "A rule of `mutate` with the reinvocationPolicy IfNeeded changes its own result.", "a condition that is false for what the rule has made, or `reinvocationPolicy: \"Never\"`",
 		`A rule that is reinvoked runs twice on one write, for example if a webhook changed the object after it. One that adds an item to a list then adds two. It is found by running the rule on its own result for generated writes, one of which the finding shows.`},
 	{"MUTATION_REFUSED", Warning, "What a rule of `mutate` makes is always refused.", "another change, or another validation",
 		`A validation with the action Deny, the schema, or a rule of the kind refuses the object that the rules of mutate make of it, in all generated writes that the rule changes, and does not refuse what is made without the rule. That nothing else was found among the generated writes is no proof.`},
 	{"MUTATION_FAILS", Warning, "A change of a rule of `mutate` can never be made.", "a path that exists: a patch that adds a field adds the struct around it first",
 		`The expression cannot be evaluated, or the patch does not fit, for all generated writes that the rule is about, so that they are refused. Rules with the failurePolicy Ignore are not reported.`},
+	{"MUTATION_DROPPED", Warning, "A change of a rule of `mutate` sets only what the write cannot change.", "a rule for the subresource, such as `resources: [\"databases/status\"]`",
+		`A write of the object keeps the status and what the server sets in metadata, one of the status keeps the rest, and one of the scale changes the replicas only. What a rule changes elsewhere is dropped without an error, as in Kubernetes.`},
 
 	// Schemas.
 	{"DEFAULT_NEVER_APPLIES", Warning, "A default stands beside `!` or `?`, where it never applies.", "the field without the mark",

@@ -75,6 +75,14 @@ func sets(name string, order int, more, value string) string {
 	return changes(name, order, more, "ApplyConfiguration", "Object{spec: Object.spec{"+value+"}}")
 }
 
+// scaled gives widgets a status and a scale.
+const scaled = "bundle: teams: a: kinds: \"widgets.a.example.com\": versions: v1: subresources: {status: {}, scale: {specReplicasPath: \".spec.size\", statusReplicasPath: \".status.size\"}}\n#Widget: status?: {size?: int, ready?: bool}\n"
+
+// ofSub returns a rule that changes writes of a subresource of widgets.
+func ofSub(subresource, name string, order int, expression string) string {
+	return strings.Replace(changes(name, order, once, "ApplyConfiguration", expression), `["widgets"]`, `["widgets/`+subresource+`"]`, 1)
+}
+
 const (
 	once  = `reinvocationPolicy: "Never"`
 	again = `reinvocationPolicy: "IfNeeded"`
@@ -366,6 +374,30 @@ func TestLints(t *testing.T) {
 			changes("one", 1, once, "JSONPatch", "[JSONPatch{op: 'replace', path: '/spec/standby', value: 'x'}]"), nil},
 		"a mutation that cannot be made and is ignored": {
 			changes("one", 1, `failurePolicy: "Ignore"`, "JSONPatch", "[JSONPatch{op: 'replace', path: '/spec/ports/0', value: 'x'}]"), nil},
+		"a mutation that changes the name": {
+			changes("one", 1, once, "JSONPatch", "[JSONPatch{op: 'replace', path: '/metadata/name', value: 'x'}]") + "// §", []string{"MUTATION_REFUSED"}},
+		"a mutation of what the server sets": {
+			changes("one", 1, once, "JSONPatch", "[JSONPatch{op: 'add', path: '/metadata/generation', value: 7}]") + "// §", []string{"MUTATION_DROPPED"}},
+		"a mutation of the status in writes of the object": {
+			scaled + sets("one", 1, once, "tier: 'dev'}, status: Object.status{size: 7") + "\n" +
+				changes("two", 2, once, "ApplyConfiguration", "Object{status: Object.status{ready: true}}") + "// §", []string{"MUTATION_DROPPED"}},
+		"a mutation of the object in writes of the status": {
+			scaled + ofSub("status", "one", 1, "Object{spec: Object.spec{size: 7}}") + "// §", []string{"MUTATION_DROPPED"}},
+		"a mutation of the status in writes of it": {
+			scaled + ofSub("status", "one", 1, "Object{status: Object.status{ready: true}}"), nil},
+		"mutations of the status that fight": {
+			scaled + ofSub("status", "one", 1, "Object{status: Object.status{ready: true}}") + "\n" + ofSub("status", "two", 2, "Object{status: Object.status{ready: false}}") + "// §", []string{"MUTATIONS_FIGHT"}},
+		"mutations of the status and of the object": {
+			scaled + ofSub("status", "one", 1, "Object{status: Object.status{ready: true}}") + "\n" + sets("two", 2, once, "size: 7"), nil},
+		"a mutation of a status that a validation refuses": {
+			scaled + ofSub("status", "one", 1, "Object{status: Object.status{ready: true}}") + "// §\n" + admit +
+				`{match: {apiGroups: ["a.example.com"], resources: ["widgets/status"]}, validations: v: expression: "!has(object.status) || !object.status.?ready.orValue(false)"}`, []string{"MUTATION_REFUSED"}},
+		"a mutation of Scales that adds up": {
+			scaled + strings.Replace(ofSub("scale", "one", 1, "Object{spec: Object.spec{replicas: object.spec.replicas + 1}}"), once, again, 1) + "// §", []string{"MUTATION_REPEATS"}},
+		"a mutation of Scales that the kind refuses": {
+			scaled + ofSub("scale", "one", 1, "Object{spec: Object.spec{replicas: 500}}") + "// §\n" + rules + `{rule: "self.spec.size < 100"}`, []string{"MUTATION_REFUSED"}},
+		"a mutation of Scales": {
+			scaled + ofSub("scale", "one", 1, "Object{spec: Object.spec{replicas: object.spec.replicas > 50 ? 50 : object.spec.replicas}}"), nil},
 		"a mutation that is allowed": {
 			sets("one", 1, once, "tier: 'dev'") + "\n" + sets("two", 2, once, "tier: 'prod'") + "// stele:allow MUTATIONS_FIGHT the platform decides", nil},
 		"a condition of a mutation that always holds": {

@@ -49,6 +49,7 @@ type Mutations struct {
 	Repeats []Mutated // a mutation that is reinvoked changes its own result
 	Refused []Mutated // what a mutation makes is refused each time, and would not be without it
 	Fails   []Mutated // a mutation can never be made
+	Dropped []Mutated // a step changes only fields that the writes cannot change
 	// Cut says that not all was tried.
 	Cut bool
 }
@@ -56,12 +57,12 @@ type Mutations struct {
 // Mutations tries the mutations of the new side on generated writes. Rules that read stored objects are left out, and so
 // are webhooks and plugins.
 func (s *Search) Mutations(ctx context.Context) (*Mutations, error) {
-	t := &mutationTrial{Search: s, rules: admission.MustOf(s.to), found: &Mutations{}, seen: map[string]bool{}}
+	t := &mutationTrial{Search: s, rules: admission.MustOf(s.to), found: &Mutations{}, seen: map[string]bool{}, effective: map[string]bool{}, dropped: map[string]Mutated{}}
 	t.left = perTrial
 	var versions []*policy.Version
 	for _, k := range s.to.Kinds() {
 		for _, v := range k.Versions {
-			if v.Served && k.Of == nil && v.Program != nil && len(t.of(v, policy.Create))+len(t.of(v, policy.Update)) > 0 {
+			if v.Served && k.Of == nil && v.Program != nil && slices.ContainsFunc(subresources, func(s string) bool { return t.concerns(v, s) }) {
 				versions = append(versions, v)
 			}
 		}
@@ -69,23 +70,48 @@ func (s *Search) Mutations(ctx context.Context) (*Mutations, error) {
 	slices.SortStableFunc(versions, func(a, b *policy.Version) int { return cmp.Compare(last(a), last(b)) })
 	t.found.Cut = len(versions) > maxVersions
 	for _, v := range versions[:min(len(versions), maxVersions)] {
-		t.version(ctx, v)
+		for _, t.subresource = range subresources {
+			if t.concerns(v, t.subresource) {
+				t.version(ctx, v)
+			}
+		}
 	}
+	t.ineffective()
 	t.found.Cut = t.found.Cut || t.left <= 0
 	return t.found, ctx.Err()
 }
 
+// subresources are those whose writes are tried.
+var subresources = []string{"", "status", "scale"}
+
 // mutationTrial tries mutations.
 type mutationTrial struct {
 	*Search
-	rules admission.Rules
-	found *Mutations
-	seen  map[string]bool
+	rules       admission.Rules
+	found       *Mutations
+	seen        map[string]bool
+	subresource string             // of the writes that are tried now
+	effective   map[string]bool    // steps that changed a field that a write can change, by id
+	dropped     map[string]Mutated // a write of which all changes of a step were dropped, by the id of the step
+}
+
+// concerns reports whether a mutation is about writes of a subresource.
+func (t *mutationTrial) concerns(v *policy.Version, subresource string) bool {
+	return v.Serves(subresource) && len(t.rules.Mutations(v, subresource, policy.Create))+len(t.rules.Mutations(v, subresource, policy.Update)) > 0
+}
+
+// ineffective reports the steps of which all changes were dropped.
+func (t *mutationTrial) ineffective() {
+	for _, id := range slices.Sorted(maps.Keys(t.dropped)) {
+		if !t.effective[id] {
+			t.add(&t.found.Dropped, t.dropped[id])
+		}
+	}
 }
 
 // of returns the mutations of writes of a version that read no stored objects.
 func (t *mutationTrial) of(v *policy.Version, operation policy.Operation) (list []admission.Mutation) {
-	for _, m := range t.rules.Mutations(v, "", operation) {
+	for _, m := range t.rules.Mutations(v, t.subresource, operation) {
 		if !m.Reads() {
 			list = append(list, m)
 		}
@@ -98,6 +124,9 @@ func (t *mutationTrial) version(ctx context.Context, v *policy.Version) {
 	operations := map[string][]policy.Operation{}
 	var all []*policy.Mutation
 	for _, operation := range []policy.Operation{policy.Create, policy.Update} {
+		if t.subresource != "" && operation == policy.Create {
+			continue
+		}
 		for _, m := range t.of(v, operation) {
 			if operations[m.ID] == nil {
 				all = append(all, m.Mutation)
@@ -169,12 +198,13 @@ func (t *mutationTrial) alone(ctx context.Context, v *policy.Version, m *policy.
 	r := &tried{changed: map[string]bool{}}
 	h := hintsOf(m)
 	for i := range t.to.Form().Validations {
-		if x := &t.to.Form().Validations[i]; len(operations) > 0 && slices.Contains(t.rules.ValidatedBy(v, "", operations[0]), x.ID) {
+		if x := &t.to.Form().Validations[i]; len(operations) > 0 && slices.Contains(t.rules.ValidatedBy(v, t.subresource, operations[0]), x.ID) {
 			h.validation(x)
 		}
 	}
-	t.writes(v, v, "", operations, h, h.users(), min(perMutation, t.left), func(w *write) bool {
+	t.writes(v, v, t.subresource, operations, h, h.users(), min(perMutation, t.left), func(w *write) bool {
 		t.left--
+		w.ofSubresource()
 		t.one(ctx, w, m, r)
 		return ctx.Err() == nil
 	})
@@ -215,7 +245,7 @@ func (t *mutationTrial) one(ctx context.Context, w *write, m *policy.Mutation, r
 			_, _, _ = object.Run(&earlier) // what cannot be made is a finding of its own
 		}
 	}
-	changes, asked, err := t.run(object, w, rule)
+	changes, dropped, asked, err := t.run(object, w, rule)
 	failed := new(admission.MutationError)
 	switch {
 	case !asked:
@@ -229,10 +259,18 @@ func (t *mutationTrial) one(ctx context.Context, w *write, m *policy.Mutation, r
 	}
 	r.asked++
 	for _, c := range changes {
-		r.changed[c.Path] = true
+		r.changed[c.Path], t.effective[c.step.ID] = true, true
+	}
+	for _, c := range dropped {
+		if t.dropped[c.step.ID].Step == nil {
+			t.dropped[c.step.ID] = Mutated{Step: c.step, What: c.words(), Sample: w.sample()}
+		}
+		if identifies(c.Path) { // not dropped, but refused
+			t.effective[c.step.ID], changes = true, append(changes, c)
+		}
 	}
 	if m.Reinvoke {
-		if again, _, err := t.run(object, w, rule); err == nil && len(again) > 0 {
+		if again, _, _, err := t.run(object, w, rule); err == nil && len(again) > 0 {
 			t.add(&t.found.Repeats, Mutated{Step: again[0].step, What: again[0].words(), Sample: w.sample()})
 		}
 	}
@@ -240,6 +278,9 @@ func (t *mutationTrial) one(ctx context.Context, w *write, m *policy.Mutation, r
 		t.refusals(ctx, w, m, changes[0].step, r)
 	}
 }
+
+// identifies reports whether a change of a path makes the object another one.
+func identifies(path string) bool { return path == "/metadata/name" || path == "/metadata/namespace" }
 
 // refusals notes what refuses the result of all mutations and not that of the others. What refused all results before and not
 // this one is dropped.
@@ -279,6 +320,9 @@ func (t *mutationTrial) rule(w *write, m *policy.Mutation) (*admission.Mutation,
 
 // mutate returns the object of a write, to be changed by mutations.
 func (t *mutationTrial) mutate(ctx context.Context, w *write) *admission.Mutating {
+	if t.subresource == "scale" {
+		return t.rules.Mutate(ctx, w.is, w.attributes(w.object.copy().value()), nil)
+	}
 	object := w.object.copy()
 	return t.rules.Mutate(ctx, w.is, w.attributes(object.value()), func(content map[string]any) ([]string, error) {
 		if w.is.Kind.Builtin {
@@ -321,27 +365,19 @@ func brief(x any) string {
 	return string(text)
 }
 
-// run runs a mutation. It returns the changes of fields that a mutation may change.
-func (t *mutationTrial) run(object *admission.Mutating, w *write, m *admission.Mutation) (changes []madeChange, asked bool, err error) {
+// run runs a mutation. It returns the changes of fields that the write can change, and those of others, which are dropped.
+func (t *mutationTrial) run(object *admission.Mutating, w *write, m *admission.Mutation) (changes, dropped []madeChange, asked bool, err error) {
 	applied, asked, err := object.Run(m)
 	for _, a := range applied {
 		for _, c := range a.Changes {
-			if kept(w.is, c.Path) {
-				changes = append(changes, madeChange{c, a.Step})
+			to := &dropped
+			if admission.Writes(w.is, t.subresource, c.Path) {
+				to = &changes
 			}
+			*to = append(*to, madeChange{c, a.Step})
 		}
 	}
-	return changes, asked, err
-}
-
-// kept reports whether a change of a path is kept by a write of the object.
-func kept(v *policy.Version, path string) bool {
-	if v.Status && (path == "/status" || strings.HasPrefix(path, "/status/")) {
-		return false
-	}
-	rest, in := strings.CutPrefix(path, "/metadata/")
-	name, _, _ := strings.Cut(rest, "/")
-	return !in || slices.Contains([]string{"labels", "annotations", "finalizers", "ownerReferences"}, name)
+	return changes, dropped, asked, err
 }
 
 // stepOf returns the step of a mutation that failed.
@@ -370,17 +406,27 @@ func (t *mutationTrial) verdicts(ctx context.Context, w *write, without string) 
 		result = w.object.copy().value()
 	}
 	refused = map[string]*Mutated{}
+	if is := &w.object.meta; result.Meta.Name != is.Name || result.Meta.Namespace != is.Namespace {
+		refused["identity"] = &Mutated{What: "admission cannot change the name or the namespace"}
+	}
+	seen := result
+	if result = w.stored(result); result == nil {
+		return refused, true
+	}
 	for _, e := range w.is.Program.Validate(result.Content) {
 		refused["schema "+e.Field] = &Mutated{What: e.Error()}
 	}
 	if len(refused) > 0 {
 		return refused, true
 	}
-	errs, _ := w.is.ValidateRules(ctx, result, w.old.value())
+	errs, _ := w.is.ValidateRules(ctx, result, w.before())
 	for _, e := range errs {
 		refused["schema "+e.Field+e.Detail] = &Mutated{What: e.Error()}
 	}
-	for _, f := range t.rules.Validate(ctx, w.is, w.attributes(result)) {
+	if t.subresource != "scale" {
+		seen = result
+	}
+	for _, f := range t.rules.Validate(ctx, w.is, w.attributes(seen)) {
 		if f.Denies() {
 			refused[f.Rule] = &Mutated{By: f.Rule, Source: f.Source, What: f.Message}
 		}
@@ -394,8 +440,9 @@ func (t *mutationTrial) together(ctx context.Context, v *policy.Version, first, 
 	h := hintsOf(first, later)
 	var ofFirst, ofLater []write
 	found := false
-	t.writes(v, v, "", operations, h, h.users(), min(perMutation, t.left), func(w *write) bool {
+	t.writes(v, v, t.subresource, operations, h, h.users(), min(perMutation, t.left), func(w *write) bool {
 		t.left--
+		w.ofSubresource()
 		var a, b bool
 		a, b, found = t.fight(ctx, w, first, later)
 		switch {
@@ -417,9 +464,9 @@ func (t *mutationTrial) together(ctx context.Context, v *policy.Version, first, 
 	}
 }
 
-// crossed returns a write with fields of another one; nil if that is not valid.
+// crossed returns a write with fields of another one; nil if that is not valid, or if it is a write of a subresource.
 func crossed(w, from *write, fields [][]string) *write {
-	if w.operation != from.operation {
+	if w.operation != from.operation || w.request.Subresource != "" {
 		return nil
 	}
 	both := *w
@@ -445,9 +492,9 @@ func (t *mutationTrial) fight(ctx context.Context, w *write, first, later *polic
 		return false, false, false
 	}
 	object := t.mutate(ctx, w)
-	_, a, err1 := t.run(object, w, one)
-	theirs, b, err2 := t.run(object, w, two)
-	again, _, err3 := t.run(object, w, one)
+	_, _, a, err1 := t.run(object, w, one)
+	theirs, _, b, err2 := t.run(object, w, two)
+	again, _, _, err3 := t.run(object, w, one)
 	if err1 != nil || err2 != nil || err3 != nil {
 		return a, b, false
 	}
@@ -475,4 +522,6 @@ func (w *write) attributes(object *policy.Object) *admission.Attributes {
 }
 
 // sample describes the write and its object.
-func (w *write) sample() string { return w.String() + ": " + string(w.object.json(w.is)) }
+func (w *write) sample() string {
+	return w.String() + ": " + string(w.object.json(w.is.Seen(w.request.Subresource)))
+}

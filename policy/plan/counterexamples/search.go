@@ -126,6 +126,7 @@ type write struct {
 	request     policy.Request
 	operation   policy.Operation
 	object, old *object
+	whole       *object           // the stored object of a write of its Scale
 	labels      map[string]string // of the namespace
 }
 
