@@ -269,10 +269,11 @@ func (v sizes) EstimateCallCost(string, string, *checker.AstNode, []checker.AstN
 
 // Program is an expression that can be evaluated. It is safe for concurrent use.
 type Program struct {
-	program   cel.Program
-	text      string
-	loops     bool
-	uncounted *uncounted // nil if the cost is counted
+	program cel.Program
+	text    string
+	loops   bool    // it has loops, and its cost is counted
+	value   ref.Val // of an expression without variables; nil for others
+	charge  Budget  // what an evaluation costs if its cost is not counted; see smallCost
 }
 
 // Load makes a program of a checked expression. text is shown in errors.
@@ -291,19 +292,6 @@ func loadIn(env *planner, ast []byte, text string) (*Program, error) {
 		return nil, fmt.Errorf("expression %q: %w", text, err)
 	}
 	return p, nil
-}
-
-func newProgram(env *planner, checked *exprpb.CheckedExpr, text string) (*Program, error) {
-	loaded, err := cel.CheckedExprToAstWithSource(checked, nil)
-	if err != nil {
-		return nil, err
-	}
-	program, err := env.env.Program(loaded, cel.InterruptCheckFrequency(interruptEvery))
-	if err != nil {
-		return nil, err
-	}
-	small, err := newUncounted(env, loaded, program, checked.Expr)
-	return &Program{program, text, loops(checked.Expr), small}, err
 }
 
 // Budget is the remaining cost, in CEL's units, of evaluations that share it.
@@ -347,14 +335,15 @@ func (p *Program) Eval(ctx context.Context, vars interpreter.Activation, budget 
 	var v ref.Val
 	var details *cel.EvalDetails
 	var err error
-	if p.uncounted != nil {
-		v, err = p.uncounted.eval(vars)
-		*budget -= p.uncounted.charge
-	} else if p.loops {
+	switch {
+	case p.value != nil:
+		v = p.value
+	case p.loops:
 		v, details, err = p.program.ContextEval(ctx, vars)
-	} else {
+	default:
 		v, details, err = p.program.Eval(vars)
 	}
+	*budget -= p.charge
 	if details != nil {
 		if cost := details.ActualCost(); cost != nil {
 			*budget -= Budget(min(*cost, uint64(*budget)+1))

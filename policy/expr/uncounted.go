@@ -8,8 +8,6 @@ import (
 
 	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/checker"
-	"github.com/google/cel-go/common/types/ref"
-	"github.com/google/cel-go/interpreter"
 	exprpb "google.golang.org/genproto/googleapis/api/expr/v1alpha1"
 	"k8s.io/apiserver/pkg/cel/library"
 	"stele.dev/stele/policy/stored"
@@ -21,32 +19,26 @@ import (
 // evaluations of such expressions end with the time limit; see [Limited].
 const smallCost = 1000
 
-// uncounted is an expression that is evaluated without counting its cost, or whose value is known.
-type uncounted struct {
-	program cel.Program
-	value   ref.Val // of an expression without variables; nil for others
-	charge  Budget
-}
-
-// newUncounted plans an expression; nil if its cost has to be counted.
-func newUncounted(env *planner, ast *cel.Ast, counted cel.Program, checked *exprpb.Expr) (*uncounted, error) {
-	cost, err := env.env.EstimateCost(ast, &library.CostEstimator{SizeEstimator: anySize{}}, stored.Costs()...)
-	if err != nil {
-		return nil, nil // a cost that cannot be estimated is counted
-	}
-	if cost.Max <= constantCost && isConstant(checked) {
-		if value, details, err := counted.Eval(cel.NoVars()); err == nil {
-			return &uncounted{value: value, charge: Budget(*details.ActualCost())}, nil
-		}
-	}
-	if cost.Max > smallCost {
-		return nil, nil
-	}
-	program, err := env.plain().Program(ast, cel.EvalOptions(cel.OptOptimize), cel.OptimizeRegex(library.FindRegexOptimization, library.FindAllRegexOptimization))
+func newProgram(env *planner, checked *exprpb.CheckedExpr, text string) (*Program, error) {
+	ast, err := cel.CheckedExprToAstWithSource(checked, nil)
 	if err != nil {
 		return nil, err
 	}
-	return &uncounted{program: program, charge: 1}, nil
+	highest, constant := env.highestCost(ast), isConstant(checked.Expr)
+	if highest <= smallCost && !constant {
+		program, err := env.plain().Program(ast, cel.EvalOptions(cel.OptOptimize), cel.OptimizeRegex(library.FindRegexOptimization, library.FindAllRegexOptimization))
+		return &Program{program: program, text: text, charge: 1}, err
+	}
+	program, err := env.Program(ast, cel.InterruptCheckFrequency(interruptEvery))
+	if err != nil {
+		return nil, err
+	}
+	if highest <= constantCost && constant {
+		if value, details, err := program.Eval(cel.NoVars()); err == nil {
+			return &Program{value: value, text: text, charge: Budget(*details.ActualCost())}, nil
+		}
+	}
+	return &Program{program: program, text: text, loops: loops(checked.Expr)}, nil
 }
 
 // isConstant reports whether an expression has no variables.
@@ -56,15 +48,6 @@ func isConstant(e *exprpb.Expr) bool {
 		is = is && part.GetIdentExpr() == nil && part.GetComprehensionExpr() == nil
 	})
 	return is
-}
-
-// eval evaluates the expression.
-func (u *uncounted) eval(vars interpreter.Activation) (ref.Val, error) {
-	if u.value != nil {
-		return u.value, nil
-	}
-	v, _, err := u.program.Eval(vars)
-	return v, err
 }
 
 // anySize implements [checker.CostEstimator] for variables of any size.
@@ -83,7 +66,7 @@ func (anySize) EstimateCallCost(string, string, *checker.AstNode, []checker.AstN
 
 // planner makes programs in an environment.
 type planner struct {
-	env *cel.Env
+	*cel.Env
 	// plain has what the environment has, but does not count costs.
 	plain func() *cel.Env
 }
@@ -97,4 +80,13 @@ func newPlanner(env *cel.Env) *planner {
 		}
 		return plain
 	})}
+}
+
+// highestCost returns the highest cost of an expression, whatever its variables are.
+func (p *planner) highestCost(ast *cel.Ast) uint64 {
+	cost, err := p.EstimateCost(ast, &library.CostEstimator{SizeEstimator: anySize{}}, stored.Costs()...)
+	if err != nil {
+		return math.MaxUint64
+	}
+	return cost.Max
 }
