@@ -246,6 +246,60 @@ func TestSecretsOfRequestsAreNotRecorded(t *testing.T) {
 	}
 }
 
+// What quotes secrets of objects is recorded with hashes: answers about changes, decisions and blame, the object of a question, and the rows of
+// views, whose cells and names are made of them.
+func TestQuotedSecretsAreNotRecorded(t *testing.T) {
+	var store memlog.Store
+	p := start(t, store.Open(nil), 0)
+	text := strings.Replace(audited(`all: {order: 1, level: "RequestResponse"}`), "owner?:", "token?: string @stele(sensitive)\n\t\towner?:", 1)
+	p.bootstrap(t, strings.Replace(text, `kinds: "plains.example.com"`, `views: {
+			tokens: {kind: "widgets.example.com", version: "v1", columns: {
+				size: {expression: "object.spec.size", type: "integer"}
+				token: {expression: "object.spec.token", type: "string"}
+				both: {expression: "object.spec.?token.orValue('') + '!'", type: "string"}
+			}}
+			"token-groups": {kind: "widgets.example.com", version: "v1", groupBy: ["token"], columns: token: {expression: "object.spec.token", type: "string"}}
+		}
+		kinds: "plains.example.com"`, 1))
+	secret := strings.Replace(widget("a", 7), `"size":7`, `"size":7,"token":"hunter2"`, 1)
+	p.must(t, 201, "POST", widgetsPath, secret, "Audit-ID", "create")
+	p.must(t, 201, "POST", widgetsPath+"?dryRun=All", strings.Replace(secret, `"a"`, `"b"`, 1), "Audit-ID", "dry")
+	const log, views, table = "/apis/log.stele.dev/v1", "/apis/views.stele.dev/v1", "application/json;as=Table;v=v1;g=meta.k8s.io"
+	for id, q := range map[string][]string{
+		"changes":      {"GET", log + "/namespaces/default/changes", ""},
+		"change":       {"GET", log + "/namespaces/default/changes?fieldSelector=object.name%3Da", ""},
+		"decisions":    {"GET", log + "/decisions?bodies=true&fieldSelector=request.auditID%3Dcreate", ""},
+		"dry decision": {"GET", log + "/namespaces/default/decisions/dry", ""},
+		"blame":        {"POST", log + "/blames", `{"apiVersion":"log.stele.dev/v1","kind":"Blame","spec":{"group":"example.com","resource":"widgets","namespace":"default","name":"a"}}`},
+		"explanation":  {"POST", "/apis/policy.stele.dev/v1/explanations", `{"apiVersion":"policy.stele.dev/v1","kind":"Explanation","spec":{"verb":"create","group":"example.com","version":"v1","resource":"widgets","namespace":"default","object":` + secret + `}}`},
+		"view":         {"GET", views + "/tokens", ""},
+		"row":          {"GET", views + "/namespaces/default/tokens/a", ""},
+		"table":        {"GET", views + "/tokens", "", "Accept", table},
+		"groups":       {"GET", views + "/token-groups", ""},
+		"group table":  {"GET", views + "/token-groups", "", "Accept", table},
+		"column":       {"GET", views + "/tokens?fieldSelector=columns.token%3Dhunter2", ""},
+	} {
+		code := 200
+		if q[0] == "POST" {
+			code = 201
+		}
+		if got := p.must(t, code, q[0], q[1], q[2], append(q[3:], "Audit-ID", id)...); q[0] == "GET" && id != "dry decision" && !strings.Contains(string(got.body), "hunter2") {
+			t.Errorf("%s: the client does not see the secret: %s", id, got.body)
+		}
+		e := p.decisions(t, id)[0]
+		recorded := e.Meta.GetRequest().GetUri()
+		for _, c := range e.Contents {
+			recorded += "\n" + string(c)
+		}
+		if strings.Contains(recorded, "hunter2") || !strings.Contains(recorded, "hmac-sha256:") {
+			t.Errorf("%s is recorded as %s", id, recorded)
+		}
+		if q[1] == views+"/tokens" && len(q) == 3 && !strings.Contains(recorded, `"size":7`) {
+			t.Errorf("%s: columns without secrets are hashed, too: %s", id, recorded)
+		}
+	}
+}
+
 // Refusals are explained by their audit ID, also after a restart.
 func TestRefusalsAreExplainedAfterARestart(t *testing.T) {
 	var store memlog.Store

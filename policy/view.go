@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"stele.dev/stele/policy/expr"
 	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/program"
 )
@@ -85,8 +86,9 @@ func (v *View) rows(source *Kind) *schemas.Kind {
 	columns := &schemas.Node{Kinds: schemas.StructKind, Struct: &schemas.Struct{}, Doc: "The values of the view's columns."}
 	version := schemas.Version{Name: ViewsVersion, Served: true, NoDeleteCollection: true,
 		Schema: &schemas.Node{Kinds: schemas.StructKind, Doc: v.Description, Struct: &schemas.Struct{Fields: []schemas.Field{{Name: ColumnsField, Presence: schemas.Optional, Schema: columns}}}}}
-	add := func(name, kind, doc string, priority int32) {
-		n := &schemas.Node{Kinds: viewTypes[kind] | schemas.NullKind, Doc: doc}
+	secrets := secretsOf(source, v.Version)
+	add := func(name, kind, doc string, priority int32, e *Expression) {
+		n := &schemas.Node{Kinds: viewTypes[kind] | schemas.NullKind, Doc: doc, Sensitive: e != nil && expr.ReadsAny(e.Checked, secrets) != nil}
 		if kind == "date" {
 			n.Format = schemas.FormatDateTime
 		}
@@ -99,14 +101,25 @@ func (v *View) rows(source *Kind) *schemas.Kind {
 		}
 	}
 	for _, c := range v.Columns {
-		add(c.Name, c.Type, c.Description, c.Priority)
+		add(c.Name, c.Type, c.Description, c.Priority, &c.Expression)
 	}
 	for _, a := range v.Aggregates {
-		add(a.Name, a.Type, a.Description, a.Priority)
+		add(a.Name, a.Type, a.Description, a.Priority, a.Expression)
 	}
 	kind := v.KindName()
 	return &schemas.Kind{Group: ViewsGroup, Kind: kind, ListKind: kind + "List", Plural: v.Name, Singular: strings.ToLower(kind),
 		Namespaced: source.Namespaced && !v.Grouped, StorageVersion: ViewsVersion, Versions: []schemas.Version{version}, Source: v.Source}
+}
+
+// secretsOf returns the paths to the secrets in a version of a kind.
+func secretsOf(k *Kind, version string) [][]string {
+	if isSecrets(k.Kind) {
+		return [][]string{{"data"}, {"stringData"}}
+	}
+	if v, _ := k.Version(version); v != nil && v.Schema != nil {
+		return v.Schema.SensitivePaths()
+	}
+	return nil
 }
 
 // Same reports whether both views have the same rows for the same objects: all is equal but positions in the source.

@@ -5,6 +5,8 @@ import (
 	"math"
 	"strings"
 
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
@@ -36,6 +38,22 @@ func (s *Scale) Of(object map[string]any) (r Replicas, err error) {
 		r.Selector, _, err = unstructured.NestedString(object, fields(s.LabelSelectorPath)...)
 	}
 	return r, err
+}
+
+// Scaled returns the Scale of an object, and reports whether the object has a value for its replicas. It fails if a field has the wrong type.
+func (s *Scale) Scaled(meta *metav1.ObjectMeta, object map[string]any) (*autoscalingv1.Scale, bool, error) {
+	n, err := s.Of(object)
+	if err != nil {
+		return nil, false, err
+	}
+	return &autoscalingv1.Scale{
+		TypeMeta: metav1.TypeMeta{APIVersion: autoscalingv1.SchemeGroupVersion.String(), Kind: "Scale"},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: meta.Name, Namespace: meta.Namespace, UID: meta.UID, ResourceVersion: meta.ResourceVersion, CreationTimestamp: meta.CreationTimestamp,
+		},
+		Spec:   autoscalingv1.ScaleSpec{Replicas: int32(n.Spec)},
+		Status: autoscalingv1.ScaleStatus{Replicas: int32(n.Status), Selector: n.Selector},
+	}, n.HasSpec, nil
 }
 
 // Set sets the replicas in the spec of an object. It fails if a parent of the field is not a struct.

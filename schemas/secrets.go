@@ -38,3 +38,13 @@ func (n *Node) sensitive(path []string, each func([]string)) {
 		}
 	}
 }
+
+// Overlap reports whether one of two paths leads to the value of the other, or to something in it.
+func Overlap(a, b []string) bool {
+	for i := range min(len(a), len(b)) {
+		if a[i] != b[i] && a[i] != Any && b[i] != Any {
+			return false
+		}
+	}
+	return true
+}

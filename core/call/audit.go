@@ -83,13 +83,13 @@ func (c *Call) AuditRecord() *logpb.Audit {
 	if !c.Audit.Recorded() {
 		return shared
 	}
-	timings, secret := c.Timings.String(), c.recordedSecrets()
-	if timings == "" && secret == nil && c.annotations == nil {
+	timings, secret, scale := c.Timings.String(), c.recordedSecrets(), c.recordedScale()
+	if timings == "" && secret == nil && scale == nil && c.annotations == nil {
 		return shared
 	}
 	slices.SortFunc(c.annotations, func(a, b *logpb.Annotation) int { return strings.Compare(a.Key, b.Key) })
 	return &logpb.Audit{
-		Level: shared.Level, Stages: shared.Stages, Rule: shared.Rule, Source: shared.Source, OmitManagedFields: shared.OmitManagedFields, Timings: timings, SecretFields: secret, Annotations: slices.Clip(c.annotations),
+		Level: shared.Level, Stages: shared.Stages, Rule: shared.Rule, Source: shared.Source, OmitManagedFields: shared.OmitManagedFields, Timings: timings, SecretFields: secret, Scale: scale, Annotations: slices.Clip(c.annotations),
 	}
 }
 
@@ -104,6 +104,15 @@ func (c *Call) recordedSecrets() []string {
 		fields = append(fields, stored.Storage().Program.SensitivePaths()...)
 	}
 	return slices.Compact(hashing.Fields(fields).Encode())
+}
+
+// recordedScale returns how the Scale is made that answers a write; nil if the body of the answer is not recorded, or is no Scale.
+func (c *Call) recordedScale() *logpb.ScalePaths {
+	if c.Audit.Level < logpb.AuditLevel_AUDIT_LEVEL_REQUEST_RESPONSE || !c.Write || !c.Scales() || c.Kind == nil || c.Kind.Scale == nil {
+		return nil
+	}
+	s := c.Kind.Scale
+	return &logpb.ScalePaths{SpecReplicas: s.SpecReplicasPath, StatusReplicas: s.StatusReplicasPath, LabelSelector: s.LabelSelectorPath}
 }
 
 // RecordsBody reports whether the audit rule of the request records its body.

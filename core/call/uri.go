@@ -135,5 +135,9 @@ func sensitivePaths(v *policy.Version) [][]string {
 	if v == nil || v.Program == nil { // virtual kinds have no program
 		return nil
 	}
-	return v.Program.SensitivePaths()
+	paths := v.Program.SensitivePaths()
+	if view := v.Kind.View; view != nil && view.Grouped && len(paths) > 0 {
+		paths = append(paths, []string{"metadata", "name"}) // it is made of the columns
+	}
+	return paths
 }

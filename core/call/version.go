@@ -47,19 +47,7 @@ func (c *Call) Seen() *policy.Version { return c.Kind.Seen(c.Info.Subresource) }
 
 // ScaleOf returns the Scale of an object, and reports whether the object has the field with the wanted replicas.
 func (c *Call) ScaleOf(meta *metav1.ObjectMeta, content map[string]any) (*autoscalingv1.Scale, bool, error) {
-	n, err := c.Kind.Scale.Of(content)
-	if err != nil {
-		return nil, false, err
-	}
-	as := policy.Scale.GroupVersionKind()
-	return &autoscalingv1.Scale{
-		TypeMeta: metav1.TypeMeta{APIVersion: as.GroupVersion().String(), Kind: as.Kind},
-		ObjectMeta: metav1.ObjectMeta{
-			Name: meta.Name, Namespace: meta.Namespace, UID: meta.UID, ResourceVersion: meta.ResourceVersion, CreationTimestamp: meta.CreationTimestamp,
-		},
-		Spec:   autoscalingv1.ScaleSpec{Replicas: int32(n.Spec)},
-		Status: autoscalingv1.ScaleStatus{Replicas: int32(n.Status), Selector: n.Selector},
-	}, n.HasSpec, nil
+	return c.Kind.Scale.Scaled(meta, content)
 }
 
 // View returns a stored object as the client sees it: in its version, or as a Scale.

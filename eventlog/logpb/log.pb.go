@@ -1799,7 +1799,9 @@ type Audit struct {
 	Timings string `protobuf:"bytes,7,opt,name=timings,proto3" json:"timings,omitempty"`
 	// The secret fields of the object, of which audit lines show keyed hashes: paths of names and "*", separated by
 	// slashes and escaped as in a JSON pointer. Secrets have none here, because their fields are known.
-	SecretFields  []string `protobuf:"bytes,8,rep,name=secret_fields,json=secretFields,proto3" json:"secret_fields,omitempty"`
+	SecretFields []string `protobuf:"bytes,8,rep,name=secret_fields,json=secretFields,proto3" json:"secret_fields,omitempty"`
+	// How the Scale of the object is made, if the answer of a write was one and is shown.
+	Scale         *ScalePaths `protobuf:"bytes,9,opt,name=scale,proto3" json:"scale,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1890,6 +1892,74 @@ func (x *Audit) GetSecretFields() []string {
 	return nil
 }
 
+func (x *Audit) GetScale() *ScalePaths {
+	if x != nil {
+		return x.Scale
+	}
+	return nil
+}
+
+// ScalePaths are where an object has what its Scale shows: JSON paths of fields, such as .spec.replicas.
+type ScalePaths struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	SpecReplicas   string                 `protobuf:"bytes,1,opt,name=spec_replicas,json=specReplicas,proto3" json:"spec_replicas,omitempty"`
+	StatusReplicas string                 `protobuf:"bytes,2,opt,name=status_replicas,json=statusReplicas,proto3" json:"status_replicas,omitempty"`
+	LabelSelector  string                 `protobuf:"bytes,3,opt,name=label_selector,json=labelSelector,proto3" json:"label_selector,omitempty"` // empty for none
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *ScalePaths) Reset() {
+	*x = ScalePaths{}
+	mi := &file_log_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ScalePaths) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ScalePaths) ProtoMessage() {}
+
+func (x *ScalePaths) ProtoReflect() protoreflect.Message {
+	mi := &file_log_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ScalePaths.ProtoReflect.Descriptor instead.
+func (*ScalePaths) Descriptor() ([]byte, []int) {
+	return file_log_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *ScalePaths) GetSpecReplicas() string {
+	if x != nil {
+		return x.SpecReplicas
+	}
+	return ""
+}
+
+func (x *ScalePaths) GetStatusReplicas() string {
+	if x != nil {
+		return x.StatusReplicas
+	}
+	return ""
+}
+
+func (x *ScalePaths) GetLabelSelector() string {
+	if x != nil {
+		return x.LabelSelector
+	}
+	return ""
+}
+
 type Annotation struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
@@ -1900,7 +1970,7 @@ type Annotation struct {
 
 func (x *Annotation) Reset() {
 	*x = Annotation{}
-	mi := &file_log_proto_msgTypes[14]
+	mi := &file_log_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1912,7 +1982,7 @@ func (x *Annotation) String() string {
 func (*Annotation) ProtoMessage() {}
 
 func (x *Annotation) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[14]
+	mi := &file_log_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1925,7 +1995,7 @@ func (x *Annotation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Annotation.ProtoReflect.Descriptor instead.
 func (*Annotation) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{14}
+	return file_log_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Annotation) GetKey() string {
@@ -1955,7 +2025,7 @@ type Admission struct {
 
 func (x *Admission) Reset() {
 	*x = Admission{}
-	mi := &file_log_proto_msgTypes[15]
+	mi := &file_log_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1967,7 +2037,7 @@ func (x *Admission) String() string {
 func (*Admission) ProtoMessage() {}
 
 func (x *Admission) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[15]
+	mi := &file_log_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1980,7 +2050,7 @@ func (x *Admission) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Admission.ProtoReflect.Descriptor instead.
 func (*Admission) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{15}
+	return file_log_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Admission) GetRule() string {
@@ -2026,7 +2096,7 @@ type Read struct {
 
 func (x *Read) Reset() {
 	*x = Read{}
-	mi := &file_log_proto_msgTypes[16]
+	mi := &file_log_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2038,7 +2108,7 @@ func (x *Read) String() string {
 func (*Read) ProtoMessage() {}
 
 func (x *Read) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[16]
+	mi := &file_log_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2051,7 +2121,7 @@ func (x *Read) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Read.ProtoReflect.Descriptor instead.
 func (*Read) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{16}
+	return file_log_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Read) GetGroup() string {
@@ -2095,7 +2165,7 @@ type Payload struct {
 
 func (x *Payload) Reset() {
 	*x = Payload{}
-	mi := &file_log_proto_msgTypes[17]
+	mi := &file_log_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2107,7 +2177,7 @@ func (x *Payload) String() string {
 func (*Payload) ProtoMessage() {}
 
 func (x *Payload) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[17]
+	mi := &file_log_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2120,7 +2190,7 @@ func (x *Payload) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Payload.ProtoReflect.Descriptor instead.
 func (*Payload) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{17}
+	return file_log_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Payload) GetRole() Role {
@@ -2162,7 +2232,7 @@ type Class struct {
 
 func (x *Class) Reset() {
 	*x = Class{}
-	mi := &file_log_proto_msgTypes[18]
+	mi := &file_log_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2174,7 +2244,7 @@ func (x *Class) String() string {
 func (*Class) ProtoMessage() {}
 
 func (x *Class) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[18]
+	mi := &file_log_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2187,7 +2257,7 @@ func (x *Class) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Class.ProtoReflect.Descriptor instead.
 func (*Class) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{18}
+	return file_log_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Class) GetRetention() string {
@@ -2215,7 +2285,7 @@ type LogCreated struct {
 
 func (x *LogCreated) Reset() {
 	*x = LogCreated{}
-	mi := &file_log_proto_msgTypes[19]
+	mi := &file_log_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2227,7 +2297,7 @@ func (x *LogCreated) String() string {
 func (*LogCreated) ProtoMessage() {}
 
 func (x *LogCreated) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[19]
+	mi := &file_log_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2240,7 +2310,7 @@ func (x *LogCreated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogCreated.ProtoReflect.Descriptor instead.
 func (*LogCreated) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{19}
+	return file_log_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *LogCreated) GetBatchLimit() uint64 {
@@ -2269,7 +2339,7 @@ type ClockSet struct {
 
 func (x *ClockSet) Reset() {
 	*x = ClockSet{}
-	mi := &file_log_proto_msgTypes[20]
+	mi := &file_log_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2281,7 +2351,7 @@ func (x *ClockSet) String() string {
 func (*ClockSet) ProtoMessage() {}
 
 func (x *ClockSet) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[20]
+	mi := &file_log_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2294,7 +2364,7 @@ func (x *ClockSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClockSet.ProtoReflect.Descriptor instead.
 func (*ClockSet) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{20}
+	return file_log_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ClockSet) GetAheadNano() int64 {
@@ -2317,7 +2387,7 @@ type EpochStarted struct {
 
 func (x *EpochStarted) Reset() {
 	*x = EpochStarted{}
-	mi := &file_log_proto_msgTypes[21]
+	mi := &file_log_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2329,7 +2399,7 @@ func (x *EpochStarted) String() string {
 func (*EpochStarted) ProtoMessage() {}
 
 func (x *EpochStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[21]
+	mi := &file_log_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2342,7 +2412,7 @@ func (x *EpochStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EpochStarted.ProtoReflect.Descriptor instead.
 func (*EpochStarted) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{21}
+	return file_log_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *EpochStarted) GetLostFrom() uint64 {
@@ -2368,7 +2438,7 @@ type LevelRaised struct {
 
 func (x *LevelRaised) Reset() {
 	*x = LevelRaised{}
-	mi := &file_log_proto_msgTypes[22]
+	mi := &file_log_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2380,7 +2450,7 @@ func (x *LevelRaised) String() string {
 func (*LevelRaised) ProtoMessage() {}
 
 func (x *LevelRaised) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[22]
+	mi := &file_log_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2393,7 +2463,7 @@ func (x *LevelRaised) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LevelRaised.ProtoReflect.Descriptor instead.
 func (*LevelRaised) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{22}
+	return file_log_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *LevelRaised) GetFormat() uint32 {
@@ -2413,7 +2483,7 @@ type PolicyChunk struct {
 
 func (x *PolicyChunk) Reset() {
 	*x = PolicyChunk{}
-	mi := &file_log_proto_msgTypes[23]
+	mi := &file_log_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2425,7 +2495,7 @@ func (x *PolicyChunk) String() string {
 func (*PolicyChunk) ProtoMessage() {}
 
 func (x *PolicyChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[23]
+	mi := &file_log_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2438,7 +2508,7 @@ func (x *PolicyChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyChunk.ProtoReflect.Descriptor instead.
 func (*PolicyChunk) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{23}
+	return file_log_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *PolicyChunk) GetDigest() []byte {
@@ -2465,7 +2535,7 @@ type PolicyProposed struct {
 
 func (x *PolicyProposed) Reset() {
 	*x = PolicyProposed{}
-	mi := &file_log_proto_msgTypes[24]
+	mi := &file_log_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2477,7 +2547,7 @@ func (x *PolicyProposed) String() string {
 func (*PolicyProposed) ProtoMessage() {}
 
 func (x *PolicyProposed) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[24]
+	mi := &file_log_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2490,7 +2560,7 @@ func (x *PolicyProposed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyProposed.ProtoReflect.Descriptor instead.
 func (*PolicyProposed) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{24}
+	return file_log_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *PolicyProposed) GetDigest() []byte {
@@ -2560,7 +2630,7 @@ type File struct {
 
 func (x *File) Reset() {
 	*x = File{}
-	mi := &file_log_proto_msgTypes[25]
+	mi := &file_log_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2572,7 +2642,7 @@ func (x *File) String() string {
 func (*File) ProtoMessage() {}
 
 func (x *File) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[25]
+	mi := &file_log_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2585,7 +2655,7 @@ func (x *File) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use File.ProtoReflect.Descriptor instead.
 func (*File) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{25}
+	return file_log_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *File) GetPath() string {
@@ -2619,7 +2689,7 @@ type PolicyActivated struct {
 
 func (x *PolicyActivated) Reset() {
 	*x = PolicyActivated{}
-	mi := &file_log_proto_msgTypes[26]
+	mi := &file_log_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2631,7 +2701,7 @@ func (x *PolicyActivated) String() string {
 func (*PolicyActivated) ProtoMessage() {}
 
 func (x *PolicyActivated) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[26]
+	mi := &file_log_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2644,7 +2714,7 @@ func (x *PolicyActivated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyActivated.ProtoReflect.Descriptor instead.
 func (*PolicyActivated) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{26}
+	return file_log_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *PolicyActivated) GetDigest() []byte {
@@ -2670,7 +2740,7 @@ type Bulk struct {
 
 func (x *Bulk) Reset() {
 	*x = Bulk{}
-	mi := &file_log_proto_msgTypes[27]
+	mi := &file_log_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2682,7 +2752,7 @@ func (x *Bulk) String() string {
 func (*Bulk) ProtoMessage() {}
 
 func (x *Bulk) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[27]
+	mi := &file_log_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2695,7 +2765,7 @@ func (x *Bulk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bulk.ProtoReflect.Descriptor instead.
 func (*Bulk) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{27}
+	return file_log_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Bulk) GetObjects() []*BulkObject {
@@ -2715,7 +2785,7 @@ type BulkObject struct {
 
 func (x *BulkObject) Reset() {
 	*x = BulkObject{}
-	mi := &file_log_proto_msgTypes[28]
+	mi := &file_log_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2727,7 +2797,7 @@ func (x *BulkObject) String() string {
 func (*BulkObject) ProtoMessage() {}
 
 func (x *BulkObject) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[28]
+	mi := &file_log_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2740,7 +2810,7 @@ func (x *BulkObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BulkObject.ProtoReflect.Descriptor instead.
 func (*BulkObject) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{28}
+	return file_log_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *BulkObject) GetObject() *Object {
@@ -2788,7 +2858,7 @@ type Decision struct {
 
 func (x *Decision) Reset() {
 	*x = Decision{}
-	mi := &file_log_proto_msgTypes[29]
+	mi := &file_log_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2800,7 +2870,7 @@ func (x *Decision) String() string {
 func (*Decision) ProtoMessage() {}
 
 func (x *Decision) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[29]
+	mi := &file_log_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2813,7 +2883,7 @@ func (x *Decision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Decision.ProtoReflect.Descriptor instead.
 func (*Decision) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{29}
+	return file_log_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Decision) GetOutcome() Outcome {
@@ -2921,7 +2991,7 @@ type DecisionsCounted struct {
 
 func (x *DecisionsCounted) Reset() {
 	*x = DecisionsCounted{}
-	mi := &file_log_proto_msgTypes[30]
+	mi := &file_log_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2933,7 +3003,7 @@ func (x *DecisionsCounted) String() string {
 func (*DecisionsCounted) ProtoMessage() {}
 
 func (x *DecisionsCounted) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[30]
+	mi := &file_log_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2946,7 +3016,7 @@ func (x *DecisionsCounted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecisionsCounted.ProtoReflect.Descriptor instead.
 func (*DecisionsCounted) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{30}
+	return file_log_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *DecisionsCounted) GetCount() uint64 {
@@ -2990,7 +3060,7 @@ type DecisionsLost struct {
 
 func (x *DecisionsLost) Reset() {
 	*x = DecisionsLost{}
-	mi := &file_log_proto_msgTypes[31]
+	mi := &file_log_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3002,7 +3072,7 @@ func (x *DecisionsLost) String() string {
 func (*DecisionsLost) ProtoMessage() {}
 
 func (x *DecisionsLost) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[31]
+	mi := &file_log_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3015,7 +3085,7 @@ func (x *DecisionsLost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecisionsLost.ProtoReflect.Descriptor instead.
 func (*DecisionsLost) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{31}
+	return file_log_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *DecisionsLost) GetFromUnixNano() int64 {
@@ -3061,7 +3131,7 @@ type DecisionsAnchored struct {
 
 func (x *DecisionsAnchored) Reset() {
 	*x = DecisionsAnchored{}
-	mi := &file_log_proto_msgTypes[32]
+	mi := &file_log_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3073,7 +3143,7 @@ func (x *DecisionsAnchored) String() string {
 func (*DecisionsAnchored) ProtoMessage() {}
 
 func (x *DecisionsAnchored) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[32]
+	mi := &file_log_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3086,7 +3156,7 @@ func (x *DecisionsAnchored) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecisionsAnchored.ProtoReflect.Descriptor instead.
 func (*DecisionsAnchored) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{32}
+	return file_log_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *DecisionsAnchored) GetReplica() string {
@@ -3134,7 +3204,7 @@ type SinkCursor struct {
 
 func (x *SinkCursor) Reset() {
 	*x = SinkCursor{}
-	mi := &file_log_proto_msgTypes[33]
+	mi := &file_log_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3146,7 +3216,7 @@ func (x *SinkCursor) String() string {
 func (*SinkCursor) ProtoMessage() {}
 
 func (x *SinkCursor) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[33]
+	mi := &file_log_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3159,7 +3229,7 @@ func (x *SinkCursor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SinkCursor.ProtoReflect.Descriptor instead.
 func (*SinkCursor) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{33}
+	return file_log_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *SinkCursor) GetSink() string {
@@ -3303,7 +3373,7 @@ const file_log_proto_rawDesc = "" +
 	"\x06source\x18\x02 \x01(\tR\x06source\x12*\n" +
 	"\x02by\x18\x03 \x01(\x0e2\x1a.stele.eventlog.v1.MutatorR\x02by\x12\x18\n" +
 	"\aprogram\x18\x04 \x01(\tR\aprogram\x12\x18\n" +
-	"\aignored\x18\x05 \x01(\bR\aignored\"\xb0\x02\n" +
+	"\aignored\x18\x05 \x01(\bR\aignored\"\xe5\x02\n" +
 	"\x05Audit\x123\n" +
 	"\x05level\x18\x01 \x01(\x0e2\x1d.stele.eventlog.v1.AuditLevelR\x05level\x12\x16\n" +
 	"\x06stages\x18\x02 \x01(\rR\x06stages\x12\x12\n" +
@@ -3312,7 +3382,13 @@ const file_log_proto_rawDesc = "" +
 	"\x13omit_managed_fields\x18\x05 \x01(\bR\x11omitManagedFields\x12?\n" +
 	"\vannotations\x18\x06 \x03(\v2\x1d.stele.eventlog.v1.AnnotationR\vannotations\x12\x18\n" +
 	"\atimings\x18\a \x01(\tR\atimings\x12#\n" +
-	"\rsecret_fields\x18\b \x03(\tR\fsecretFields\"4\n" +
+	"\rsecret_fields\x18\b \x03(\tR\fsecretFields\x123\n" +
+	"\x05scale\x18\t \x01(\v2\x1d.stele.eventlog.v1.ScalePathsR\x05scale\"\x81\x01\n" +
+	"\n" +
+	"ScalePaths\x12#\n" +
+	"\rspec_replicas\x18\x01 \x01(\tR\fspecReplicas\x12'\n" +
+	"\x0fstatus_replicas\x18\x02 \x01(\tR\x0estatusReplicas\x12%\n" +
+	"\x0elabel_selector\x18\x03 \x01(\tR\rlabelSelector\"4\n" +
 	"\n" +
 	"Annotation\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -3475,7 +3551,7 @@ func file_log_proto_rawDescGZIP() []byte {
 }
 
 var file_log_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_log_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
+var file_log_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_log_proto_goTypes = []any{
 	(Compression)(0),          // 0: stele.eventlog.v1.Compression
 	(Type)(0),                 // 1: stele.eventlog.v1.Type
@@ -3497,26 +3573,27 @@ var file_log_proto_goTypes = []any{
 	(*Mutation)(nil),          // 17: stele.eventlog.v1.Mutation
 	(*Review)(nil),            // 18: stele.eventlog.v1.Review
 	(*Audit)(nil),             // 19: stele.eventlog.v1.Audit
-	(*Annotation)(nil),        // 20: stele.eventlog.v1.Annotation
-	(*Admission)(nil),         // 21: stele.eventlog.v1.Admission
-	(*Read)(nil),              // 22: stele.eventlog.v1.Read
-	(*Payload)(nil),           // 23: stele.eventlog.v1.Payload
-	(*Class)(nil),             // 24: stele.eventlog.v1.Class
-	(*LogCreated)(nil),        // 25: stele.eventlog.v1.LogCreated
-	(*ClockSet)(nil),          // 26: stele.eventlog.v1.ClockSet
-	(*EpochStarted)(nil),      // 27: stele.eventlog.v1.EpochStarted
-	(*LevelRaised)(nil),       // 28: stele.eventlog.v1.LevelRaised
-	(*PolicyChunk)(nil),       // 29: stele.eventlog.v1.PolicyChunk
-	(*PolicyProposed)(nil),    // 30: stele.eventlog.v1.PolicyProposed
-	(*File)(nil),              // 31: stele.eventlog.v1.File
-	(*PolicyActivated)(nil),   // 32: stele.eventlog.v1.PolicyActivated
-	(*Bulk)(nil),              // 33: stele.eventlog.v1.Bulk
-	(*BulkObject)(nil),        // 34: stele.eventlog.v1.BulkObject
-	(*Decision)(nil),          // 35: stele.eventlog.v1.Decision
-	(*DecisionsCounted)(nil),  // 36: stele.eventlog.v1.DecisionsCounted
-	(*DecisionsLost)(nil),     // 37: stele.eventlog.v1.DecisionsLost
-	(*DecisionsAnchored)(nil), // 38: stele.eventlog.v1.DecisionsAnchored
-	(*SinkCursor)(nil),        // 39: stele.eventlog.v1.SinkCursor
+	(*ScalePaths)(nil),        // 20: stele.eventlog.v1.ScalePaths
+	(*Annotation)(nil),        // 21: stele.eventlog.v1.Annotation
+	(*Admission)(nil),         // 22: stele.eventlog.v1.Admission
+	(*Read)(nil),              // 23: stele.eventlog.v1.Read
+	(*Payload)(nil),           // 24: stele.eventlog.v1.Payload
+	(*Class)(nil),             // 25: stele.eventlog.v1.Class
+	(*LogCreated)(nil),        // 26: stele.eventlog.v1.LogCreated
+	(*ClockSet)(nil),          // 27: stele.eventlog.v1.ClockSet
+	(*EpochStarted)(nil),      // 28: stele.eventlog.v1.EpochStarted
+	(*LevelRaised)(nil),       // 29: stele.eventlog.v1.LevelRaised
+	(*PolicyChunk)(nil),       // 30: stele.eventlog.v1.PolicyChunk
+	(*PolicyProposed)(nil),    // 31: stele.eventlog.v1.PolicyProposed
+	(*File)(nil),              // 32: stele.eventlog.v1.File
+	(*PolicyActivated)(nil),   // 33: stele.eventlog.v1.PolicyActivated
+	(*Bulk)(nil),              // 34: stele.eventlog.v1.Bulk
+	(*BulkObject)(nil),        // 35: stele.eventlog.v1.BulkObject
+	(*Decision)(nil),          // 36: stele.eventlog.v1.Decision
+	(*DecisionsCounted)(nil),  // 37: stele.eventlog.v1.DecisionsCounted
+	(*DecisionsLost)(nil),     // 38: stele.eventlog.v1.DecisionsLost
+	(*DecisionsAnchored)(nil), // 39: stele.eventlog.v1.DecisionsAnchored
+	(*SinkCursor)(nil),        // 40: stele.eventlog.v1.SinkCursor
 }
 var file_log_proto_depIdxs = []int32{
 	0,  // 0: stele.eventlog.v1.Batch.compression:type_name -> stele.eventlog.v1.Compression
@@ -3527,44 +3604,45 @@ var file_log_proto_depIdxs = []int32{
 	13, // 5: stele.eventlog.v1.Metadata.actor:type_name -> stele.eventlog.v1.Actor
 	15, // 6: stele.eventlog.v1.Metadata.request:type_name -> stele.eventlog.v1.Request
 	16, // 7: stele.eventlog.v1.Metadata.decisions:type_name -> stele.eventlog.v1.Decisions
-	23, // 8: stele.eventlog.v1.Metadata.payloads:type_name -> stele.eventlog.v1.Payload
-	25, // 9: stele.eventlog.v1.Metadata.log_created:type_name -> stele.eventlog.v1.LogCreated
-	27, // 10: stele.eventlog.v1.Metadata.epoch_started:type_name -> stele.eventlog.v1.EpochStarted
-	28, // 11: stele.eventlog.v1.Metadata.level_raised:type_name -> stele.eventlog.v1.LevelRaised
-	29, // 12: stele.eventlog.v1.Metadata.policy_chunk:type_name -> stele.eventlog.v1.PolicyChunk
-	30, // 13: stele.eventlog.v1.Metadata.policy_proposed:type_name -> stele.eventlog.v1.PolicyProposed
-	32, // 14: stele.eventlog.v1.Metadata.policy_activated:type_name -> stele.eventlog.v1.PolicyActivated
-	33, // 15: stele.eventlog.v1.Metadata.bulk:type_name -> stele.eventlog.v1.Bulk
-	26, // 16: stele.eventlog.v1.Metadata.clock_set:type_name -> stele.eventlog.v1.ClockSet
-	35, // 17: stele.eventlog.v1.Metadata.decision:type_name -> stele.eventlog.v1.Decision
-	36, // 18: stele.eventlog.v1.Metadata.decisions_counted:type_name -> stele.eventlog.v1.DecisionsCounted
-	37, // 19: stele.eventlog.v1.Metadata.decisions_lost:type_name -> stele.eventlog.v1.DecisionsLost
-	38, // 20: stele.eventlog.v1.Metadata.decisions_anchored:type_name -> stele.eventlog.v1.DecisionsAnchored
+	24, // 8: stele.eventlog.v1.Metadata.payloads:type_name -> stele.eventlog.v1.Payload
+	26, // 9: stele.eventlog.v1.Metadata.log_created:type_name -> stele.eventlog.v1.LogCreated
+	28, // 10: stele.eventlog.v1.Metadata.epoch_started:type_name -> stele.eventlog.v1.EpochStarted
+	29, // 11: stele.eventlog.v1.Metadata.level_raised:type_name -> stele.eventlog.v1.LevelRaised
+	30, // 12: stele.eventlog.v1.Metadata.policy_chunk:type_name -> stele.eventlog.v1.PolicyChunk
+	31, // 13: stele.eventlog.v1.Metadata.policy_proposed:type_name -> stele.eventlog.v1.PolicyProposed
+	33, // 14: stele.eventlog.v1.Metadata.policy_activated:type_name -> stele.eventlog.v1.PolicyActivated
+	34, // 15: stele.eventlog.v1.Metadata.bulk:type_name -> stele.eventlog.v1.Bulk
+	27, // 16: stele.eventlog.v1.Metadata.clock_set:type_name -> stele.eventlog.v1.ClockSet
+	36, // 17: stele.eventlog.v1.Metadata.decision:type_name -> stele.eventlog.v1.Decision
+	37, // 18: stele.eventlog.v1.Metadata.decisions_counted:type_name -> stele.eventlog.v1.DecisionsCounted
+	38, // 19: stele.eventlog.v1.Metadata.decisions_lost:type_name -> stele.eventlog.v1.DecisionsLost
+	39, // 20: stele.eventlog.v1.Metadata.decisions_anchored:type_name -> stele.eventlog.v1.DecisionsAnchored
 	14, // 21: stele.eventlog.v1.Actor.extra:type_name -> stele.eventlog.v1.Extra
 	13, // 22: stele.eventlog.v1.Actor.impersonator:type_name -> stele.eventlog.v1.Actor
-	21, // 23: stele.eventlog.v1.Decisions.admission:type_name -> stele.eventlog.v1.Admission
+	22, // 23: stele.eventlog.v1.Decisions.admission:type_name -> stele.eventlog.v1.Admission
 	19, // 24: stele.eventlog.v1.Decisions.audit:type_name -> stele.eventlog.v1.Audit
 	17, // 25: stele.eventlog.v1.Decisions.mutations:type_name -> stele.eventlog.v1.Mutation
-	22, // 26: stele.eventlog.v1.Decisions.reads:type_name -> stele.eventlog.v1.Read
+	23, // 26: stele.eventlog.v1.Decisions.reads:type_name -> stele.eventlog.v1.Read
 	18, // 27: stele.eventlog.v1.Decisions.reviews:type_name -> stele.eventlog.v1.Review
 	2,  // 28: stele.eventlog.v1.Mutation.by:type_name -> stele.eventlog.v1.Mutator
 	2,  // 29: stele.eventlog.v1.Review.by:type_name -> stele.eventlog.v1.Mutator
 	3,  // 30: stele.eventlog.v1.Audit.level:type_name -> stele.eventlog.v1.AuditLevel
-	20, // 31: stele.eventlog.v1.Audit.annotations:type_name -> stele.eventlog.v1.Annotation
-	4,  // 32: stele.eventlog.v1.Payload.role:type_name -> stele.eventlog.v1.Role
-	24, // 33: stele.eventlog.v1.Payload.class:type_name -> stele.eventlog.v1.Class
-	31, // 34: stele.eventlog.v1.PolicyProposed.form:type_name -> stele.eventlog.v1.File
-	31, // 35: stele.eventlog.v1.PolicyProposed.sources:type_name -> stele.eventlog.v1.File
-	34, // 36: stele.eventlog.v1.Bulk.objects:type_name -> stele.eventlog.v1.BulkObject
-	12, // 37: stele.eventlog.v1.BulkObject.object:type_name -> stele.eventlog.v1.Object
-	5,  // 38: stele.eventlog.v1.Decision.outcome:type_name -> stele.eventlog.v1.Outcome
-	35, // 39: stele.eventlog.v1.DecisionsCounted.like:type_name -> stele.eventlog.v1.Decision
-	39, // 40: stele.eventlog.v1.DecisionsAnchored.sinks:type_name -> stele.eventlog.v1.SinkCursor
-	41, // [41:41] is the sub-list for method output_type
-	41, // [41:41] is the sub-list for method input_type
-	41, // [41:41] is the sub-list for extension type_name
-	41, // [41:41] is the sub-list for extension extendee
-	0,  // [0:41] is the sub-list for field type_name
+	21, // 31: stele.eventlog.v1.Audit.annotations:type_name -> stele.eventlog.v1.Annotation
+	20, // 32: stele.eventlog.v1.Audit.scale:type_name -> stele.eventlog.v1.ScalePaths
+	4,  // 33: stele.eventlog.v1.Payload.role:type_name -> stele.eventlog.v1.Role
+	25, // 34: stele.eventlog.v1.Payload.class:type_name -> stele.eventlog.v1.Class
+	32, // 35: stele.eventlog.v1.PolicyProposed.form:type_name -> stele.eventlog.v1.File
+	32, // 36: stele.eventlog.v1.PolicyProposed.sources:type_name -> stele.eventlog.v1.File
+	35, // 37: stele.eventlog.v1.Bulk.objects:type_name -> stele.eventlog.v1.BulkObject
+	12, // 38: stele.eventlog.v1.BulkObject.object:type_name -> stele.eventlog.v1.Object
+	5,  // 39: stele.eventlog.v1.Decision.outcome:type_name -> stele.eventlog.v1.Outcome
+	36, // 40: stele.eventlog.v1.DecisionsCounted.like:type_name -> stele.eventlog.v1.Decision
+	40, // 41: stele.eventlog.v1.DecisionsAnchored.sinks:type_name -> stele.eventlog.v1.SinkCursor
+	42, // [42:42] is the sub-list for method output_type
+	42, // [42:42] is the sub-list for method input_type
+	42, // [42:42] is the sub-list for extension type_name
+	42, // [42:42] is the sub-list for extension extendee
+	0,  // [0:42] is the sub-list for field type_name
 }
 
 func init() { file_log_proto_init() }
@@ -3592,7 +3670,7 @@ func file_log_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_log_proto_rawDesc), len(file_log_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   34,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -6,6 +6,7 @@ import (
 
 	exprpb "google.golang.org/genproto/googleapis/api/expr/v1alpha1"
 	"google.golang.org/protobuf/proto"
+	"stele.dev/stele/schemas"
 )
 
 // Selection is a chain of fields that an expression selects from a variable: params.limits["max"].
@@ -21,6 +22,29 @@ func Selections(ast []byte) ([]Selection, error) { return selections(ast, false)
 
 // SelectionsWithOptional is [Selections] in which an optional selection, object.spec.?size, is one like others.
 func SelectionsWithOptional(ast []byte) ([]Selection, error) { return selections(ast, true) }
+
+// ReadsAny returns the first of the paths of fields of the object whose value an expression reads, or a part of it, or an object that has it;
+// nil for none. "*" in a path is any entry.
+func ReadsAny(ast []byte, paths [][]string) []string {
+	if len(paths) == 0 {
+		return nil
+	}
+	selections, err := Selections(ast)
+	if err != nil {
+		return nil
+	}
+	for _, s := range selections {
+		if s.Tested || s.Variable != VarObject {
+			continue
+		}
+		for _, p := range paths {
+			if schemas.Overlap(p, s.Fields) {
+				return p
+			}
+		}
+	}
+	return nil
+}
 
 func selections(ast []byte, optional bool) ([]Selection, error) {
 	var checked exprpb.CheckedExpr

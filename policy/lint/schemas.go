@@ -233,19 +233,10 @@ func (c *checking) message(checked []byte, variables []policy.Variable, at schem
 			continue
 		}
 		for _, p := range paths {
-			if n := min(len(p), len(s.Fields)); same(p[:n], s.Fields[:n]) {
+			if schemas.Overlap(p, s.Fields) {
 				c.add("SECRET_IN_MESSAGE", at, id, "the message shows "+strings.Join(append([]string{s.Variable}, p...), ".")+", which is @stele(sensitive)", "")
 				return
 			}
 		}
 	}
-}
-
-func same(secret, read []string) bool {
-	for i := range secret {
-		if secret[i] != read[i] && secret[i] != schemas.Any && read[i] != schemas.Any {
-			return false
-		}
-	}
-	return true
 }

@@ -41,21 +41,9 @@ func (c *checking) secretsInView(v *policy.View) {
 		if e == nil || len(paths) == 0 {
 			return
 		}
-		selections, err := expr.Selections(e.Checked)
-		if err != nil {
-			return
-		}
-		for _, s := range selections {
-			if s.Tested || s.Variable != expr.VarObject {
-				continue
-			}
-			for _, p := range paths {
-				if n := min(len(p), len(s.Fields)); same(p[:n], s.Fields[:n]) {
-					c.add("VIEW_SHOWS_SECRET", e.Source, id, "it reads "+strings.Join(append([]string{s.Variable}, p...), ".")+
-						", which is @stele(sensitive): whoever may read the view sees what follows from it, without a right to read "+v.Kind, "")
-					return
-				}
-			}
+		if p := expr.ReadsAny(e.Checked, paths); p != nil {
+			c.add("VIEW_SHOWS_SECRET", e.Source, id, "it reads "+strings.Join(append([]string{expr.VarObject}, p...), ".")+
+				", which is @stele(sensitive): whoever may read the view sees what follows from it, without a right to read "+v.Kind, "")
 		}
 	}
 	read(v.Filter, v.ID+"/filter")

@@ -6,8 +6,11 @@ import (
 	"strconv"
 
 	"github.com/tidwall/gjson"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/projections/audit/hashing"
+	"stele.dev/stele/schemas"
 )
 
 // status appends the Status of the answer: the code, and the rest if the answer is a Status. If asObject is set, it is an
@@ -89,9 +92,38 @@ func (r *record) bodies(b []byte, stage uint32) []byte {
 		if r.audit.GetOmitManagedFields() {
 			object = withoutManagedFields(object)
 		}
+		if scale := r.scale(object); scale != nil {
+			return append(b, scale...)
+		}
 		b = r.withRevision(b, object)
 	}
 	return b
+}
+
+// scale returns the Scale of an object, if the answer was one; else nil.
+func (r *record) scale(object []byte) []byte {
+	paths := r.audit.GetScale()
+	if paths == nil {
+		return nil
+	}
+	var content map[string]any
+	var of struct {
+		Metadata metav1.ObjectMeta `json:"metadata"`
+	}
+	if utiljson.Unmarshal(object, &content) != nil || json.Unmarshal(object, &of) != nil {
+		return nil
+	}
+	of.Metadata.ResourceVersion = strconv.FormatUint(r.revision, 10)
+	s := schemas.Scale{SpecReplicasPath: paths.GetSpecReplicas(), StatusReplicasPath: paths.GetStatusReplicas(), LabelSelectorPath: paths.GetLabelSelector()}
+	scale, _, err := s.Scaled(&of.Metadata, content)
+	if err != nil {
+		return nil // a field is shown as a hash
+	}
+	text, err := json.Marshal(scale)
+	if err != nil {
+		return nil
+	}
+	return text
 }
 
 // secret returns the secret fields of a payload. If it is sensitive and nobody knows which of its fields are secret, the

@@ -19,7 +19,8 @@ type Fields [][]string
 // Secrets are the secret fields of Secrets: each key of their data.
 var Secrets = Fields{{"data", Any}, {"stringData", Any}}
 
-// FieldsOf returns the secret fields of a kind: those of Kubernetes' own kinds, or those that its schema marks.
+// FieldsOf returns the secret fields of a kind: those of Kubernetes' own kinds, those that quote other objects, whatever these are, or
+// those that its schema marks.
 func FieldsOf(group, resource string, marked [][]string) Fields {
 	switch {
 	case group == "" && resource == "secrets":
@@ -28,6 +29,8 @@ func FieldsOf(group, resource string, marked [][]string) Fields {
 		return tokenRequests
 	case group == "authentication.k8s.io" && resource == "tokenreviews":
 		return tokenReviews
+	case group == "log.stele.dev" || group == "policy.stele.dev":
+		return quotes[resource]
 	}
 	return marked
 }
@@ -35,6 +38,13 @@ func FieldsOf(group, resource string, marked [][]string) Fields {
 var (
 	tokenRequests = Fields{{"status", "token"}}
 	tokenReviews  = Fields{{"spec", "token"}}
+	// quotes are the fields of the server's own resources that have parts of other objects.
+	quotes = map[string]Fields{
+		"changes":      {{"difference", Any, "from"}, {"difference", Any, "to"}},
+		"decisions":    {{"requestBody"}, {"responseBody"}},
+		"blames":       {{"status", "fields", Any, "value"}},
+		"explanations": {{"spec", "object"}},
+	}
 )
 
 // Encode returns the fields as text, a line for each, sorted: the names are separated by slashes and escaped like those
@@ -166,9 +176,28 @@ func (k *Key) items(v map[string]any, secret Fields) {
 	}
 	if rows, ok := v["rows"].([]any); ok && kind == "Table" {
 		for _, row := range rows {
-			if row, ok := row.(map[string]any); ok && row["object"] != nil {
-				row["object"] = k.object(row["object"], secret)
+			if row, ok := row.(map[string]any); ok {
+				k.cells(v["columnDefinitions"], row["cells"], secret)
+				if row["object"] != nil {
+					row["object"] = k.object(row["object"], secret)
+				}
 			}
+		}
+	}
+}
+
+// cells hashes the cells of a table that show secret columns of a view, or the name of a row that is made of them. Other kinds have no
+// columns of secrets.
+func (k *Key) cells(definitions, cells any, secret Fields) {
+	columns, _ := definitions.([]any)
+	values, _ := cells.([]any)
+	for i, column := range columns[:min(len(columns), len(values))] {
+		column, _ := column.(map[string]any)
+		name, _ := column["name"].(string)
+		if slices.ContainsFunc(secret, func(path []string) bool {
+			return len(path) == 2 && (path[0] == "columns" || path[0] == "metadata") && strings.EqualFold(path[1], name)
+		}) {
+			values[i] = k.hashed(values[i])
 		}
 	}
 }
