@@ -16,6 +16,7 @@ import (
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/metadata"
 	"stele.dev/stele/core/negotiate"
+	"stele.dev/stele/core/plans/past"
 	"stele.dev/stele/core/shown"
 	"stele.dev/stele/core/validity"
 	"stele.dev/stele/eventlog/logpb"
@@ -30,6 +31,7 @@ type judge struct {
 	outside bool           // the policy has some
 	records Records
 	benches map[schema.GroupResource]*bench
+	past    *past.Objects // nil if rules read no stored objects, or if those are not known
 }
 
 func newJudge(p *policy.Policy, records Records) *judge {
@@ -61,7 +63,7 @@ const (
 	isConverted  = "the versions of its kind have different schemas"
 	isUnlike     = "the policy that allowed it refuses it when it is decided again"
 	isSecret     = "its kind has secrets, and you may not list it in all namespaces"
-	isStored     = "a rule of admission reads stored objects"
+	isStored     = "a rule of admission reads stored objects that you may not list in all namespaces, or that are not kept"
 	isUnreadable = "its path or its body cannot be read"
 )
 
@@ -201,6 +203,10 @@ func (w *write) readObjects() (unknown string, err error) {
 	}
 	w.next = payload
 	switch verb := w.access.Verb; {
+	case w.wasChanged() && (verb == "patch" || w.access.Subresource == "status"):
+		if (w.access.Subresource == "" || w.access.Subresource == "status") && !w.askedAgain(payload) {
+			return isChanged, nil
+		}
 	case w.access.Subresource == "status" && w.old != nil:
 		w.next = &policy.Object{Meta: payload.Meta, Content: part(w.old.Content, payload.Content)}
 	case w.Request != nil && w.access.Subresource == "" && (verb == "create" || verb == "update") && w.version.Kind == w.bench.version.Kind:
@@ -307,7 +313,7 @@ func (j *judge) admit(ctx context.Context, w *write) (verdict, error) {
 		return verdict{}, nil
 	}
 	var failed error
-	a := &admission.Attributes{Request: &w.access, Operation: operation, Object: next, Old: old, Namespace: func() *policy.Object {
+	a := &admission.Attributes{Request: &w.access, Operation: operation, Object: next, Old: old, Stored: w.states.Reader(j.past, w.Object), Namespace: func() *policy.Object {
 		o, err := j.namespace(ctx, w)
 		failed = err
 		return o

@@ -19,6 +19,7 @@ import (
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/decisionsapi"
 	"stele.dev/stele/core/negotiate"
+	"stele.dev/stele/core/plans/batches"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/policy"
@@ -103,7 +104,7 @@ var ofPolicy = map[string]bool{"authorization": true, "mutation": true, "conditi
 // the reads it would refuse.
 func replayDecided(ctx context.Context, s plan.Sides, o *Options, p *plan.Plan, all *flips) error {
 	from, to := newJudge(s.From, o.Records), newJudge(s.To, o.Records)
-	parts, err := inBatches(ctx, o.Decided.Decisions(ctx), newFlips, func(ctx context.Context, batch []*eventlog.Event, into *flips) error {
+	parts, err := batches.Do(ctx, o.Decided.Decisions(ctx), newFlips, func(ctx context.Context, batch []*eventlog.Event, into *flips) error {
 		for _, e := range batch {
 			if err := decideRequest(ctx, from, to, e, into, o); err != nil {
 				return fmt.Errorf("record %d: %w", e.Revision, err)

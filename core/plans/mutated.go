@@ -27,7 +27,7 @@ import (
 // Reasons why the mutations of a write cannot be run again.
 const (
 	isReviewed = "a webhook or a plugin changed its object"
-	isChanged  = "it is a patch whose result a rule changed, and what it came to before that is not recorded"
+	isChanged  = "a rule changed its result, and what it came to before that cannot be told: its body was not kept, or its patch cannot be applied again"
 )
 
 // mutated lets the rules of mutate change the object of a write, as the stage mutation does, apart from webhooks and plugins.
@@ -99,7 +99,7 @@ func (j *judge) mutate(ctx context.Context, w *write, operation policy.Operation
 		return verdict{}, nil
 	case w.access.Subresource == "scale":
 		return verdict{unknown: isScale}, nil
-	case slices.ContainsFunc(rules, func(m admission.Mutation) bool { return m.Reads() }):
+	case w.states.Reader(j.past, w.Object) == nil && slices.ContainsFunc(rules, func(m admission.Mutation) bool { return m.Reads() }):
 		return verdict{unknown: isStored}, nil
 	case w.version.Kind != w.bench.version.Kind:
 		return verdict{unknown: isConverted}, nil
@@ -113,7 +113,7 @@ func (j *judge) mutate(ctx context.Context, w *write, operation policy.Operation
 		return verdict{}, err
 	}
 	var unread error
-	a := &admission.Attributes{Request: &w.access, Operation: operation, Object: next, Old: w.old, Namespace: func() (o *policy.Object) {
+	a := &admission.Attributes{Request: &w.access, Operation: operation, Object: next, Old: w.old, Stored: w.states.Reader(j.past, w.Object), Namespace: func() (o *policy.Object) {
 		o, unread = j.namespace(ctx, w)
 		return o
 	}}
@@ -130,7 +130,7 @@ func (j *judge) mutate(ctx context.Context, w *write, operation policy.Operation
 
 // asksMetadata sets the metadata that a client asked for in a write whose object was changed after that.
 func (w *write) asksMetadata() {
-	if len(w.Meta.GetDecisions().GetMutations()) == 0 {
+	if !w.wasChanged() {
 		return
 	}
 	var body struct {

@@ -14,6 +14,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"stele.dev/stele/core/plans/batches"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/admission"
 	"stele.dev/stele/policy/plan"
@@ -158,7 +159,7 @@ func sameRule[T policy.Validation | policy.Mutation](a, b *T) bool {
 
 // run tries all objects of the kind, on all processors.
 func (t *kindTrial) run(ctx context.Context, progress func(n int)) (*results, error) {
-	parts, err := inBatches(ctx, allGood(t.o.Objects.Objects(t.is)), func() *results { return newResults(t.o.Samples) }, func(ctx context.Context, batch []*Object, to *results) error {
+	parts, err := batches.Do(ctx, batches.AllGood(t.o.Objects.Objects(t.is)), func() *results { return newResults(t.o.Samples) }, func(ctx context.Context, batch []*Object, to *results) error {
 		for _, o := range batch {
 			if err := t.object(ctx, o, to); err != nil {
 				return err

@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/plans/past"
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/projections/history"
 )
@@ -17,14 +18,16 @@ type Record struct {
 	*history.Change
 	// Before is the object before the write, as it was stored; nil if there was none.
 	Before []byte
+
+	states past.States // of what rules read, before the write
 }
 
 // Records are the recorded writes of a span. They are safe for concurrent use.
 type Records interface {
 	// Span returns the first and the last revision of the span.
 	Span() (since, until uint64)
-	// Writes returns the writes of objects that requests made, the oldest first.
-	Writes(context.Context) iter.Seq2[*Record, error]
+	// Writes returns the writes of objects that requests made, the oldest first, with the states that rules read.
+	Writes(context.Context, past.All) iter.Seq2[*Record, error]
 	// Namespace returns a namespace as it was at a revision; nil if it was not there.
 	Namespace(ctx context.Context, name string, revision uint64) ([]byte, error)
 }
@@ -65,8 +68,12 @@ func placeOf(o *logpb.Object) place {
 // bytesAtHand limits how much of the objects that were read stays in memory, for the next writes of them.
 const bytesAtHand = 64 << 20
 
-func (r *recorded) Writes(ctx context.Context) iter.Seq2[*Record, error] {
+func (r *recorded) Writes(ctx context.Context, read past.All) iter.Seq2[*Record, error] {
 	return func(yield func(*Record, error) bool) {
+		if err := read.Begin(ctx, r.history, r.since-1); err != nil {
+			yield(nil, err)
+			return
+		}
 		type version struct {
 			revision uint64
 			written  []byte
@@ -80,7 +87,11 @@ func (r *recorded) Writes(ctx context.Context) iter.Seq2[*Record, error] {
 			if c.Object == nil {
 				continue
 			}
-			at := placeOf(c.Object)
+			at, states := placeOf(c.Object), read.States()
+			if err := read.Follow(c); err != nil {
+				yield(nil, err)
+				return
+			}
 			before := atHand[at]
 			if before.revision != c.Previous || c.Previous == 0 {
 				before = version{}
@@ -103,7 +114,7 @@ func (r *recorded) Writes(ctx context.Context) iter.Seq2[*Record, error] {
 					before.written = was.Written()
 				}
 			}
-			if !yield(&Record{c, before.written}, nil) {
+			if !yield(&Record{c, before.written, states}, nil) {
 				return
 			}
 		}

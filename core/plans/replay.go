@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"stele.dev/stele/core/plans/batches"
+	"stele.dev/stele/core/plans/past"
 	"stele.dev/stele/policy/plan"
 )
 
@@ -42,8 +44,13 @@ const auditIDs = 3
 // both refuse is not an effect of the change.
 func replay(ctx context.Context, s plan.Sides, o *Options, p *plan.Plan) (*flips, error) {
 	c := &contrasts{from: newJudge(s.From, o.Records), to: newJudge(s.To, o.Records)}
+	c.from.past, c.to.past = past.New(s.From, o.mayName), past.New(s.To, o.mayName)
+	if c.to.past.Same(c.from.past) {
+		c.to.past = c.from.past
+	}
+	read := slices.Compact(slices.DeleteFunc(past.All{c.from.past, c.to.past}, func(p *past.Objects) bool { return p == nil }))
 	done := new(atomic.Int64)
-	parts, err := inBatches(ctx, o.Records.Writes(ctx), newFlips, func(ctx context.Context, batch []*Record, into *flips) error {
+	parts, err := batches.Do(ctx, o.Records.Writes(ctx, read), newFlips, func(ctx context.Context, batch []*Record, into *flips) error {
 		for _, r := range batch {
 			if err := c.decideAgain(ctx, r, into, o); err != nil {
 				return fmt.Errorf("revision %d: %w", r.Revision, err)

@@ -8,12 +8,11 @@ import (
 	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"stele.dev/stele/core/canonical"
 	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/given"
 	"stele.dev/stele/core/lookup"
 	"stele.dev/stele/core/shown"
 	"stele.dev/stele/eventlog"
-	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/admission"
 	"stele.dev/stele/policy/stored"
@@ -33,6 +32,7 @@ type readable struct {
 	kinds   []*policy.Kind // that rules read
 
 	cache *lookup.Cache
+	same  *readable // has the same state; nil if it has one of its own
 	made  sync.Once
 	state *objects.State
 	err   error
@@ -66,15 +66,24 @@ func (r *readable) stored(ctx context.Context, key commit.Key, creates bool) (ad
 	if len(r.kinds) == 0 || len(r.unknown) > 0 {
 		return nil, nil
 	}
-	r.made.Do(func() { r.state, r.err = r.make(ctx) })
-	if r.err != nil {
-		return nil, r.err
+	state, err := r.objects(ctx)
+	if err != nil {
+		return nil, err
 	}
-	reader := r.cache.Reader(r.state, &key)
+	reader := r.cache.Reader(state, &key)
 	if creates {
 		return &without{&reader, key}, nil
 	}
 	return &reader, nil
+}
+
+// objects returns the state of the objects, which is made once.
+func (r *readable) objects(ctx context.Context) (*objects.State, error) {
+	if r.same != nil {
+		return r.same.objects(ctx)
+	}
+	r.made.Do(func() { r.state, r.err = r.make(ctx) })
+	return r.state, r.err
 }
 
 // make makes the state of the objects. Each is put at its own revision, if there is none with it yet.
@@ -119,19 +128,7 @@ func (r *readable) event(k *policy.Kind, o *Object) (*eventlog.Event, error) {
 	if err != nil {
 		return nil, err
 	}
-	is, err := decode(text)
-	if err != nil {
-		return nil, err
-	}
-	payload, err := canonical.Object(schema.GroupVersion{Group: k.Group, Version: k.StorageVersion}.String(), k.Kind.Kind, is.Meta, is.Content)
-	if err != nil {
-		return nil, err
-	}
-	e := &eventlog.Event{Meta: &logpb.Metadata{Type: logpb.Type_TYPE_CREATED, Object: &logpb.Object{
-		Group: k.Group, Resource: k.Plural, Namespace: o.Namespace, Name: o.Name, Uid: string(is.Meta.UID), Version: k.StorageVersion, Kind: k.Kind.Kind,
-	}}}
-	e.AddContent(&logpb.Payload{Role: logpb.Role_ROLE_OBJECT}, payload)
-	return e, nil
+	return given.Stored(k, text, nil)
 }
 
 // without are stored objects without one of them.
@@ -192,6 +189,9 @@ func readables(from, to *policy.Policy, source Source) (was, is *readable) {
 		}
 		return made(k, o)
 	})
+	if given.SameKinds(was.kinds, is.kinds) {
+		is.same = was
+	}
 	return was, is
 }
 

@@ -4,7 +4,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
+
+	"stele.dev/stele/core/plane/planetest"
 )
 
 // reading are rules that every database has an owner of its own and a new name, and every pipeline a database.
@@ -26,6 +30,9 @@ const reading = `
 		}
 		rbac: {`
 
+// versioned is where the bundle has the version of databases.
+const versioned = "versions: v1: {\n\t\t\t\t#schema: #Database\n"
+
 // The plan tries stored objects with rules that read other objects, on the state at its revision and as the new policy shows it.
 func TestRulesOverOtherObjectsAreTried(t *testing.T) {
 	s := start(t)
@@ -36,7 +43,7 @@ func TestRulesOverOtherObjectsAreTried(t *testing.T) {
 	for _, name := range []string{"pipe-1", "pipe-7"} {
 		s.must(t, "della", "POST", pipelines, fmt.Sprintf(`{"apiVersion":"data.corp.example/v1","kind":"Pipeline","metadata":{"name":%q},"spec":{"steps":3}}`, name))
 	}
-	next := changed(t, "versions: v1: {\n\t\t\t\t#schema: #Database\n", "index: [\".spec.owner\"]\n\t\t\tversions: v1: {\n\t\t\t\t#schema: #Database\n", "\n\t\trbac: {", reading,
+	next := changed(t, versioned, "index: [\".spec.owner\"]\n\t\t\t"+versioned, "\n\t\trbac: {", reading,
 		`owner!: =~"^[a-z.]+@corp\\.example$"`, "owner!: =~\"^[a-z.]+@corp\\\\.example$\"\n\t\tshown: string | *\"x\"")
 	p := s.plan(t, "admin", next, map[string]any{"samples": 5})
 	found := map[string]string{}
@@ -63,5 +70,81 @@ func TestRulesOverOtherObjectsAreTried(t *testing.T) {
 	}
 	if !slices.ContainsFunc(p.Notes, func(n string) bool { return strings.Contains(n, "databases.data.corp.example") }) {
 		t.Errorf("the plan does not say that rules were left out: %q", p.Notes)
+	}
+}
+
+// A replay decides writes with what rules read on the state before each of them, not on that of today.
+func TestReplayedRulesReadTheStateOfThen(t *testing.T) {
+	indexed := changed(t, versioned, "index: [\".spec.owner\"]\n\t\t\t"+versioned)
+	next := strings.Replace(indexed, "\n\t\trbac: {", reading, 1)
+	s := start(t)
+	s.Activate(t, indexed)
+	s.must(t, "admin", "POST", "/api/v1/namespaces", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"shop"}}`)
+	create := func(name, owner string) {
+		s.must(t, "dana", "POST", databases, fmt.Sprintf(`{"apiVersion":"data.corp.example/v1","kind":"Database","metadata":{"name":%q},"spec":{"owner":"%s@corp.example"}}`, name, owner))
+	}
+	pipe := func(name string) {
+		s.must(t, "della", "POST", pipelines, fmt.Sprintf(`{"apiVersion":"data.corp.example/v1","kind":"Pipeline","metadata":{"name":%q},"spec":{"steps":3}}`, name))
+	}
+	pipe("pipe-1") // there is no database for it yet
+	create("db-1", "a")
+	create("db-2", "b")
+	pipe("pipe-2")
+	create("db-3", "a")                                                           // db-1 has the owner
+	s.must(t, "dana", "PATCH", databases+"/db-2", `{"spec":{"tier":"standard"}}`) // nobody else has it
+	for _, name := range []string{"db-1", "db-3", "db-2"} {
+		s.must(t, "dana", "DELETE", databases+"/"+name, "")
+	}
+	create("db-4", "a")                                                      // nobody has it any more
+	create("db-1", "c")                                                      // the name is free again
+	s.must(t, "della", "PATCH", pipelines+"/pipe-2", `{"spec":{"steps":4}}`) // its database is gone
+	s.must(t, "della", "PATCH", pipelines+"/pipe-1", `{"spec":{"steps":4}}`)
+
+	p := s.plan(t, "admin", next, week)
+	if f := flip(t, p, "dana", "create", "validation"); f.Count != 1 || f.Rule != "data/validate/own-owner/owner" {
+		t.Errorf("%s", show(p))
+	}
+	for _, verb := range []string{"create", "patch"} {
+		if f := flip(t, p, "della", verb, "validation"); f.Count != 1 || f.Rule != "data/validate/for-database/database" {
+			t.Errorf("%s", show(p))
+		}
+	}
+	if len(p.Replay.Flips) != 3 || p.Replay.Undecided != 0 || p.Replay.Writes != 14 {
+		t.Errorf("%s", show(p))
+	}
+	// Who may not list databases does not learn from pipelines what there was.
+	p = s.plan(t, "planner", next, week)
+	if why := strings.Join(p.Replay.Why, "\n"); len(p.Replay.Flips) != 0 || !strings.Contains(why, "4: a rule of admission reads stored objects that you may not list") {
+		t.Errorf("%s", show(p))
+	}
+	// The rules that were in force refuse nothing that they allowed.
+	s.Activate(t, next)
+	create("db-5", "e")
+	if p = s.plan(t, "admin", strings.Replace(next, "maxGiB: 500", "maxGiB: 499", 1), week); len(p.Replay.Flips) != 0 || p.Replay.Undecided != 0 {
+		t.Errorf("%s", show(p))
+	}
+}
+
+// A replay of the last day knows what there was before.
+func TestReplayedRulesReadWhatWasThereBefore(t *testing.T) {
+	indexed := changed(t, versioned, "index: [\".spec.owner\"]\n\t\t\t"+versioned)
+	var days atomic.Int64
+	s := server{planetest.Start(t, planetest.Options{Bundle: bundle, Clock: func() time.Time { return time.Now().Add(time.Duration(days.Load()) * 24 * time.Hour) }})}
+	s.Activate(t, indexed)
+	s.must(t, "admin", "POST", "/api/v1/namespaces", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"shop"}}`)
+	for _, name := range []string{"db-1", "db-2"} {
+		s.must(t, "dana", "POST", databases, database(name, ""))
+	}
+	s.must(t, "dana", "DELETE", databases+"/db-2", "")
+	days.Store(5)
+	for _, name := range []string{"pipe-1", "pipe-2"} {
+		s.must(t, "della", "POST", pipelines, fmt.Sprintf(`{"apiVersion":"data.corp.example/v1","kind":"Pipeline","metadata":{"name":%q},"spec":{"steps":3}}`, name))
+	}
+	p := s.plan(t, "admin", strings.Replace(indexed, "\n\t\trbac: {", reading, 1), map[string]any{"replay": "1d"})
+	if f := flip(t, p, "della", "create", "validation"); f.Count != 1 || f.Rule != "data/validate/for-database/database" || f.First != f.Last {
+		t.Errorf("%s", show(p))
+	}
+	if len(p.Replay.Flips) != 1 || p.Replay.Undecided != 0 || p.Replay.Writes != 2 {
+		t.Errorf("%s", show(p))
 	}
 }

@@ -12,11 +12,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	kjson "sigs.k8s.io/json"
-	"stele.dev/stele/core/canonical"
 	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/given"
 	"stele.dev/stele/core/metadata"
 	"stele.dev/stele/eventlog"
-	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/suites"
 	"stele.dev/stele/policy/wording"
@@ -134,24 +133,10 @@ func (r *Runner) stored(text json.RawMessage) (*stored, error) {
 
 // event returns the event of a write of the object. was is the object that it replaces; nil if there is none.
 func (g *stored) event(was *objects.Object) (*eventlog.Event, error) {
-	k, t, before := g.kind, logpb.Type_TYPE_CREATED, uint64(0)
 	if was != nil {
-		t, before, g.meta.UID = logpb.Type_TYPE_UPDATED, was.Revision, types.UID(was.UID)
+		g.meta.UID = types.UID(was.UID)
 	}
-	apiVersion := schema.GroupVersion{Group: k.Group, Version: k.StorageVersion}.String()
-	payload, err := canonical.Object(apiVersion, k.Kind.Kind, g.meta, g.content)
-	if err != nil {
-		return nil, err
-	}
-	e := &eventlog.Event{Meta: &logpb.Metadata{Type: t, PreviousRevision: before, Object: &logpb.Object{
-		Group: k.Group, Resource: k.Plural, Namespace: g.meta.Namespace, Name: g.meta.Name, Uid: string(g.meta.UID), Version: k.StorageVersion, Kind: k.Kind.Kind,
-	}}}
-	var class *logpb.Class
-	if g.secret {
-		class = &logpb.Class{Sensitive: true}
-	}
-	e.AddContent(&logpb.Payload{Role: logpb.Role_ROLE_OBJECT, Class: class}, payload)
-	return e, nil
+	return given.Event(g.kind, &policy.Object{Meta: g.meta, Content: g.content}, was, g.secret)
 }
 
 // unknown is an error with a hint.

@@ -1,4 +1,5 @@
-package plans
+// Package batches works on many items with all processors.
+package batches
 
 import (
 	"context"
@@ -11,9 +12,9 @@ import (
 // atOnce is the number of items that a worker takes at a time.
 const atOnce = 128
 
-// inBatches has items worked on by all processors, in batches, and returns the result of each worker. It ends with the
+// Do has items worked on by all processors, in batches, and returns the result of each worker. It ends with the
 // first error of an item or of the work. A panic of the work is one of the caller.
-func inBatches[T, R any](ctx context.Context, items iter.Seq2[T, error], newResult func() R, work func(ctx context.Context, batch []T, to R) error) ([]R, error) {
+func Do[T, R any](ctx context.Context, items iter.Seq2[T, error], newResult func() R, work func(ctx context.Context, batch []T, to R) error) ([]R, error) {
 	batches := make(chan []T)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(guarded(func() error {
@@ -59,8 +60,8 @@ func inBatches[T, R any](ctx context.Context, items iter.Seq2[T, error], newResu
 	return results, nil
 }
 
-// allGood returns items that cannot fail.
-func allGood[T any](items iter.Seq[T]) iter.Seq2[T, error] {
+// AllGood returns items that cannot fail.
+func AllGood[T any](items iter.Seq[T]) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		for item := range items {
 			if !yield(item, nil) {

@@ -1,4 +1,4 @@
-package plans
+package batches
 
 import (
 	"errors"
@@ -6,7 +6,7 @@ import (
 	"runtime/debug"
 )
 
-// panicked is what a goroutine of a plan panicked with.
+// panicked is what a goroutine panicked with.
 type panicked struct {
 	value any
 	stack []byte

@@ -1,0 +1,101 @@
+package plans
+
+import (
+	"k8s.io/apimachinery/pkg/types"
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+	"stele.dev/stele/core/edit"
+	"stele.dev/stele/core/managed"
+	"stele.dev/stele/core/metadata"
+	"stele.dev/stele/core/patch"
+	"stele.dev/stele/policy"
+)
+
+// wasChanged reports whether mutating admission changed the object of the write.
+func (w *write) wasChanged() bool { return len(w.Meta.GetDecisions().GetMutations()) > 0 }
+
+// askedAgain sets the object that the client asked for in a write whose object rules changed after that: from its body, or by its patch,
+// which is applied again to the object that it met. It returns false if that cannot be done.
+func (w *write) askedAgain(payload *policy.Object) bool {
+	if w.Request == nil || w.version.Kind != w.bench.version.Kind {
+		return false
+	}
+	var asked *policy.Object
+	switch w.access.Verb {
+	case "patch":
+		asked = w.patched()
+	case "update":
+		if content, ok := w.body(); ok {
+			asked = &policy.Object{Meta: payload.Meta.DeepCopy(), Content: content}
+		}
+	}
+	if asked == nil {
+		return false
+	}
+	w.asked = true
+	if w.access.Subresource == "status" {
+		if w.old == nil {
+			return false
+		}
+		w.next = &policy.Object{Meta: payload.Meta, Content: part(w.old.Content, asked.Content)}
+		return true
+	}
+	metadata.KeepSystemFields(asked.Meta, payload.Meta)
+	asked.Meta.Name, asked.Meta.Namespace = payload.Meta.Name, payload.Meta.Namespace
+	w.next = asked
+	return true
+}
+
+// patched returns the result of a patch, before rules changed it; nil if it cannot be applied again. An applied configuration had
+// no conflicts, or was forced.
+func (w *write) patched() *policy.Object {
+	var met []byte
+	if w.Before != nil {
+		text, err := w.bench.stored(w.Before)
+		if err != nil {
+			return nil
+		}
+		met = edit.WithRevision(shownIn(w.version, text), w.Previous)
+	}
+	if types.PatchType(w.request.GetMediaType()) == types.ApplyYAMLPatchType {
+		return w.appliedTo(met)
+	}
+	if met == nil {
+		return nil
+	}
+	result, _, err := patch.Apply(w.version.GroupVersionKind(), types.PatchType(w.request.GetMediaType()), met, w.Request)
+	if err != nil {
+		return nil
+	}
+	o, err := decode(result)
+	if err != nil {
+		return nil
+	}
+	return o
+}
+
+// appliedTo returns what an applied configuration made of an object, which may be nil.
+func (w *write) appliedTo(met []byte) *policy.Object {
+	text, err := yaml.YAMLToJSON(w.Request)
+	if err != nil {
+		return nil
+	}
+	var configuration map[string]any
+	if kjson.UnmarshalCaseSensitivePreserveInts(text, &configuration) != nil {
+		return nil
+	}
+	var old *policy.Object
+	if met != nil {
+		meta, content, err := metadata.DecodeStored(met)
+		if err != nil {
+			return nil
+		}
+		old = &policy.Object{Meta: meta, Content: content}
+	}
+	o, err := managed.Of(w.version, w.access.Subresource).Apply(old, configuration, w.request.GetFieldManager(), true, w.Time)
+	if err != nil {
+		return nil
+	}
+	o.Meta.ResourceVersion, o.Meta.ManagedFields = "", nil
+	return o
+}
