@@ -4,7 +4,7 @@ ROUNDS ?= 500
 STREAMS ?= 500
 TIMES ?= 10
 
-.PHONY: test fuzz fuzz-schemas plan-schemas conformance sim sim-bugs fairness-search soak history-large chaos overload dead-sinks upgrade
+.PHONY: test fuzz fuzz-schemas plan-schemas conformance sim sim-bugs fairness-search soak history-large chaos overload dead-sinks hanging-webhook upgrade
 
 test:
 	go test ./...
@@ -84,6 +84,11 @@ overload:
 DEAD ?= 300
 dead-sinks:
 	go test ./cmd/stele -count 1 -run TestDeadSinksTakeNoMemory -v -timeout 0 -sinks.seconds $(DEAD)
+
+# Times CREATES writes beside hanging reviews of a webhook that is not about them, and as many without: docs/WEBHOOKS.md.
+CREATES ?= 20000
+hanging-webhook:
+	go test ./core/webhooks -count 1 -run TestLatencyBesideAHangingWebhook -v -timeout 0 -webhooks.writes $(CREATES)
 
 # Replaces servers of the version at FROM by those of this one, one by one, while clients use them: docs/OPERATING.md.
 # Versions before bb6d975 keep no log in an etcd cluster.
