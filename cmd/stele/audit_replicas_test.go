@@ -224,6 +224,12 @@ func TestFollowersReconnectToAllReplicas(t *testing.T) {
 	shows(&audit, "at-the-first")
 	shows(&audit, "at-the-second")
 
+	explained := exec.CommandContext(t.Context(), "stele", append([]string{"policy", "explain", "--audit-id", "at-the-first"}, kubeconfig...)...)
+	explained.Dir = r.replicas[1].dir
+	text, err := explained.CombinedOutput()
+	require.NoError(t, err, "the decision of another replica is not explained: %s", text)
+	require.Contains(t, string(text), "422 Invalid")
+
 	r.kill(0)
 	shows(&warnings, r.replicas[0].address+") does not answer")
 	refuse(1, "the-first-is-killed")

@@ -46,7 +46,8 @@ func CommitText(commit string) string {
 
 // Policies is a client of policy.stele.dev/v1, the API of policies.
 type Policies struct {
-	rest *rest.RESTClient
+	rest   *rest.RESTClient
+	config *rest.Config
 	// Progress gets the progress of long pushes. It is nil without a terminal.
 	Progress io.Writer
 }
@@ -59,7 +60,7 @@ func NewPolicies(o *Flags, warnings rest.WarningHandler) (*Policies, error) {
 	}
 	config.WarningHandler = warnings
 	c, err := newRESTClient(config, activation.Group, activation.Version)
-	return &Policies{rest: c}, err
+	return &Policies{rest: c, config: config}, err
 }
 
 // List returns the policies without their files. The first one is in force.

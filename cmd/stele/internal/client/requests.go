@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -91,11 +92,34 @@ func (c *Policies) Explain(ctx context.Context, spec *explain.Spec) (*explain.Ex
 	return e, json.Unmarshal(text, e)
 }
 
-// Explained asks the server why it allowed or refused the request with an audit id.
+// Explained asks the server why it allowed or refused the request with an audit id, and the other servers of its log if it does not know.
 func (c *Policies) Explained(ctx context.Context, auditID string) (*explain.Explanation, error) {
 	e := new(explain.Explanation)
-	return e, get(ctx, c.rest.Get().Resource(explain.Plural).Name(auditID), e)
+	err := get(ctx, c.rest.Get().Resource(explain.Plural).Name(auditID), e)
+	if !apierrors.IsNotFound(err) {
+		return e, err
+	}
+	all, findErr := NewDecisionsEverywhere(ctx, c.config, func(text string) {
+		if c.config.WarningHandler != nil {
+			c.config.WarningHandler.HandleWarningHeader(warningCode, "", text)
+		}
+	})
+	if findErr != nil {
+		return e, err
+	}
+	for _, o := range all.others {
+		switch otherErr := get(ctx, o.rest.Get().AbsPath("/apis", explain.Group, explain.Version, explain.Plural, auditID), e); {
+		case otherErr == nil:
+			return e, nil
+		case !apierrors.IsNotFound(otherErr):
+			all.missing(o.name, otherErr.Error())
+		}
+	}
+	return e, err
 }
+
+// warningCode is the code of the header Warning for what is not about a certain fault (RFC 9111).
+const warningCode = 299
 
 // SplitSubresource splits a resource such as databases/status.example.com or databases.example.com/status into the
 // resource with its group and the subresource.

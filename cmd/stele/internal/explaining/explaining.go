@@ -53,9 +53,10 @@ and webhooks. It stops after the authorization, unless -f gives the object of a 
 The exit code is 0 if the request is allowed, 1 if it is not, and 2 if there is no answer. You need
 permission to create explanations.policy.stele.dev.
 
---audit-id explains a past request: a write, by its event in the log, and what the server that answers
-has in its decision log: refusals, dry runs, conflicts, and reads that an audit rule selects. Every
-answer of the server has its id in the header Audit-Id. You need permission to get
+--audit-id explains a past request: a write, by its event in the log, and what a server has in its
+decision log: refusals, dry runs, conflicts, and reads that an audit rule selects. If the server that
+answers has no such request, the others are asked, at the addresses that kubectl get replicas shows.
+Every answer of a server has its id in the header Audit-Id. You need permission to get
 explanations.policy.stele.dev.`,
 		Example: `  stele policy explain --as alice --as-group team-data delete databases orders -n default
   stele policy explain --as alice create databases -n default -f orders.yaml
