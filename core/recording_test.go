@@ -246,6 +246,32 @@ func TestSecretsOfRequestsAreNotRecorded(t *testing.T) {
 	}
 }
 
+// The record of a read of the past names the moment.
+func TestRecordsOfThePastNameTheMoment(t *testing.T) {
+	p := newAudited(t, `all: {order: 1, level: "Metadata"}`)
+	p.must(t, 201, "POST", widgetsPath, widget("a", 1))
+	then := fmt.Sprintf("/at/%d", p.committer.Tip().Revision())
+	for id, q := range map[string]struct {
+		code      int
+		uri, want string
+	}{
+		"revision": {200, then + widgetsPath + "/a?token=x", then + widgetsPath + "/a?token=hidden"},
+		"list":     {200, then + widgetsPath, then + widgetsPath},
+		"path":     {200, then + "/version", then + "/version"},
+		"future":   {504, "/at/99999" + widgetsPath, "/at/99999" + widgetsPath},
+		"none":     {400, "/at/never" + widgetsPath, "/at/never" + widgetsPath},
+		"present":  {200, widgetsPath, widgetsPath},
+	} {
+		p.must(t, q.code, "GET", q.uri, "", "Audit-ID", id)
+		if got := p.decisions(t, id)[0].Meta.GetRequest().GetUri(); got != q.want {
+			t.Errorf("%s is recorded as %s, want %s", q.uri, got, q.want)
+		}
+	}
+	if e := p.must(t, 200, "GET", "/apis/policy.stele.dev/v1/explanations/revision", ""); !strings.Contains(string(e.body), `"name":"a"`) || !strings.Contains(string(e.body), "GET "+then+widgetsPath) {
+		t.Errorf("the read is explained as %s", e.body)
+	}
+}
+
 // What quotes secrets of objects is recorded with hashes: answers about changes, decisions and blame, the object of a question, and the rows of
 // views, whose cells and names are made of them.
 func TestQuotedSecretsAreNotRecorded(t *testing.T) {

@@ -162,6 +162,7 @@ func (c *Call) EndFlow() {
 // Past describes the past revision that a request reads.
 type Past struct {
 	Moment    *past.Moment // connection: the moment after /at in the path; nil without /at
+	Prefix    string       // connection: /at/<moment>, as in the path; empty without /at
 	Tip       *commit.Tip  // authorization: the state at that moment, without its objects; nil for the present
 	Exactly   uint64       // the revision that a read without /at asks for exactly; 0 if it does not
 	Converted bool         // authorization: the version in the path was not served at that moment

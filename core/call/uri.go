@@ -24,7 +24,7 @@ const hiddenValue = "hidden"
 // and without values that a field selector compares with secret fields. It is UTF-8.
 func (c *Call) RecordedURI() string {
 	u := c.HTTP.URL
-	uri := u.RequestURI()
+	uri := c.Past.Prefix + u.RequestURI()
 	if u.RawQuery == "" {
 		return UTF8(uri)
 	}
@@ -52,6 +52,20 @@ func (c *Call) RecordedURI() string {
 	}
 	path, _, _ := strings.Cut(uri, "?")
 	return UTF8(path + "?" + strings.Join(parts, "&"))
+}
+
+// WithoutMoment returns a recorded URI without the prefix /at/<moment>, if it has one.
+func WithoutMoment(uri string) string {
+	path, query, asks := strings.Cut(uri, "?")
+	below, found := strings.CutPrefix(path, AtPrefix+"/")
+	if !found {
+		return uri
+	}
+	_, rest, _ := strings.Cut(below, "/")
+	if asks {
+		rest += "?" + query
+	}
+	return "/" + rest
 }
 
 // isSecret reports whether the value of a query parameter may be a credential.

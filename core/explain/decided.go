@@ -10,6 +10,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/changes"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/logpb"
@@ -57,7 +58,7 @@ func specOf(m *logpb.Metadata) Spec {
 		}
 		s.Extra[x.GetKey()] = x.GetValues()
 	}
-	path, query, _ := strings.Cut(q.GetUri(), "?")
+	path, query, _ := strings.Cut(call.WithoutMoment(q.GetUri()), "?")
 	o := m.GetObject()
 	if o == nil {
 		s.Path = path

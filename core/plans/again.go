@@ -111,7 +111,7 @@ func (j *judge) decide(ctx context.Context, r *Record) (verdict, error) {
 // readAccess reads who asked for what.
 func (w *write) readAccess() bool {
 	methods := map[string]string{"create": http.MethodPost, "update": http.MethodPut, "patch": http.MethodPatch, "delete": http.MethodDelete, "deletecollection": http.MethodDelete}
-	target, err := url.ParseRequestURI(w.request.GetUri())
+	target, err := url.ParseRequestURI(call.WithoutMoment(w.request.GetUri()))
 	if err != nil {
 		return false
 	}

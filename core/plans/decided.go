@@ -223,7 +223,7 @@ func (w *write) readRequest() bool {
 	if !reads(w.request.GetVerb()) && w.Object != nil && w.Object.GetResource() != "" {
 		return w.readAccess()
 	}
-	target, err := url.ParseRequestURI(w.request.GetUri())
+	target, err := url.ParseRequestURI(call.WithoutMoment(w.request.GetUri()))
 	if err != nil {
 		return false
 	}

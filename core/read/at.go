@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"strconv"
 	"strings"
 
@@ -32,7 +33,9 @@ func CutMoment(c *call.Call) error {
 	h, u := *c.HTTP, *c.HTTP.URL
 	u.Path, u.RawPath = "/"+rest, ""
 	h.URL = &u
-	c.HTTP = &h
+	if c.HTTP, c.Past.Prefix = &h, call.AtPrefix; text != "" {
+		c.Past.Prefix += "/" + url.PathEscape(text)
+	}
 	m, err := past.Parse(text)
 	if err != nil {
 		return noMoment(c, err)
