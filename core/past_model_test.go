@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/url"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -59,6 +60,7 @@ type law struct {
 // older batches move from the store to segments, and replicas start from checkpoints. A
 // failure names the seed that shows it again.
 func TestThePastIsAnsweredAsItWas(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(400)) // bodies are short-lived
 	for _, l := range laws {
 		compileBundle(t, l.text)
 	}

@@ -16,6 +16,7 @@ import (
 // What is in the data directory and is no log of ours is one line and an exit code,
 // and stays as it is.
 func TestLogsThatCannotBeReadAreRefused(t *testing.T) {
+	t.Parallel()
 	stele, err := exec.LookPath("stele")
 	if err != nil {
 		t.Fatal(err)

@@ -94,6 +94,7 @@ func changedPages() map[string]func([]byte) []byte {
 // Whatever becomes of a file of the data directory while no server runs: a start names it, or
 // everything that was acknowledged is there.
 func TestEveryFileMayBeDamaged(t *testing.T) {
+	t.Parallel()
 	program, err := exec.LookPath("stele")
 	if err != nil {
 		t.Fatal(err)

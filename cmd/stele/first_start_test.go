@@ -14,6 +14,7 @@ import (
 // A first start may be killed at any moment. Here the moments are those at which etcd's files
 // appear; whatever is there then, the next start begins again or goes on, and serves.
 func TestAFirstStartMayBeKilled(t *testing.T) {
+	t.Parallel()
 	program, err := exec.LookPath("stele")
 	if err != nil {
 		t.Fatal(err)

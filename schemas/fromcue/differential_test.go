@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"runtime/debug"
 	"strings"
 	"testing"
 
@@ -44,6 +45,7 @@ var (
 
 // TestClosuresAgreeWithCUE is the quick form of the fuzz test.
 func TestClosuresAgreeWithCUE(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(400)) // CUE allocates much and keeps little
 	outcomes := make(map[string]int)
 	total, rounds := 0, *rounds
 	if testing.Short() {
