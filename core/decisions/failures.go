@@ -9,7 +9,7 @@ import (
 )
 
 // CountFailures counts the failed authentications of a minute: by network, and those of all other networks by class. The
-// reason of a count has the credential and what was wrong with it, such as "jwt: expired".
+// reason of a count has the credential and what was wrong with it, such as "jwt: expired". They are written soon.
 func (r *Recorder) CountFailures(f *authn.FailureRecord) {
 	if r == nil {
 		return
@@ -24,6 +24,7 @@ func (r *Recorder) CountFailures(f *authn.FailureRecord) {
 			r.countFailure("", &c, rest)
 		}
 	}
+	signal(r.counted)
 }
 
 func reasonOf(c *authn.FailureCount) string { return c.Method + ": " + c.Reason }

@@ -90,6 +90,7 @@ type Recorder struct {
 	lost    uint64        // decisions that could not be written since an attempt succeeded
 	wake    chan struct{} // has an item if something waits
 	urgent  chan struct{} // has an item if somebody waits for a record to be on disk
+	counted chan struct{} // has an item if the counts are of a whole minute already
 
 	tip eventlog.Head // of the goroutine that writes
 }
@@ -119,7 +120,7 @@ func Open(ctx context.Context, o Options) (*Recorder, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	r := &Recorder{o: o, metrics: newMetrics(), wake: make(chan struct{}, 1), urgent: make(chan struct{}, 1)}
+	r := &Recorder{o: o, metrics: newMetrics(), wake: make(chan struct{}, 1), urgent: make(chan struct{}, 1), counted: make(chan struct{}, 1)}
 	r.budget.init(o.Budget)
 	if err := r.open(ctx); err != nil {
 		if !damaged(err) {
@@ -318,6 +319,8 @@ func (r *Recorder) Run(ctx context.Context) error {
 		case <-gathered.C:
 			gathering = false
 			r.flush(ctx, nil)
+		case <-r.counted:
+			r.flush(ctx, r.counts.take(time.Now()))
 		case <-tick.C:
 			r.flush(ctx, r.counts.take(time.Now()))
 			offer(heads, r.tip)
