@@ -14,6 +14,8 @@ import (
 	"stele.dev/stele/cmd/stele/internal/client"
 	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
+	"stele.dev/stele/core/decisionsapi"
+	"stele.dev/stele/eventlog/logpb"
 )
 
 // options are the flags of audit.
@@ -133,7 +135,7 @@ func (o *options) run(cmd *cobra.Command) (err error) {
 			err = api.Follow(ctx, q, versions, begun, p.print)
 		}
 	case shown == 0 && o.Format == "":
-		o.Hint(cmd, "No decisions found.")
+		o.Hint(cmd, "No decisions found.%s", o.later())
 	case shown == q.Limit && o.Format == "":
 		o.Hint(cmd, "These are the newest %d. For more: --limit 0, or --until a moment before them.", shown)
 	}
@@ -144,6 +146,14 @@ func (o *options) run(cmd *cobra.Command) (err error) {
 		return nil
 	}
 	return err
+}
+
+// later says what is not shown at once, if the flags select it.
+func (o *options) later() string {
+	if slices.Contains(o.outcomes, decisionsapi.Outcome(logpb.Outcome_OUTCOME_UNAUTHENTICATED)) {
+		return " Requests without valid credentials are counted, and shown a minute later."
+	}
+	return ""
 }
 
 // everywhere returns a client of the decisions of all servers. It prints which of them cannot be asked.

@@ -93,6 +93,7 @@ explanations.policy.stele.dev.`,
 	f.StringVar(&o.auditID, "audit-id", "", "explain the request that had this audit id")
 	_ = cmd.MarkFlagDirname("bundle")
 	usage.Exclusive(cmd, "bundle", "audit-id")
+	usage.Exclusive(cmd, "as", "audit-id")
 	_ = cmd.MarkFlagFilename("filename", "yaml", "yml", "json")
 	cmd.ValidArgsFunction = o.CompleteRequest
 	return cmd

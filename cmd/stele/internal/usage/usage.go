@@ -109,7 +109,7 @@ func FlagError(cmd *cobra.Command, err error) error {
 	return Errorf("%s (see `%s --help`)", text, cmd.CommandPath())
 }
 
-// exclusiveFlags is the annotation of a command that lists flags of which at most one may be given.
+// exclusiveFlags is the annotation of a command that lists flags of which at most one may be given, for each call of [Exclusive].
 const exclusiveFlags = "exclusive flags"
 
 // Exclusive marks flags of which at most one may be given.
@@ -118,19 +118,21 @@ func Exclusive(cmd *cobra.Command, flags ...string) {
 	if cmd.Annotations == nil {
 		cmd.Annotations = map[string]string{}
 	}
-	cmd.Annotations[exclusiveFlags] = strings.Join(flags, ",")
+	cmd.Annotations[exclusiveFlags] += strings.Join(flags, ",") + ";"
 }
 
 // CheckExclusive returns an error if several exclusive flags are given.
 func CheckExclusive(cmd *cobra.Command) error {
-	var given []string
-	for flag := range strings.SplitSeq(cmd.Annotations[exclusiveFlags], ",") {
-		if cmd.Flags().Changed(flag) {
-			given = append(given, "--"+flag)
+	for flags := range strings.SplitSeq(cmd.Annotations[exclusiveFlags], ";") {
+		var given []string
+		for flag := range strings.SplitSeq(flags, ",") {
+			if cmd.Flags().Changed(flag) {
+				given = append(given, "--"+flag)
+			}
 		}
-	}
-	if len(given) > 1 {
-		return Errorf("%s cannot be given together", strings.Join(given, " and "))
+		if len(given) > 1 {
+			return Errorf("%s cannot be given together", strings.Join(given, " and "))
+		}
 	}
 	return nil
 }
