@@ -21,6 +21,8 @@ type Considered struct {
 const (
 	VerdictHolds = "holds"
 	VerdictFails = "does not hold"
+	// VerdictNoParams is that of a rule whose parameterNotFoundAction is Allow.
+	VerdictNoParams = "has no params, and is skipped"
 )
 
 // Verdicts on what changes objects.

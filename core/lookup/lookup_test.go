@@ -164,8 +164,38 @@ func TestRulesReadStoredObjects(t *testing.T) {
 func TestExplanationsSayWhatRulesRead(t *testing.T) {
 	p := start(t)
 	must(t, p, 201, "POST", databases, database("a", `"host":"a.example.com"`))
+	read := explained(t, p, database("b", `"host":"a.example.com"`))
+	for rule, want := range map[string]string{
+		"data/validate/unique-host/host": `does not hold: databases.data.example.com by spec.host="a.example.com", but not the object of the request: 1 found`,
+		"data/validate/few/five":         `holds: databases.data.example.com in namespace default, but not the object of the request: 1 found`,
+	} {
+		if read[rule] != want {
+			t.Errorf("%s: %q, want %q", rule, read[rule], want)
+		}
+	}
+}
+
+// An explanation names the rules that are skipped because they have no params.
+func TestExplanationsNameRulesWithoutParams(t *testing.T) {
+	const rules = `
+	size: {match: _written, paramKind: {apiVersion: "v1", kind: "ConfigMap"}, paramRef: {name: "limits", parameterNotFoundAction: "Allow"}, validations: max: expression: "object.spec.size <= int(params.data.max)"}
+	others: {match: _written, paramKind: {apiVersion: "v1", kind: "ConfigMap"}, paramRef: {selector: matchLabels: limit: "yes", parameterNotFoundAction: "Allow"}, validations: max: expression: "object.spec.size <= int(params.data.max)"}`
+	read := explained(t, planetest.Start(t, planetest.Options{Bundle: ruled(rules)}), database("b", `"size":1`))
+	for rule, want := range map[string]string{
+		"data/validate/size":   `has no params, and is skipped: configmaps in namespace default, named limits: 0 found`,
+		"data/validate/others": `has no params, and is skipped: configmaps in namespace default, by labels "limit=yes": 0 found`,
+	} {
+		if read[rule] != want {
+			t.Errorf("%s: %q, want %q", rule, read[rule], want)
+		}
+	}
+}
+
+// explained returns the verdict of each rule on the create of a database, and what the rule has read.
+func explained(t *testing.T, p *planetest.Plane, object string) map[string]string {
+	t.Helper()
 	a := must(t, p, 201, "POST", "/apis/policy.stele.dev/v1/explanations",
-		`{"apiVersion":"policy.stele.dev/v1","kind":"Explanation","spec":{"verb":"create","group":"data.example.com","version":"v1","resource":"databases","namespace":"default","object":`+database("b", `"host":"a.example.com"`)+`}}`)
+		`{"apiVersion":"policy.stele.dev/v1","kind":"Explanation","spec":{"verb":"create","group":"data.example.com","version":"v1","resource":"databases","namespace":"default","object":`+object+`}}`)
 	var got struct {
 		Status struct {
 			Revision uint64
@@ -187,17 +217,10 @@ func TestExplanationsSayWhatRulesRead(t *testing.T) {
 			read[c.Rule] += c.Verdict + ": " + strings.Join(c.Read, "; ")
 		}
 	}
-	for rule, want := range map[string]string{
-		"data/validate/unique-host/host": `does not hold: databases.data.example.com by spec.host="a.example.com", but not the object of the request: 1 found`,
-		"data/validate/few/five":         `holds: databases.data.example.com in namespace default, but not the object of the request: 1 found`,
-	} {
-		if read[rule] != want {
-			t.Errorf("%s: %q, want %q", rule, read[rule], want)
-		}
-	}
 	if got.Status.Revision == 0 {
 		t.Error("it is not said at which revision they were read")
 	}
+	return read
 }
 
 // replicas starts control planes on one log, each at its distance.

@@ -108,7 +108,7 @@ func (m *Mutating) Run(rule *Mutation) (applied []Applied, asked bool, err error
 		vars.a.consider(rule.ID, rule.Source.String(), policy.VerdictUnselected)
 		return nil, false, nil
 	}
-	missing := rule.forEachParam(vars, func() {
+	missing := rule.forEachParam(vars, rule.ID, func() {
 		if err != nil {
 			return
 		}

@@ -156,9 +156,9 @@ var (
 	errNoNamespace = errors.New("failed to configure binding: cannot use namespaced paramRef in policy binding that matches cluster-scoped resources")
 )
 
-// forEachParam calls evaluate with each of the rule's params in vars, or once if they are constant. If there is none, and that is
-// no reason to skip the rule, it returns why.
-func (r *rule) forEachParam(vars *variables, evaluate func()) error {
+// forEachParam calls evaluate with each of the params of the rule id in vars, or once if they are constant. If there is none, and
+// that is no reason to skip the rule, it returns why.
+func (r *rule) forEachParam(vars *variables, id string, evaluate func()) error {
 	if r.source == nil {
 		evaluate()
 		return nil
@@ -169,6 +169,9 @@ func (r *rule) forEachParam(vars *variables, evaluate func()) error {
 	}
 	if len(params) == 0 && r.source.Deny {
 		return errNoParams
+	}
+	if len(params) == 0 {
+		vars.consider(id, r.source.Source.String(), policy.VerdictNoParams)
 	}
 	for _, p := range params {
 		vars.params = r.source.version.Value(p)
@@ -199,8 +202,12 @@ func (s *paramSource) params(vars *variables) ([]*policy.Object, error) {
 		return list, err
 	}
 	p, err := vars.a.Stored.Get(s.version, in, s.Name)
-	if err != nil || p == nil {
+	if err != nil {
 		return nil, err
+	}
+	if p == nil {
+		vars.noteRead(s.version, selection, 0)
+		return nil, nil
 	}
 	vars.noteRead(s.version, selection, 1)
 	return []*policy.Object{p}, nil

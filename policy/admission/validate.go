@@ -115,7 +115,7 @@ func (r *validation) evaluate(vars *variables, findings []Finding) []Finding {
 		vars.a.consider(r.ID, r.Source.String(), policy.VerdictUnselected)
 		return findings
 	}
-	err := r.forEachParam(vars, func() { findings = r.evaluateWith(vars, findings) })
+	err := r.forEachParam(vars, r.ID, func() { findings = r.evaluateWith(vars, findings) })
 	if err != nil {
 		vars.a.consider(r.ID, r.ParamSource.Source.String(), "its params cannot be found")
 		findings = r.failed(findings, r.ParamSource.Source.String(), err.Error(), []string{"Deny"})
