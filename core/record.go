@@ -182,9 +182,8 @@ func ruleOf(r *Request, err error, s *metav1.Status) (rule, source string) {
 	case "decode", "schema":
 		return decisions.SchemaRule(&r.Call, s)
 	case "mutation", "validation":
-		if s.Details != nil && len(s.Details.Causes) > 0 {
-			return string(s.Details.Causes[0].Type), s.Details.Causes[0].Field
-		}
+		cause := status.RuleOf(s)
+		return string(cause.Type), cause.Field
 	case "commit":
 		if over := new(edit.OverQuotaError); errors.As(err, &over) {
 			return over.Exceeded.Quota.ID(), ""

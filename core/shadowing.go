@@ -90,6 +90,7 @@ func refusalOf(r *Request, stage string, st *metav1.Status) shadow.Verdict {
 			v.Message = cause.Message
 		}
 	case "mutation", "validation":
+		cause = status.RuleOf(st)
 		if v.Rule, v.Source = string(cause.Type), cause.Field; cause.Message != "" {
 			v.Message = cause.Message
 		}

@@ -19,6 +19,9 @@ import (
 // does not have are dropped, and defaults are filled in. The error is an invalid field, such as another name.
 func (d *Draft) Replace(o *policy.Object) error {
 	is := d.Object
+	if o.Meta.Namespace == "" { // as in kube-apiserver, which fills it in after admission
+		o.Meta.Namespace = is.Meta.Namespace
+	}
 	if errs := sameIdentity(o.Meta, is.Meta); len(errs) > 0 {
 		return status.Invalid(d.Seen().GroupVersionKind().GroupKind(), is.Meta.Name, errs)
 	}

@@ -94,8 +94,9 @@ func (t *Trace) Note(c *call.Call, authorized *policy.Decision, err error) {
 		}
 		st, _ := status.From(err)
 		s.Verdict, s.Message = Refused, st.Message
-		if (c.Stage == "validation" || c.Stage == "mutation") && st.Details != nil && len(st.Details.Causes) > 0 {
-			s.Rule, s.Source = string(st.Details.Causes[0].Type), st.Details.Causes[0].Field
+		if c.Stage == "validation" || c.Stage == "mutation" {
+			cause := status.RuleOf(st)
+			s.Rule, s.Source = string(cause.Type), cause.Field
 		}
 		if i := slices.IndexFunc(t.considered, func(c policy.Considered) bool { return c.Verdict == policy.VerdictFails }); (c.Stage == "schema" || c.Stage == "commit") && i >= 0 {
 			s.Rule, s.Source = t.considered[i].Rule, t.considered[i].Source

@@ -55,7 +55,11 @@ func TypeOf(contentType string, gvk schema.GroupVersionKind) (types.PatchType, e
 func Apply(gvk schema.GroupVersionKind, t types.PatchType, object, patch []byte) (patched []byte, strict []error, err error) {
 	switch t {
 	case types.JSONPatchType:
-		return applyJSON(object, patch)
+		patched, strict, err = applyJSON(object, patch)
+		if unfit := new(unfitError); errors.As(err, &unfit) {
+			err = status.Unprocessable(unfit.why) // which says less, as in kube-apiserver
+		}
+		return patched, strict, err
 	case types.StrategicMergePatchType:
 		return applyStrategic(gvk, object, patch)
 	default:
@@ -63,7 +67,7 @@ func Apply(gvk schema.GroupVersionKind, t types.PatchType, object, patch []byte)
 	}
 }
 
-// JSON applies a JSON patch. It is for patches that no client of the API has sent.
+// JSON applies a JSON patch. It is for patches that no client of the API has sent: the error says all that is known.
 func JSON(object, patch []byte) ([]byte, error) {
 	patched, _, err := applyJSON(object, patch)
 	return patched, err
@@ -92,10 +96,15 @@ func applyJSON(object, patch []byte) ([]byte, []error, error) {
 	}
 	patched, err := p.Apply(object)
 	if err != nil {
-		return nil, nil, status.Unprocessable(err)
+		return nil, nil, &unfitError{err}
 	}
 	return patched, strict, nil
 }
+
+// unfitError says why a JSON patch does not fit its object.
+type unfitError struct{ why error }
+
+func (e *unfitError) Error() string { return e.why.Error() }
 
 func applyMerge(object, patch []byte) ([]byte, []error, error) {
 	var m map[string]any

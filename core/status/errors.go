@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"net/http"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -103,6 +104,20 @@ func BodyTooLarge() *Error { return TooLarge("limit is %d", MaxBody) }
 // Unprocessable returns the error for a patch that does not fit its object (422).
 func Unprocessable(why error) *Error {
 	return apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", why.Error(), 0, false)
+}
+
+// RuleOf returns the cause of a refusal that names a rule, a webhook or a plugin of the policy: its type is the id, and its field
+// the line. It returns an empty cause if there is none.
+func RuleOf(s *metav1.Status) (cause metav1.StatusCause) {
+	if s.Details == nil {
+		return cause
+	}
+	for _, c := range s.Details.Causes { // those of fields, and those of kube-apiserver, have types without a slash
+		if strings.Contains(string(c.Type), "/") {
+			return c
+		}
+	}
+	return cause
 }
 
 // TooManyRequests returns the error for a limit that a later request may not meet (429).

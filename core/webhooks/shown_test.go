@@ -92,6 +92,36 @@ func TestExplanationsAskOnlyWhatHasNoSideEffects(t *testing.T) {
 		"none.example.com": {` + widgetRule + `, ` + h.client("/none") + `}
 		"some.example.com": {` + effects + `, ` + h.client("/some") + `}
 	}`)})
+	got := explained(t, p)
+	text, err := got.MarshalJSON()
+	require.NoError(t, err)
+	require.Contains(t, string(text), "not today")
+	require.Contains(t, string(text), "would be asked; an explanation does not ask it, because it may have side effects")
+	require.True(t, *h.requests("/none")[0].DryRun)
+	require.Empty(t, h.requests("/some"))
+}
+
+// The decision on a write that a webhook fails names the webhook and its line, whatever else the error says.
+func TestDecisionsNameTheWebhookThatFails(t *testing.T) {
+	h := newHooks(t)
+	h.on("/rename", patching(`[{"op":"replace","path":"/metadata/name","value":"other"}]`))
+	h.on("/misfit", patching(`[{"op":"remove","path":"/spec/none"}]`))
+	h.on("/wrong", func(_ *admissionv1.AdmissionRequest, a *admissionv1.AdmissionResponse) { a.UID = "another" })
+	for _, path := range []string{"/rename", "/misfit", "/wrong"} {
+		p := planetest.Start(t, planetest.Options{Bundle: webhooked(`webhooks: mutating: "fails.example.com": {order: 1, ` + widgetRule + `, ` + h.client(path) + `}`)})
+		got := explained(t, p)
+		stages, _, err := unstructured.NestedSlice(got.Object, "status", "stages")
+		require.NoError(t, err)
+		last := stages[len(stages)-1].(map[string]any)
+		require.Equal(t, "mutation", last["name"], path)
+		require.Contains(t, last["rule"], "webhooks/mutating/fails.example.com", path)
+		require.Contains(t, last["source"], ".cue:", path)
+	}
+}
+
+// explained returns the explanation of a create of a widget.
+func explained(t *testing.T, p *planetest.Plane) *unstructured.Unstructured {
+	t.Helper()
 	c, err := dynamic.NewForConfig(p.Client("admin", "system:masters"))
 	require.NoError(t, err)
 	e := &unstructured.Unstructured{Object: map[string]any{
@@ -102,10 +132,5 @@ func TestExplanationsAskOnlyWhatHasNoSideEffects(t *testing.T) {
 	}}
 	got, err := c.Resource(schema.GroupVersionResource{Group: "policy.stele.dev", Version: "v1", Resource: "explanations"}).Create(t.Context(), e, metav1.CreateOptions{})
 	require.NoError(t, err)
-	text, err := got.MarshalJSON()
-	require.NoError(t, err)
-	require.Contains(t, string(text), "not today")
-	require.Contains(t, string(text), "would be asked; an explanation does not ask it, because it may have side effects")
-	require.True(t, *h.requests("/none")[0].DryRun)
-	require.Empty(t, h.requests("/some"))
+	return got
 }

@@ -206,8 +206,8 @@ func TestWhatAMutatingWebhookMustNotDo(t *testing.T) {
 		code  int
 		want  string
 	}{
-		"path that is not there":   {`[{"op":"remove","path":"/spec/none"}]`, 500, `the patch of the admission webhook "size.example.com" cannot be applied`},
-		"failing test":             {`[{"op":"test","path":"/spec/color","value":"blue"}]`, 500, `the patch of the admission webhook "size.example.com" cannot be applied`},
+		"path that is not there":   {`[{"op":"remove","path":"/spec/none"}]`, 500, `the patch of the admission webhook "size.example.com" cannot be applied: error in remove for path: '/spec/none'`},
+		"failing test":             {`[{"op":"test","path":"/spec/color","value":"blue"}]`, 500, `the patch of the admission webhook "size.example.com" cannot be applied: testing value /spec/color failed`},
 		"another name":             {`[{"op":"replace","path":"/metadata/name","value":"other"}]`, 422, `admission webhook "size.example.com" changed the object, which is now wrong`},
 		"another kind":             {`[{"op":"replace","path":"/kind","value":"Gadget"}]`, 500, `changed apiVersion or kind of the object`},
 		"value that is not valid":  {`[{"op":"add","path":"/spec/size","value":101}]`, 422, `spec.size`},
@@ -224,8 +224,12 @@ func TestWhatAMutatingWebhookMustNotDo(t *testing.T) {
 			require.Contains(t, err.Error(), tt.want)
 		})
 	}
+	h.on("/mutate", patching(`[{"op":"remove","path":"/metadata/namespace"}]`)) // which the server fills in again
+	made, err := c.Create(t.Context(), widget("v", `{}`), metav1.CreateOptions{})
+	require.NoError(t, err)
+	require.Equal(t, "default", made.GetNamespace())
 	h.on("/mutate", patching(`{`)) // then the webhook has not answered, and its failure policy decides
-	_, err := c.Create(t.Context(), widget("w", `{}`), metav1.CreateOptions{})
+	_, err = c.Create(t.Context(), widget("w", `{}`), metav1.CreateOptions{})
 	require.NoError(t, err)
 	h.on("/mutate", patching(`[{"op":"add","path":"/spec/size","value":1}]`))
 	err = c.Delete(t.Context(), "w", metav1.DeleteOptions{})
