@@ -221,6 +221,7 @@ func (f *following) begin(ctx context.Context, s *stream) (version string, err e
 	_, _, id := positionOf(newest)
 	f.mu.Lock()
 	if other := f.streams[id]; other != nil && other != s && !s.first {
+		s.id = id // it is followed again if the other stream ends
 		f.mu.Unlock()
 		return "", errFollowed
 	}
@@ -230,8 +231,11 @@ func (f *following) begin(ctx context.Context, s *stream) (version string, err e
 		default:
 		}
 	}
-	if s.id != id && f.streams[s.id] == s {
-		delete(f.streams, s.id)
+	if s.id != id {
+		if f.streams[s.id] == s {
+			delete(f.streams, s.id)
+		}
+		s.last = ""
 	}
 	s.id, f.streams[id] = id, s
 	record, known := f.shown[id]
