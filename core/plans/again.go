@@ -3,7 +3,6 @@ package plans
 import (
 	"context"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -208,7 +207,7 @@ func (w *write) readObjects() (unknown string, err error) {
 			return isChanged, nil
 		}
 	case w.access.Subresource == "status" && w.old != nil:
-		w.next = &policy.Object{Meta: payload.Meta, Content: part(w.old.Content, payload.Content)}
+		w.next = &policy.Object{Meta: payload.Meta, Content: admission.WithStatus(w.old.Content, payload.Content)}
 	case w.Request != nil && w.access.Subresource == "" && (verb == "create" || verb == "update") && w.version.Kind == w.bench.version.Kind:
 		content, ok := w.body()
 		if !ok {
@@ -222,19 +221,9 @@ func (w *write) readObjects() (unknown string, err error) {
 		if w.old != nil {
 			before = w.old.Content
 		}
-		w.next.Content = part(w.next.Content, before)
+		w.next.Content = admission.WithStatus(w.next.Content, before)
 	}
 	return "", nil
-}
-
-// part returns content with the status of another object.
-func part(content, from map[string]any) map[string]any {
-	content = maps.Clone(content)
-	delete(content, "status")
-	if status, has := from["status"]; has {
-		content["status"] = status
-	}
-	return content
 }
 
 // shownIn returns a payload in the version in which objects are stored.

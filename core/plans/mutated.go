@@ -69,10 +69,10 @@ func mutated(ctx context.Context, rules []admission.Mutation, p *policy.Policy, 
 // kept returns what mutations made of an object, with what the write cannot change as it was.
 func kept(v *policy.Version, subresource string, o, is *policy.Object) *policy.Object {
 	if subresource == "status" {
-		return &policy.Object{Meta: is.Meta, Content: part(is.Content, o.Content)}
+		return &policy.Object{Meta: is.Meta, Content: admission.WithStatus(is.Content, o.Content)}
 	}
 	if v.Status {
-		o.Content = part(o.Content, is.Content)
+		o.Content = admission.WithStatus(o.Content, is.Content)
 	}
 	for _, name := range []string{"apiVersion", "kind"} {
 		delete(o.Content, name)

@@ -9,6 +9,7 @@ import (
 	"stele.dev/stele/core/metadata"
 	"stele.dev/stele/core/patch"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/admission"
 )
 
 // wasChanged reports whether mutating admission changed the object of the write.
@@ -37,7 +38,7 @@ func (w *write) askedAgain(payload *policy.Object) bool {
 		if w.old == nil {
 			return false
 		}
-		w.next = &policy.Object{Meta: payload.Meta, Content: part(w.old.Content, asked.Content)}
+		w.next = &policy.Object{Meta: payload.Meta, Content: admission.WithStatus(w.old.Content, asked.Content)}
 		return true
 	}
 	metadata.KeepSystemFields(asked.Meta, payload.Meta)

@@ -1,12 +1,5 @@
 package admission
 
-import (
-	"slices"
-	"strings"
-
-	"stele.dev/stele/policy"
-)
-
 // InOrder lets n mutators change an object, one after the other, and asks those again that are reinvoked. As in
 // kube-apiserver, that happens once, for a mutator that was asked about the object and after which another one changed it.
 // run asks a mutator: asked says whether the object is one that it is about, changed whether it was changed.
@@ -48,25 +41,4 @@ func (m *Mutating) RunAll(rules []Mutation) (applied []Applied, err error) {
 		return asked, len(steps) > 0, err
 	})
 	return applied, err
-}
-
-// Writes reports whether a write of a subresource can change the field at a JSON pointer into what rules see. What mutations change
-// elsewhere is dropped, but for the name and the namespace, which are errors.
-func Writes(v *policy.Version, subresource, pointer string) bool {
-	within := func(field string) bool { return pointer == field || strings.HasPrefix(pointer, field+"/") }
-	switch {
-	case pointer == "":
-		return true
-	case subresource == "scale":
-		return pointer == "/spec" || pointer == "/spec/replicas"
-	case subresource == "status":
-		return within("/status")
-	case v.Status && within("/status"):
-		return false
-	case v.Kind.Group == "" && v.Kind.Plural == "namespaces" && within("/spec"):
-		return false
-	}
-	rest, in := strings.CutPrefix(pointer, "/metadata/")
-	name, _, _ := strings.Cut(rest, "/")
-	return !in || slices.Contains([]string{"labels", "annotations", "finalizers", "ownerReferences"}, name)
 }

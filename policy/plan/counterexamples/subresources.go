@@ -1,11 +1,10 @@
 package counterexamples
 
 import (
-	"maps"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/admission"
 )
 
 // ofSubresource makes the objects of a generated update those of an update of its subresource: the stored object with another
@@ -16,22 +15,12 @@ func (w *write) ofSubresource() {
 	}
 	switch w.request.Subresource {
 	case "status":
-		content := withStatus(w.old.content, w.object.content)
+		content := admission.WithStatus(w.old.content, w.object.content)
 		w.object = &object{w.old.meta, content}
 	case "scale":
 		w.whole = w.old
 		w.object, w.old = scaleOf(w.is, w.old, w.object), scaleOf(w.is, w.old, w.old)
 	}
-}
-
-// withStatus returns content with the status of other.
-func withStatus(content, other map[string]any) map[string]any {
-	content = maps.Clone(content)
-	delete(content, "status")
-	if status, has := other["status"]; has {
-		content["status"] = status
-	}
-	return content
 }
 
 // scaleOf returns the Scale of an object with the replicas of another one. Paths of a wrong type count as 0.
@@ -50,7 +39,7 @@ func scaleOf(v *policy.Version, o, replicas *object) *object {
 func (w *write) stored(made *policy.Object) *policy.Object {
 	switch w.request.Subresource {
 	case "status":
-		return &policy.Object{Meta: &w.object.meta, Content: withStatus(w.object.content, made.Content)}
+		return &policy.Object{Meta: &w.object.meta, Content: admission.WithStatus(w.object.content, made.Content)}
 	case "scale":
 		spec, _ := made.Content["spec"].(map[string]any)
 		replicas, ok := spec["replicas"].(int64)
@@ -61,7 +50,7 @@ func (w *write) stored(made *policy.Object) *policy.Object {
 		return &policy.Object{Meta: &w.whole.meta, Content: content}
 	}
 	if w.is.Status {
-		return &policy.Object{Meta: made.Meta, Content: withStatus(made.Content, w.object.content)}
+		return &policy.Object{Meta: made.Meta, Content: admission.WithStatus(made.Content, w.object.content)}
 	}
 	return made
 }
