@@ -148,7 +148,7 @@ func compileCases(t *testing.T) (binary, dir string) {
 		t.Fatal(err)
 	}
 	binary = filepath.Join(tmp, "integration.test") // the name that they expect of a manager
-	if out, err := exec.Command("go", "test", "-c", "-vet=off", "-overlay", layout, "-o", binary, "./testdata/integration").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay", layout, "-o", binary, "./testdata/integration").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	return binary, dir

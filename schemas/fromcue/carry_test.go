@@ -3,7 +3,6 @@ package fromcue_test
 import (
 	"fmt"
 	"math/rand/v2"
-	"runtime/debug"
 	"strings"
 	"testing"
 
@@ -176,7 +175,6 @@ var valid = map[string]any{"sensitive": "s", "immutable": "a", "list of type map
 // TestAttributesAreNeverLost puts a field with an attribute into random schemas. Either the attribute
 // has its effect, or the schema is rejected.
 func TestAttributesAreNeverLost(t *testing.T) {
-	defer debug.SetGCPercent(debug.SetGCPercent(400)) // as in TestClosuresAgreeWithCUE
 	rounds := uint64(60)
 	if testing.Short() {
 		rounds = 10

@@ -27,6 +27,12 @@ const (
 	objects = 12 // per schema
 )
 
+// TestMain collects garbage less often: CUE allocates much and keeps little.
+func TestMain(m *testing.M) {
+	debug.SetGCPercent(400)
+	m.Run()
+}
+
 // FuzzClosuresAgreeWithCUE compares programs with CUE on random schemas and objects: both must give the
 // same verdict, and the same result for accepted objects.
 func FuzzClosuresAgreeWithCUE(f *testing.F) {
@@ -45,7 +51,6 @@ var (
 
 // TestClosuresAgreeWithCUE is the quick form of the fuzz test.
 func TestClosuresAgreeWithCUE(t *testing.T) {
-	defer debug.SetGCPercent(debug.SetGCPercent(400)) // CUE allocates much and keeps little
 	outcomes := make(map[string]int)
 	total, rounds := 0, *rounds
 	if testing.Short() {
