@@ -326,6 +326,25 @@ func TestQuotedSecretsAreNotRecorded(t *testing.T) {
 	}
 }
 
+// A field that is a secret today is recorded with a hash also in a read of a moment at which it was none.
+func TestSecretsOfThePastAreNotRecorded(t *testing.T) {
+	var store memlog.Store
+	p := start(t, store.Open(nil), 0)
+	text := audited(`all: {order: 1, level: "RequestResponse"}`)
+	p.bootstrap(t, strings.Replace(text, "owner?:", "token?: string\n\t\towner?:", 1))
+	p.must(t, 201, "POST", widgetsPath, strings.Replace(widget("a", 7), `"size":7`, `"size":7,"token":"hunter2"`, 1))
+	then := fmt.Sprintf("/at/%d", p.committer.Tip().Revision())
+	p.push(t, policyBody(t, strings.Replace(text, "owner?:", "token?: string @stele(sensitive)\n\t\towner?:", 1), nil))
+	for id, path := range map[string]string{"object": "/a", "list": ""} {
+		if got := p.must(t, 200, "GET", then+widgetsPath+path, "", "Audit-ID", id); !strings.Contains(string(got.body), "hunter2") {
+			t.Errorf("the client does not see the secret: %s", got.body)
+		}
+		if recorded := string(p.decisions(t, id)[0].Content(logpb.Role_ROLE_RESPONSE)); strings.Contains(recorded, "hunter2") || !strings.Contains(recorded, "hmac-sha256:") {
+			t.Errorf("%s is recorded as %s", id, recorded)
+		}
+	}
+}
+
 // Refusals are explained by their audit ID, also after a restart.
 func TestRefusalsAreExplainedAfterARestart(t *testing.T) {
 	var store memlog.Store

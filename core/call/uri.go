@@ -138,11 +138,11 @@ func (c *Call) SecretFields() hashing.Fields {
 	if c.Info == nil || !c.Info.IsResourceRequest {
 		return nil
 	}
-	kind := c.Kind
-	if kind == nil && c.Tip != nil && c.Tip.Policy != nil {
-		kind = c.Tip.Policy.Version(c.GVR())
+	paths := sensitivePaths(c.Kind)
+	if (c.Kind == nil || c.Past.Tip != nil) && c.Tip != nil && c.Tip.Policy != nil { // what is a secret today was one in the past
+		paths = slices.Concat(paths, sensitivePaths(c.Tip.Policy.Version(c.GVR())))
 	}
-	return hashing.FieldsOf(c.Info.APIGroup, c.Info.Resource, sensitivePaths(kind))
+	return hashing.FieldsOf(c.Info.APIGroup, c.Info.Resource, paths)
 }
 
 func sensitivePaths(v *policy.Version) [][]string {
