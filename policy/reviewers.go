@@ -135,7 +135,7 @@ func WrongCABundle(text string) string {
 		n++
 	}
 	if n == 0 || strings.TrimSpace(string(rest)) != "" {
-		return "it is not certificates in PEM"
+		return "it is not a list of certificates in PEM"
 	}
 	return ""
 }

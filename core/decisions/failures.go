@@ -9,7 +9,8 @@ import (
 )
 
 // CountFailures counts the failed authentications of a minute: by network, and those of all other networks by class. The
-// reason of a count has the credential and what was wrong with it, such as "jwt: expired". They are written soon.
+// reason of a count has the credential and what was wrong with it, such as "jwt: expired". Run then writes the counts
+// without waiting for the end of its own minute.
 func (r *Recorder) CountFailures(f *authn.FailureRecord) {
 	if r == nil {
 		return

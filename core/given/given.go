@@ -1,5 +1,5 @@
-// Package given makes states of objects that no request has written: those that a suite of tests is given, and those that the rules
-// of a policy would read.
+// Package given makes events of objects that no request writes: those that a suite of tests is given, and those that the rules of a
+// policy read when a plan is made.
 package given
 
 import (

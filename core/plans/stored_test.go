@@ -112,7 +112,7 @@ func TestReplayedRulesReadTheStateOfThen(t *testing.T) {
 	if len(p.Replay.Flips) != 3 || p.Replay.Undecided != 0 || p.Replay.Writes != 14 {
 		t.Errorf("%s", show(p))
 	}
-	// Who may not list databases does not learn from pipelines what there was.
+	// A user who may not list databases does not learn from writes of pipelines which databases there were.
 	p = s.plan(t, "planner", next, week)
 	if why := strings.Join(p.Replay.Why, "\n"); len(p.Replay.Flips) != 0 || !strings.Contains(why, "4: a rule of admission reads stored objects that you may not list") {
 		t.Errorf("%s", show(p))

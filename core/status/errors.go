@@ -107,7 +107,7 @@ func Unprocessable(why error) *Error {
 }
 
 // RuleOf returns the cause of a refusal that names a rule, a webhook or a plugin of the policy: its type is the id, and its field
-// the line. It returns an empty cause if there is none.
+// the line. The result is empty if no cause names one.
 func RuleOf(s *metav1.Status) (cause metav1.StatusCause) {
 	if s.Details == nil {
 		return cause

@@ -156,8 +156,8 @@ var (
 	errNoNamespace = errors.New("failed to configure binding: cannot use namespaced paramRef in policy binding that matches cluster-scoped resources")
 )
 
-// forEachParam calls evaluate with each of the params of the rule id in vars, or once if they are constant. If there is none, and
-// that is no reason to skip the rule, it returns why.
+// forEachParam sets each of the rule's params in vars, and calls evaluate. It calls evaluate once if the params are constant. If no params
+// are found, it skips the rule or returns an error, as the rule says. id names the rule in explanations.
 func (r *rule) forEachParam(vars *variables, id string, evaluate func()) error {
 	if r.source == nil {
 		evaluate()

@@ -23,8 +23,8 @@ func Selections(ast []byte) ([]Selection, error) { return selections(ast, false)
 // SelectionsWithOptional is [Selections] in which an optional selection, object.spec.?size, is one like others.
 func SelectionsWithOptional(ast []byte) ([]Selection, error) { return selections(ast, true) }
 
-// ReadsAny returns the first of the paths of fields of the object whose value an expression reads, or a part of it, or an object that has it;
-// nil for none. "*" in a path is any entry.
+// ReadsAny returns the first of the paths whose field an expression reads from the object: the field, a part of it, or a value that
+// contains it. It returns nil if the expression reads none. "*" in a path stands for any entry.
 func ReadsAny(ast []byte, paths [][]string) []string {
 	if len(paths) == 0 {
 		return nil

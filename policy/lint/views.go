@@ -29,7 +29,7 @@ func (c *checking) secretsInView(v *policy.View) {
 	}
 	k := &c.Form.Kinds[i]
 	if k.Builtin && policy.HoldsSecrets(k) {
-		c.add("VIEW_SHOWS_SECRET", v.Source, v.ID, fmt.Sprintf("the view is of %s, which hold secrets: whoever may read the view sees what it shows of them, without a right to read them", v.Kind), "")
+		c.add("VIEW_SHOWS_SECRET", v.Source, v.ID, fmt.Sprintf("the view is of %s, which hold secrets: a user who may read the view sees what it shows of them, without a right to read them", v.Kind), "")
 		return
 	}
 	version, _ := k.Version(v.Version)
@@ -43,7 +43,7 @@ func (c *checking) secretsInView(v *policy.View) {
 		}
 		if p := expr.ReadsAny(e.Checked, paths); p != nil {
 			c.add("VIEW_SHOWS_SECRET", e.Source, id, "it reads "+strings.Join(append([]string{expr.VarObject}, p...), ".")+
-				", which is @stele(sensitive): whoever may read the view sees what follows from it, without a right to read "+v.Kind, "")
+				", which is @stele(sensitive): a user who may read the view sees values made of it, without a right to read "+v.Kind, "")
 		}
 	}
 	read(v.Filter, v.ID+"/filter")

@@ -37,8 +37,8 @@ type kind struct {
 // recentBytes is the memory for changes that a store keeps for watches, of which there are none.
 const recentBytes = 1 << 20
 
-// New returns the stored objects that the rules of a policy read, of which there are none before [All.Begin]. It returns nil if
-// rules read no objects, or kinds that the caller may not list.
+// New returns the stored objects that the rules of a policy read. They are empty until [All.Begin]. It returns nil if the rules read no
+// objects, or if the caller may not list a kind that they read.
 func New(p *policy.Policy, mayList func(schema.GroupResource) bool) *Objects {
 	reads := admission.MustOf(p).Reads()
 	if len(reads) == 0 {

@@ -55,7 +55,7 @@ func (w *write) stored(made *policy.Object) *policy.Object {
 	return made
 }
 
-// before returns the stored object; nil if there is none.
+// before returns the object that is stored before the write, or nil before a create.
 func (w *write) before() *policy.Object {
 	if w.whole != nil {
 		return w.whole.value()
