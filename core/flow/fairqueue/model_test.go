@@ -69,12 +69,14 @@ func TestFairness(t *testing.T) {
 }
 
 // TestNoStarvation has a wide request beside flows that never end, and new flows all the time, that together want twice the
-// seats there are. It waits for a bounded time.
+// seats there are. It waits for a bounded time. As long as new flows arrive, all places are taken: it gets the place that its
+// predecessor's end makes free, because none of them arrives at the same moment.
 func TestNoStarvation(t *testing.T) {
 	for name, fresh := range map[string]bool{"old flows": false, "new flows": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const places = 16 * 50
+				const between = 10*time.Millisecond + 137*time.Microsecond // others arrive at multiples of 500 µs
 				s := fairqueue.New(fairqueue.Config{Seats: 10, Queues: 16, HandSize: 4, QueueLength: 50})
 				ctx, stop := context.WithCancel(context.Background())
 				var requests sync.WaitGroup
@@ -103,7 +105,7 @@ func TestNoStarvation(t *testing.T) {
 						continue
 					}
 					waited := time.Since(begun)
-					time.Sleep(10 * time.Millisecond)
+					time.Sleep(between)
 					ticket.Release()
 					// The meter has to pass the estimate of the work, and by as much as new flows begin before it. It advances
 					// by 10 seats for as many flows as have a place. Those that are before it then are served first, and seats have to
