@@ -154,7 +154,7 @@ func TestTablesOfSubresourcesAndFacesOfThen(t *testing.T) {
 		for _, path := range []string{widgetsPath + "/a/scale", widgetsPath + "/a/status", newEvents, coreEvents} {
 			was[path] = p.must(t, 200, "GET", path, "", "Accept", tableForm)
 		}
-		time.Sleep(100 * time.Hour)
+		time.Sleep(5 * time.Hour)
 		p.must(t, 200, "PATCH", widgetsPath+"/a/scale", `{"spec":{"replicas":9}}`, "Content-Type", mergePatch)
 		p.must(t, 200, "DELETE", newEvents, "")
 		expectThen(t, p, then, was, "Accept", tableForm)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -131,20 +132,19 @@ func TestAStartFromACheckpointEqualsAReplay(t *testing.T) {
 				}
 			}
 			want := asMemory(t, replayed(t, &store, openFolder(t)), p.log)
-			if diff := cmp.Diff(want, asMemory(t, p.committer, p.log)); diff != "" {
-				t.Errorf("the replica that wrote differs from a replay (-replay +live):\n%s", diff)
+			if live := asMemory(t, p.committer, p.log); !reflect.DeepEqual(want, live) {
+				t.Errorf("the replica that wrote differs from a replay (-replay +live):\n%s", cmp.Diff(want, live))
 			}
 			for _, folder := range folders {
 				c := replayed(t, &store, folder)
 				if c.Restored().Revision == 0 {
 					t.Fatal("the checkpoint was not used")
 				}
-				if diff := cmp.Diff(want, asMemory(t, c, p.log)); diff != "" {
-					t.Errorf("a start from revision %d differs from a replay (-replay +start):\n%s", c.Restored().Revision, diff)
+				if started := asMemory(t, c, p.log); !reflect.DeepEqual(want, started) {
+					t.Errorf("a start from revision %d differs from a replay (-replay +start):\n%s", c.Restored().Revision, cmp.Diff(want, started))
 				}
-				same := cmp.Diff(p.committer.Tip().Policies, c.Tip().Policies, cmp.AllowUnexported(policies.State{}))
-				if same != "" {
-					t.Errorf("policies (-live +start):\n%s", same)
+				if live, started := p.committer.Tip().Policies, c.Tip().Policies; !reflect.DeepEqual(live, started) {
+					t.Errorf("policies (-live +start):\n%s", cmp.Diff(live, started, cmp.AllowUnexported(policies.State{})))
 				}
 			}
 		})

@@ -123,7 +123,7 @@ func TestHowFarBackSomebodyMayLook(t *testing.T) {
 		"a kind that holds secrets, within":                {windowed(""), vaultsPath, "reader", 4 * time.Minute, 200},
 		"a kind that holds secrets, beyond":                {windowed(""), vaultsPath, "reader", 6 * time.Minute, 410},
 		"a kind that holds secrets, with the verb":         {windowed(""), vaultsPath, "contractor", 6 * time.Minute, 200},
-		"a kind without a window":                          {windowed(""), widgetsPath, "reader", 100 * time.Hour, 200},
+		"a kind without a window":                          {windowed(""), widgetsPath, "reader", 5 * time.Hour, 200},
 		"a window of the bundle's, within":                 {ten, secretsPath, "reader", 9 * time.Minute, 200},
 		"a window of the bundle's, beyond":                 {ten, secretsPath, "reader", 11 * time.Minute, 410},
 	} {
