@@ -4,14 +4,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 
 	"cuelang.org/go/cue"
 	"github.com/google/cel-go/cel"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kjson "sigs.k8s.io/json"
 	"stele.dev/stele/policy"
-	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/compile/absent"
 	"stele.dev/stele/policy/evaluation"
 	"stele.dev/stele/policy/expr"
 	"stele.dev/stele/policy/wording"
@@ -60,35 +59,7 @@ func (c *compiler) fault(f *expr.Fault, text, path string, at schemas.Position, 
 			hint = "a Scale has spec.replicas only: name the subresource scale in a rule of its own, without this condition"
 		}
 	}
-	c.Add(c.within(at, text, f.Line, f.Column), path, message, hint)
-}
-
-// within returns the position of a line and column of a text that stands behind a label at a
-// position. Lines count from 1, columns from 0. If the text has escapes, the position is less exact.
-func (c *compiler) within(at schemas.Position, text string, line, column int) schemas.Position {
-	i := slices.IndexFunc(c.Source.Files, func(f bundles.File) bool { return f.Path == at.File })
-	if i < 0 || line == 0 {
-		return at
-	}
-	lines := strings.Split(string(c.Source.Files[i].Data), "\n")
-	written := strings.Split(text, "\n")
-	if line > len(written) {
-		return at
-	}
-	from := at.Column - 1
-	for n := at.Line; n <= len(lines); n++ {
-		if from < 0 || from > len(lines[n-1]) {
-			from = 0
-		}
-		if found := strings.Index(lines[n-1][from:], written[0]); found >= 0 {
-			return schemas.Position{File: at.File, Line: n + line - 1, Column: from + found + column + 1}
-		}
-		from = 0
-		if n > at.Line+1 {
-			break
-		}
-	}
-	return at
+	c.Add(c.Within(at, text, f.Line, f.Column), path, message, hint)
 }
 
 // condition compiles a `when` or an `unless` for requests that the rules name.
@@ -120,9 +91,9 @@ func (c *compiler) condition(v cue.Value, name string, rules []policy.Rule) *pol
 	}
 	condition := &policy.Condition{Expression: *e, Object: slices.ContainsFunc(checked[0].Names, isObject)}
 	if condition.Object && c.onlyWrites(rules, path, at) {
-		c.neverDecided(condition, rules, path)
+		absent.CheckCondition(c.Evaluation, condition, rules, path)
 	}
-	c.optionals([]policy.Expression{condition.Expression}, nil, []string{path}, objectRoots(of))
+	absent.WarnOfFields(c.Evaluation, []policy.Expression{condition.Expression}, nil, []string{path}, absent.Objects(of[0].schema))
 	return condition
 }
 
@@ -267,8 +238,8 @@ func (c *compiler) validation(team, name string, v cue.Value) policy.Validation 
 		c.Add(r.Source, v.Path().String(), "Deny and Warn together would say the same thing twice", "leave Warn out") // as Kubernetes does
 	}
 	if len(c.Diags) == said {
-		c.neverHolds(v, &r)
-		c.optionalsOf(&r, v.Path().String(), of)
+		absent.CheckValidation(c.Evaluation, v, &r)
+		absent.WarnOfFieldsIn(c.Evaluation, &r, v.Path().String(), schemasOf(of))
 		c.paramsOf(v, r.Expressions())
 		c.unreadObjects(r.Objects, r.Expressions())
 	}
@@ -298,6 +269,15 @@ func (c *compiler) ignores(v cue.Value) bool {
 	failure := ""
 	c.DecodeField(v, "failurePolicy", &failure)
 	return failure == "Ignore"
+}
+
+// operations rejects an admission rule that no request matches.
+func (c *compiler) operations(v cue.Value, match *policy.Match) {
+	at := v.LookupPath(cue.ParsePath("match.operations"))
+	if !c.Sound(at) || slices.ContainsFunc(match.Operations, func(o string) bool { return o != "CONNECT" }) {
+		return
+	}
+	c.Add(evaluation.Position(at), at.Path().String(), "it matches no request", "there are CREATE, UPDATE and DELETE, and * for all of them")
 }
 
 // matchesNothing rejects a rule whose match names no kind.
@@ -459,7 +439,7 @@ func (c *compiler) schemaRule(k *schemas.Kind, v *schemas.Version, r *schemas.Ru
 	}
 	r.Checked = e.Checked
 	part := path.Node(v.Schema)
-	c.optionals([]policy.Expression{*e}, nil, []string{id + ".rule"}, map[string]*schemas.Node{expr.VarSelf: part, expr.VarOldSelf: part})
+	absent.WarnOfFields(c.Evaluation, []policy.Expression{*e}, nil, []string{id + ".rule"}, map[string]*schemas.Node{expr.VarSelf: part, expr.VarOldSelf: part})
 	names := slices.Contains(checked[0].Names, expr.VarOldSelf)
 	if r.Transition = names; names && items {
 		c.Add(r.RuleSource, id+".rule", "oldSelf cannot be used for the items of a list: nothing tells which item it was before", "put the rule on the list, or on what encloses it")

@@ -94,7 +94,7 @@ func (c *compiler) unreadObjects(kinds []policy.StoredKind, expressions []policy
 func (c *compiler) widelyListed(checked *expr.Checked, text, path string, at schemas.Position) {
 	for _, use := range checked.Reads {
 		if use.Function == "list" && !use.Narrowed {
-			c.Warnings = append(c.Warnings, schemas.Diagnostic{Pos: c.within(at, text, 0, 0), Path: path, Lint: "OBJECTS_LISTED",
+			c.Warnings = append(c.Warnings, schemas.Diagnostic{Pos: c.Within(at, text, 0, 0), Path: path, Lint: "OBJECTS_LISTED",
 				Message: "it lists objects without a name, labels or a field: it fails once there are more than 1000, and every change of one of them makes racing writes wait",
 				Hint:    "narrow the selection with where(…) or labels(…); or use exists() or count()"})
 		}

@@ -40,6 +40,15 @@ func objectTypeOf(k *schemas.Kind, v *schemas.Version) objectType {
 	return objectType{name: schema.GroupVersionKind{Group: k.Group, Version: v.Name, Kind: k.Kind}.String(), t: expr.ResourceType(k, v), schema: v.Schema}
 }
 
+// schemasOf returns the schemas of types, nil for one that is unknown.
+func schemasOf(of []objectType) []*schemas.Node {
+	list := make([]*schemas.Node, len(of))
+	for i, t := range of {
+		list[i] = t.schema
+	}
+	return list
+}
+
 // objectTypes returns the types of the kinds that groups, versions and resources name. For a
 // wildcard it returns the type for any object, whose fields are not known.
 func (s *scopes) objectTypes(groups, versions, resources []string) (found []objectType) {

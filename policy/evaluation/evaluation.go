@@ -296,3 +296,31 @@ func FieldsOf(v cue.Value) func(func(cue.Selector, cue.Value) bool) {
 func (c *Evaluation) Warn(lint string, pos schemas.Position, path, message, hint string) {
 	c.Warnings = append(c.Warnings, schemas.Diagnostic{Pos: pos, Path: path, Message: message, Hint: hint, Lint: lint})
 }
+
+// Within returns the position of a line and column of a text that stands behind a label at a
+// position. Lines count from 1, columns from 0. If the text has escapes, the position is less exact.
+func (c *Evaluation) Within(at schemas.Position, text string, line, column int) schemas.Position {
+	i := slices.IndexFunc(c.Source.Files, func(f bundles.File) bool { return f.Path == at.File })
+	if i < 0 || line == 0 {
+		return at
+	}
+	lines := strings.Split(string(c.Source.Files[i].Data), "\n")
+	written := strings.Split(text, "\n")
+	if line > len(written) {
+		return at
+	}
+	from := at.Column - 1
+	for n := at.Line; n <= len(lines); n++ {
+		if from < 0 || from > len(lines[n-1]) {
+			from = 0
+		}
+		if found := strings.Index(lines[n-1][from:], written[0]); found >= 0 {
+			return schemas.Position{File: at.File, Line: n + line - 1, Column: from + found + column + 1}
+		}
+		from = 0
+		if n > at.Line+1 {
+			break
+		}
+	}
+	return at
+}

@@ -1,4 +1,6 @@
-package compile
+// Package absent checks expressions of a bundle for what is absent when they are evaluated: an object that is null for
+// some operations, and fields that an object may lack.
+package absent
 
 import (
 	"context"
@@ -143,13 +145,13 @@ var absences = []struct {
 // errNeverHolds says that an expression cannot be true for any request.
 var errNeverHolds = errors.New("it can never hold")
 
-func (c *compiler) addNull(at schemas.Position, path, null, other, when string, err error) {
+func addNull(c *evaluation.Evaluation, at schemas.Position, path, null, other, when string, err error) {
 	c.Add(at, path, fmt.Sprintf("%s is null on %s, so this cannot be evaluated then: %v", null, when, err),
 		fmt.Sprintf(`write %s, or "%s == null || …"`, other, null))
 }
 
-// neverDecided rejects a condition that cannot be evaluated for a verb of one of its rules.
-func (c *compiler) neverDecided(condition *policy.Condition, rules []policy.Rule, path string) {
+// CheckCondition rejects a condition that cannot be evaluated for a verb of one of its rules.
+func CheckCondition(c *evaluation.Evaluation, condition *policy.Condition, rules []policy.Rule, path string) {
 	program, err := expr.Load(condition.Checked, condition.Text)
 	if err != nil {
 		return // an error in it is reported elsewhere
@@ -163,7 +165,7 @@ func (c *compiler) neverDecided(condition *policy.Condition, rules []policy.Rule
 			}
 			t := without(ctx, l.null, expr.AccessType, map[string]any{"verb": verb})
 			if err := t.fails(program); err != nil {
-				c.addNull(condition.Source, path, l.null, l.other, verb, err)
+				addNull(c, condition.Source, path, l.null, l.other, verb, err)
 				break // the next rule would give the same error
 			}
 			if t.never(condition.Expression) {
@@ -175,9 +177,9 @@ func (c *compiler) neverDecided(condition *policy.Condition, rules []policy.Rule
 	}
 }
 
-// neverHolds rejects expressions of a valid admission rule that cannot be evaluated for one of its
+// CheckValidation rejects expressions of a valid admission rule that cannot be evaluated for one of its
 // operations.
-func (c *compiler) neverHolds(v cue.Value, r *policy.Validation) {
+func CheckValidation(c *evaluation.Evaluation, v cue.Value, r *policy.Validation) {
 	if !slices.ContainsFunc(r.Match.Resources, func(resource string) bool { return !strings.Contains(resource, "/") }) {
 		return // subresources are updated only
 	}
@@ -199,13 +201,13 @@ func (c *compiler) neverHolds(v cue.Value, r *policy.Validation) {
 		for _, x := range r.Variables {
 			t.variables[expr.VarVariables+x.Name] = t.load(&x.Expression)
 		}
-		c.neverHoldsOf(v, r, t, func(at schemas.Position, path string, err error) {
-			c.addNull(at, path, l.null, l.other, string(l.operation), err)
+		checkWithout(v, r, t, func(at schemas.Position, path string, err error) {
+			addNull(c, at, path, l.null, l.other, string(l.operation), err)
 		})
 	}
 }
 
-func (c *compiler) neverHoldsOf(v cue.Value, r *policy.Validation, t *trial, say func(schemas.Position, string, error)) {
+func checkWithout(v cue.Value, r *policy.Validation, t *trial, say func(schemas.Position, string, error)) {
 	path := v.Path().String()
 	for i := range r.Match.Conditions {
 		condition := &r.Match.Conditions[i]
@@ -228,13 +230,4 @@ func (c *compiler) neverHoldsOf(v cue.Value, r *policy.Validation, t *trial, say
 			say(check.Expression.Source, path+".validations."+check.ID[len(r.ID)+1:]+".expression", err)
 		}
 	}
-}
-
-// operations rejects an admission rule that no request matches.
-func (c *compiler) operations(v cue.Value, match *policy.Match) {
-	at := v.LookupPath(cue.ParsePath("match.operations"))
-	if !c.Sound(at) || slices.ContainsFunc(match.Operations, func(o string) bool { return o != "CONNECT" }) {
-		return
-	}
-	c.Add(evaluation.Position(at), at.Path().String(), "it matches no request", "there are CREATE, UPDATE and DELETE, and * for all of them")
 }

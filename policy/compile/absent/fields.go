@@ -1,4 +1,4 @@
-package compile
+package absent
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/evaluation"
 	"stele.dev/stele/policy/expr"
 	"stele.dev/stele/schemas"
 )
@@ -17,10 +18,10 @@ import (
 // optionalMetadata are the fields of metadata that an object may lack.
 var optionalMetadata = []string{"labels", "annotations", "finalizers", "ownerReferences", "deletionTimestamp", "deletionGracePeriodSeconds", "generateName"}
 
-// optionals warns of optional fields that expressions select and none of the tests checks. The
+// WarnOfFields warns of optional fields that expressions select and none of the tests checks. The
 // expressions are evaluated together. roots has the schemas of the variables that are objects, or
 // parts of objects.
-func (c *compiler) optionals(expressions []policy.Expression, tests []policy.Expression, paths []string, roots map[string]*schemas.Node) {
+func WarnOfFields(c *evaluation.Evaluation, expressions, tests []policy.Expression, paths []string, roots map[string]*schemas.Node) {
 	tested := map[string]bool{}
 	for _, e := range slices.Concat(expressions, tests) {
 		selections, err := expr.Selections(e.Checked)
@@ -43,7 +44,7 @@ func (c *compiler) optionals(expressions []policy.Expression, tests []policy.Exp
 			root := roots[s.Variable]
 			if n := untested(root, fields, tested); n > 0 {
 				name := s.Variable + "." + strings.Join(fields[:n], ".")
-				c.Warnings = append(c.Warnings, schemas.Diagnostic{Pos: c.within(e.Source, e.Text, 0, 0), Path: paths[i],
+				c.Warnings = append(c.Warnings, schemas.Diagnostic{Pos: c.Within(e.Source, e.Text, 0, 0), Path: paths[i],
 					Message: fmt.Sprintf("%s is optional: of an object without it this cannot be evaluated", strings.Join(fields[:n], ".")),
 					Hint:    fmt.Sprintf("write !has(%s) || …", strings.ReplaceAll(name, ".*", "[…]")), Lint: "OPTIONAL_UNTESTED"})
 				break // one warning for each expression is enough
@@ -88,17 +89,17 @@ func untested(n *schemas.Node, fields []string, tested map[string]bool) int {
 	return 0
 }
 
-// objectRoots returns the schemas of object and oldObject, if they are of one kind.
-func objectRoots(of []objectType) map[string]*schemas.Node {
-	if len(of) == 0 || of[0].schema == nil {
+// Objects returns the schemas of object and oldObject, by their names, if they are of a known kind.
+func Objects(schema *schemas.Node) map[string]*schemas.Node {
+	if schema == nil {
 		return nil
 	}
-	return map[string]*schemas.Node{expr.VarObject: of[0].schema, expr.VarOldObject: of[0].schema}
+	return map[string]*schemas.Node{expr.VarObject: schema, expr.VarOldObject: schema}
 }
 
-// optionalsOf warns of optional fields in an admission rule. Its conditions and variables may test
-// fields for its checks.
-func (c *compiler) optionalsOf(r *policy.Validation, path string, of []objectType) {
+// WarnOfFieldsIn warns of optional fields in an admission rule. Its conditions and variables may test
+// fields for its checks. of are the schemas of the objects that it sees, nil for one that is unknown.
+func WarnOfFieldsIn(c *evaluation.Evaluation, r *policy.Validation, path string, of []*schemas.Node) {
 	var checks, tests []policy.Expression
 	var paths []string
 	for _, v := range slices.Concat(r.Variables, r.Match.Conditions) {
@@ -108,9 +109,9 @@ func (c *compiler) optionalsOf(r *policy.Validation, path string, of []objectTyp
 		checks = append(checks, v.Expression)
 		paths = append(paths, path+".validations."+v.ID[len(r.ID)+1:]+".expression")
 	}
-	for _, t := range of {
+	for _, schema := range of {
 		before := len(c.Warnings)
-		if c.optionals(checks, tests, paths, objectRoots([]objectType{t})); len(c.Warnings) > before {
+		if WarnOfFields(c, checks, tests, paths, Objects(schema)); len(c.Warnings) > before {
 			return // other versions would give the same warning
 		}
 	}
