@@ -30,7 +30,8 @@ type Program struct {
 	root      *check
 	frozen    *frozen // the immutable parts; nil if everything may change
 	sensitive bool
-	equates   bool // a field must be equal to another field
+	secrets   [][]string // see SensitivePaths
+	equates   bool       // a field must be equal to another field
 }
 
 // New compiles a form. It fails if the form is invalid: too deep, a bad pattern, a default that
@@ -50,7 +51,9 @@ func New(n *schemas.Node, options ...Option) (*Program, error) {
 	if root.object == nil {
 		root.object = &objectCheck{open: true, max: -1}
 	}
-	return &Program{root: root, sensitive: n.HasSensitive(), frozen: newFrozen(n, false), equates: equates(n)}, nil
+	return &Program{
+		root: root, frozen: newFrozen(n, false), sensitive: n.HasSensitive(), secrets: slices.Clip(n.SensitivePaths()), equates: equates(n),
+	}, nil
 }
 
 // Validate returns all violations of the schema in a fixed order: fields as declared, then other keys
@@ -126,13 +129,9 @@ func (p *Program) Node() *schemas.Node { return p.root.node }
 // Sensitive reports whether objects of the kind hold secrets.
 func (p *Program) Sensitive() bool { return p.sensitive }
 
-// SensitivePaths returns the paths to the secrets in objects, see [schemas.Node.SensitivePaths].
-func (p *Program) SensitivePaths() [][]string {
-	if !p.sensitive {
-		return nil
-	}
-	return p.root.node.SensitivePaths()
-}
+// SensitivePaths returns the paths to the secrets in objects, see [schemas.Node.SensitivePaths]. All callers get the same paths: they
+// may append others to the slice, and change nothing in it.
+func (p *Program) SensitivePaths() [][]string { return p.secrets }
 
 // A check is the compiled form of a node.
 type check struct {
