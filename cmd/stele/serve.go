@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -246,7 +247,7 @@ func (o *serveOptions) config(cmd *cobra.Command, logger *slog.Logger) (c plane.
 		}
 		return c, nil
 	}
-	watch, err := delivery.WatchFolder(o.policyDir, c.Policy, &o.compile, cmd.OutOrStdout(), cmd.ErrOrStderr())
+	watch, err := delivery.WatchFolder(o.policyDir, c.Policy, &o.compile, o.messages(cmd), cmd.ErrOrStderr())
 	if err != nil {
 		return c, err
 	}
@@ -297,13 +298,22 @@ func (o *serveOptions) compare(ctx context.Context, cmd *cobra.Command, source *
 
 // greet prints the data directory, where the log is if not there, the URL of the API and a command to try.
 func (o *serveOptions) greet(cmd *cobra.Command, p *plane.Plane, dir string) {
-	out := cmd.OutOrStdout()
+	out := o.messages(cmd)
 	fmt.Fprintf(out, "Data    %s\n", dir)
 	if e := &o.storage.etcd; len(e.Endpoints) > 0 {
 		fmt.Fprintf(out, "Log     etcd at %s, below %s\n", strings.Join(e.Endpoints, ", "), e.Prefix)
 	}
 	fmt.Fprintf(out, "API     https://%s\n", p.Address())
 	fmt.Fprintf(out, "Try     kubectl --kubeconfig %s api-resources\n", p.Kubeconfig())
+}
+
+// messages returns where the program writes what it has to say: standard output, unless that has the audit log, of which each line
+// is JSON.
+func (o *serveOptions) messages(cmd *cobra.Command) io.Writer {
+	if o.sinks.Stdout() {
+		return cmd.ErrOrStderr()
+	}
+	return cmd.OutOrStdout()
 }
 
 // explain adds advice to errors of the log.

@@ -41,7 +41,8 @@ type Sink interface {
 	// Name identifies the sink in metrics, in the names of cursors and in the log. It is unique.
 	Name() string
 	// Send sends records. If it fails, the same records are sent again. The error is [ErrTooLarge] if fewer or smaller
-	// records may be taken, and [ErrRefused] if sending the same records again can hardly succeed.
+	// records may be taken, and [ErrRefused] if sending the same records again can hardly succeed. They are not sent again
+	// after a [PartlyRefused].
 	Send(ctx context.Context, records []Record) error
 }
 
@@ -317,41 +318,55 @@ func (f *Feeder) flush(ctx context.Context) {
 func (f *Feeder) send(ctx context.Context, records []Record) error {
 	for len(records) > 0 {
 		n := min(len(records), f.o.Batching.Size)
-		if err := f.sendSome(ctx, records[:n]); err != nil {
+		taken, err := f.sendSome(ctx, records[:n])
+		if err != nil {
 			return err
 		}
-		f.took(records[:n])
+		f.took(records[:n], taken)
 		records = records[n:]
 	}
 	return nil
 }
 
-// took notes records that the sink has taken.
-func (f *Feeder) took(records []Record) {
-	n := len(records)
-	f.o.Metrics.sent.WithLabelValues(f.o.Sink.Name(), f.o.LogName).Add(float64(n))
-	f.lines.Add(uint64(n))
-	if last := &records[n-1]; len(last.Line) <= maxWitness {
+// took notes records that were sent, of which the sink has taken a number.
+func (f *Feeder) took(records []Record, taken int) {
+	f.o.Metrics.sent.WithLabelValues(f.o.Sink.Name(), f.o.LogName).Add(float64(taken))
+	f.lines.Add(uint64(taken))
+	if last := &records[len(records)-1]; len(last.Line) <= maxWitness {
 		f.witness = &Record{last.Line, last.Event}
 	}
 }
 
-func (f *Feeder) sendSome(ctx context.Context, records []Record) error {
-	attempt, cancel := context.WithTimeout(ctx, f.o.Batching.Timeout)
-	err := f.o.Sink.Send(attempt, records)
-	cancel()
+// attempt sends records once.
+func (f *Feeder) attempt(ctx context.Context, records []Record) error {
+	ctx, cancel := context.WithTimeout(ctx, f.o.Batching.Timeout)
+	defer cancel()
+	return f.o.Sink.Send(ctx, records)
+}
+
+// sendSome sends records, in parts if they are too large, and sets aside those of which the sink rejects some. It returns how many
+// the sink has taken.
+func (f *Feeder) sendSome(ctx context.Context, records []Record) (taken int, err error) {
+	err = f.attempt(ctx, records)
+	partly := (*PartlyRefused)(nil)
 	switch n := len(records); {
+	case err == nil:
+		return n, nil
+	case errors.As(err, &partly):
+		return f.setPartAside(records, partly)
 	case !errors.Is(err, ErrTooLarge):
-		return err
+		return 0, err
 	case n > 1:
-		if err := f.sendSome(ctx, records[:n/2]); err != nil {
-			return err
+		first, err := f.sendSome(ctx, records[:n/2])
+		if err != nil {
+			return 0, err
 		}
-		return f.sendSome(ctx, records[n/2:])
+		second, err := f.sendSome(ctx, records[n/2:])
+		return first + second, err
 	}
 	without, cut := audit.WithoutBodies(records[0].Line)
 	if !cut {
-		return err
+		return 0, err
 	}
 	return f.sendSome(ctx, []Record{{without, records[0].Event}})
 }

@@ -489,12 +489,49 @@ func TestALineThatIsRefusedHoldsUpNoOthers(t *testing.T) {
 			if err := feeder.Health(); err == nil || !strings.Contains(err.Error(), "refused.jsonl") || feeder.Floor() != f.tip.Revision {
 				t.Errorf("%s: health %v, floor %d", name, err, feeder.Floor())
 			}
-			if n := strings.Count(logged.String(), "is set aside"); n != 1 {
+			if n := strings.Count(logged.String(), "are set aside"); n != 1 {
 				t.Errorf("%s: logged are\n%s", name, logged.String())
 			}
 			stop()
 		})
 	}
+}
+
+// A sink that has taken a batch and rejects some of its lines, without saying which, does not get them again. All of the batch are
+// set aside, because none may be lost, and as many as it rejects are counted.
+func TestABatchThatIsPartlyRefusedIsSetAside(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, s := newFixture(t), &sink{}
+		o := f.options(s)
+		o.Metrics = audit.NewMetrics()
+		feeder, stop := run(t, o)
+		f.append(5)
+		time.Sleep(5 * time.Second)
+		s.set(func(_ context.Context, records []audit.Record) error {
+			return &audit.PartlyRefused{Records: 2, Answer: "400 too old"}
+		})
+		f.append(4)
+		time.Sleep(5 * time.Second)
+		s.set(nil)
+		f.append(3)
+		time.Sleep(5 * time.Second)
+		if aside := asideIn(t, f); !slices.Equal(aside, []string{"id-6", "id-7", "id-8", "id-9"}) {
+			t.Errorf("set aside are %v", aside)
+		}
+		if s.calls != 3 {
+			t.Errorf("%d requests", s.calls)
+		}
+		got := gather(t, o.Metrics)
+		for name, want := range map[string]float64{"stele_audit_sink_refused_lines_total": 2, "stele_audit_sink_sent_lines_total": 10, "stele_audit_sink_up": 1} {
+			if got[name] != want {
+				t.Errorf("%s is %v, want %v", name, got[name], want)
+			}
+		}
+		if err := feeder.Health(); err == nil || !strings.Contains(err.Error(), "refused.jsonl") || feeder.Floor() != f.tip.Revision {
+			t.Errorf("health %v, floor %d", err, feeder.Floor())
+		}
+		stop()
+	})
 }
 
 // asideIn returns the audit IDs of the lines that were set aside, each once.

@@ -12,6 +12,18 @@ import (
 	"stele.dev/stele/projections/audit"
 )
 
+// PartlyRefused is the error of a sink that has taken records and rejects some of them for good, without saying which.
+type PartlyRefused struct {
+	// Records is how many it rejects.
+	Records int64
+	// Answer is what it says about them.
+	Answer string
+}
+
+func (e *PartlyRefused) Error() string {
+	return fmt.Sprintf("the sink rejects %d records: %.200q", e.Records, e.Answer)
+}
+
 // A line that can never be taken must neither hold up the others nor get lost. A sink that takes nothing at all must not
 // make the feeder give up the lines. Both answer in the same way, with a 400 or a 401. So the feeder tells them apart by
 // experiment: after some attempts it sends smaller parts, down to single lines. A line is set aside if the sink refuses it
@@ -38,10 +50,10 @@ func countRefusal(before int, err error) int {
 // isolate sends records in smaller and smaller parts, and sets aside those that the sink refuses alone. The error is that of
 // the last attempt, if the sink takes nothing.
 func (f *Feeder) isolate(ctx context.Context, records []Record) error {
-	err := f.sendSome(ctx, records)
+	taken, err := f.sendSome(ctx, records)
 	switch n := len(records); {
 	case err == nil:
-		f.took(records)
+		f.took(records, taken)
 		return nil
 	case !errors.Is(err, ErrRefused):
 		return err
@@ -53,9 +65,9 @@ func (f *Feeder) isolate(ctx context.Context, records []Record) error {
 	}
 	for round := range rounds {
 		if round > 0 {
-			again := f.sendSome(ctx, records)
+			taken, again := f.sendSome(ctx, records)
 			if again == nil {
-				f.took(records)
+				f.took(records, taken)
 				return nil
 			}
 			if !errors.Is(again, ErrRefused) {
@@ -80,7 +92,7 @@ func (f *Feeder) takesAnother(ctx context.Context, than *Record) bool {
 		if other == nil || string(other.Line) == string(than.Line) {
 			continue
 		}
-		if f.sendSome(ctx, []Record{*other}) == nil {
+		if f.attempt(ctx, []Record{*other}) == nil {
 			f.witness = other
 			return true
 		}
@@ -120,23 +132,38 @@ type refusedLine struct {
 }
 
 // setAside writes a record to the file of those that the sink refuses.
-func (f *Feeder) setAside(r *Record, why error) error {
-	line, err := json.Marshal(&refusedLine{time.Now().UTC(), f.o.Sink.Name(), f.o.LogName, why.Error(), json.RawMessage(strings.TrimSpace(string(r.Line)))})
-	if err != nil {
-		return err
+func (f *Feeder) setAside(r *Record, why error) error { return f.setAllAside([]Record{*r}, 1, why) }
+
+// setPartAside writes records of which the sink has rejected some to the file. It has not said which, so all of them are there. It
+// returns how many the sink has taken.
+func (f *Feeder) setPartAside(records []Record, partly *PartlyRefused) (taken int, err error) {
+	rejected := int(min(partly.Records, int64(len(records))))
+	err = f.setAllAside(records, rejected, fmt.Errorf("%d of these %d lines are rejected: %.200q", rejected, len(records), partly.Answer))
+	return len(records) - rejected, err
+}
+
+// setAllAside writes records to the file, of which the sink refuses some.
+func (f *Feeder) setAllAside(records []Record, refused int, why error) error {
+	var lines []byte
+	for _, r := range records {
+		line, err := json.Marshal(&refusedLine{time.Now().UTC(), f.o.Sink.Name(), f.o.LogName, why.Error(), json.RawMessage(strings.TrimSpace(string(r.Line)))})
+		if err != nil {
+			return err
+		}
+		lines = append(append(lines, line...), '\n')
 	}
-	if err := f.appendRefused(append(line, '\n')); err != nil {
-		return fmt.Errorf("%w; the line cannot be set aside: %w", why, err)
+	if err := f.appendRefused(lines); err != nil {
+		return fmt.Errorf("%w; the lines cannot be set aside: %w", why, err)
 	}
-	f.o.Metrics.refused.WithLabelValues(f.o.Sink.Name(), f.o.LogName).Inc()
-	if f.aside.Add(1) == 1 {
-		f.o.Logger.Error("a sink refuses a line and takes others; the line is set aside, and so are later ones without a message", "sink", f.o.Sink.Name(), "log", f.o.LogName, "file", f.refusedFile(), "answer", why)
+	f.o.Metrics.refused.WithLabelValues(f.o.Sink.Name(), f.o.LogName).Add(float64(refused))
+	if n := uint64(refused); f.aside.Add(n) == n {
+		f.o.Logger.Error("a sink refuses lines and takes others; they are set aside, and so are later ones without a message", "sink", f.o.Sink.Name(), "log", f.o.LogName, "file", f.refusedFile(), "answer", why)
 	}
 	return nil
 }
 
-// appendRefused appends a line to the file, and returns when it is on disk.
-func (f *Feeder) appendRefused(line []byte) (err error) {
+// appendRefused appends lines to the file, and returns when they are on disk.
+func (f *Feeder) appendRefused(lines []byte) (err error) {
 	file, err := os.OpenFile(f.refusedFile(), os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
@@ -147,7 +174,7 @@ func (f *Feeder) appendRefused(line []byte) (err error) {
 		return err
 	}
 	size := info.Size()
-	if size+int64(len(line)) > maxAside {
+	if size+int64(len(lines)) > maxAside {
 		return fmt.Errorf("%s is full: send its lines, and move it away", f.refusedFile())
 	}
 	if last := make([]byte, 1); size > 0 {
@@ -155,10 +182,10 @@ func (f *Feeder) appendRefused(line []byte) (err error) {
 			return err
 		}
 		if last[0] != '\n' { // a crash has cut the last line
-			line = append([]byte("\n"), line...)
+			lines = append([]byte("\n"), lines...)
 		}
 	}
-	if _, err := file.Write(line); err != nil {
+	if _, err := file.Write(lines); err != nil {
 		return errors.Join(err, file.Truncate(size))
 	}
 	return file.Sync()

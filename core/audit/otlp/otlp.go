@@ -97,14 +97,13 @@ func New(o Options) (*Sink, error) {
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.TLSClientConfig = o.TLS
-	return &Sink{o, u.JoinPath("v1", "logs").String(), &http.Client{Transport: transport}}, nil
+	return &Sink{o, u.JoinPath("v1", "logs").String(), webhook.WithoutGets(&http.Client{Transport: transport})}, nil
 }
 
 // Name returns the name of the sink.
 func (s *Sink) Name() string { return "otlp" }
 
-// Send sends the records. A collector that rejects some of them, and says so, has taken the others; they are not sent
-// again, as OTLP asks for.
+// Send sends the records. The error is an [audit.PartlyRefused] if the collector rejects some of them and takes the others.
 func (s *Sink) Send(ctx context.Context, records []audit.Record) error {
 	// The bytes of LogsData are those of an ExportLogsServiceRequest, whose package needs gRPC.
 	body, err := proto.Marshal(&logspb.LogsData{ResourceLogs: []*logspb.ResourceLogs{{
@@ -122,7 +121,14 @@ func (s *Sink) Send(ctx context.Context, records []audit.Record) error {
 		request.Header[name] = values
 	}
 	request.Header.Set("Content-Type", "application/x-protobuf")
-	return webhook.Do(s.client, request, checkAnswer)
+	var refused *audit.PartlyRefused
+	if err := webhook.Do(s.client, request, func(body []byte) (err error) { refused, err = readAnswer(body); return err }); err != nil {
+		return err
+	}
+	if refused != nil {
+		return refused
+	}
+	return nil
 }
 
 func logRecords(records []audit.Record) []*logspb.LogRecord {
@@ -172,18 +178,55 @@ func text(key, value string) *commonpb.KeyValue {
 	return &commonpb.KeyValue{Key: key, Value: &commonpb.AnyValue{Value: &commonpb.AnyValue_StringValue{StringValue: value}}}
 }
 
-// checkAnswer returns an error if the answer is not an ExportLogsServiceResponse: something else than a collector has
-// answered.
-func checkAnswer(body []byte) error {
+var errForeign = errors.New("the answer is not one of OTLP")
+
+// readAnswer reads an ExportLogsServiceResponse: it returns which part of the records the collector rejects; nil for none. The
+// error says that something else than a collector has answered.
+func readAnswer(body []byte) (refused *audit.PartlyRefused, err error) {
+	err = eachField(body, func(number protowire.Number, kind protowire.Type, value []byte) error {
+		if number != 1 || kind != protowire.BytesType {
+			return errForeign
+		}
+		partial, _ := protowire.ConsumeBytes(value)
+		p, err := readPartialSuccess(partial)
+		if p.Records > 0 {
+			refused = p
+		}
+		return err
+	})
+	return refused, err
+}
+
+// readPartialSuccess reads an ExportLogsPartialSuccess.
+func readPartialSuccess(body []byte) (*audit.PartlyRefused, error) {
+	p := &audit.PartlyRefused{}
+	err := eachField(body, func(number protowire.Number, kind protowire.Type, value []byte) error {
+		switch {
+		case number == 1 && kind == protowire.VarintType:
+			n, _ := protowire.ConsumeVarint(value)
+			p.Records = int64(n)
+		case number == 2 && kind == protowire.BytesType:
+			p.Answer, _ = protowire.ConsumeString(value)
+		}
+		return nil
+	})
+	return p, err
+}
+
+// eachField calls f for each field of a message.
+func eachField(body []byte, f func(number protowire.Number, kind protowire.Type, value []byte) error) error {
 	for len(body) > 0 {
 		number, kind, n := protowire.ConsumeTag(body)
 		if n < 0 {
-			return errors.New("the answer is not one of OTLP")
+			return errForeign
 		}
 		body = body[n:]
 		m := protowire.ConsumeFieldValue(number, kind, body)
-		if m < 0 || number != 1 || kind != protowire.BytesType {
-			return errors.New("the answer is not one of OTLP")
+		if m < 0 {
+			return errForeign
+		}
+		if err := f(number, kind, body[:m]); err != nil {
+			return err
 		}
 		body = body[m:]
 	}

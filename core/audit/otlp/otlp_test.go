@@ -1,6 +1,7 @@
 package otlp_test
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -61,9 +62,20 @@ func TestRecordsAreExported(t *testing.T) {
 	if attributes["user.name"] != "alice" || attributes["k8s.audit.id"] != "id" || attributes["k8s.audit.resource"] != "pods" {
 		t.Errorf("attributes %v", attributes)
 	}
-	answer = []byte{0x0a, 0x02, 0x08, 0x01} // partial success: one is rejected
-	if err := sink.Send(t.Context(), records); err != nil {
+	answer = []byte{0x0a, 0x07, 0x08, 0x01, 0x12, 0x03, 'o', 'l', 'd'} // partial success: one is rejected
+	partly := (*audit.PartlyRefused)(nil)
+	if err := sink.Send(t.Context(), records); !errors.As(err, &partly) || partly.Records != 1 || partly.Answer != "old" {
 		t.Errorf("after a partial success: %v", err)
+	}
+	for name, body := range map[string][]byte{"an empty partial success": {0x0a, 0x00}, "a warning": {0x0a, 0x05, 0x12, 0x03, 'o', 'l', 'd'}} {
+		answer = body
+		if err := sink.Send(t.Context(), records); err != nil {
+			t.Errorf("after %s: %v", name, err)
+		}
+	}
+	answer = []byte{0x0a, 0x01, 0x08}
+	if err := sink.Send(t.Context(), records); err == nil || errors.As(err, &partly) {
+		t.Errorf("after half an answer: %v", err)
 	}
 	answer = []byte("<html>a page of a proxy</html>")
 	if err := sink.Send(t.Context(), records); err == nil || !strings.Contains(err.Error(), "not one of OTLP") {

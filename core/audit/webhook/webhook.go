@@ -4,6 +4,7 @@ package webhook
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -46,8 +47,24 @@ func New(config *rest.Config) (*Sink, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Sink{client, target}, nil
+	return &Sink{WithoutGets(client), target}, nil
 }
+
+// WithoutGets returns a copy of the client that does not follow redirects which turn a POST into a GET, such as one to the
+// page of a login: whatever answers there has not got what was posted. The answer is then the redirect.
+func WithoutGets(client *http.Client) *http.Client {
+	c := *client
+	c.CheckRedirect = func(next *http.Request, via []*http.Request) error {
+		if next.Method != http.MethodPost || len(via) >= maxRedirects {
+			return http.ErrUseLastResponse
+		}
+		return nil
+	}
+	return &c
+}
+
+// maxRedirects bounds the redirects of one request.
+const maxRedirects = 10
 
 // Name returns the name of the sink.
 func (s *Sink) Name() string { return "webhook" }
@@ -89,7 +106,7 @@ func Do(client *http.Client, request *http.Request, check func(body []byte) erro
 	case code >= 400 && code < 500 && code != http.StatusRequestTimeout && code != http.StatusTooEarly && code != http.StatusTooManyRequests:
 		return fmt.Errorf("%w: the answer is %s: %.200q", audit.ErrRefused, answer.Status, body)
 	case code < 200 || code > 299:
-		return fmt.Errorf("the answer is %s: %.200q", answer.Status, body)
+		return fmt.Errorf("the answer is %s: %.200q", answer.Status, cmp.Or(answer.Header.Get("Location"), string(body)))
 	case err != nil:
 		return err
 	case check != nil:

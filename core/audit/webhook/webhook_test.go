@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -111,6 +112,34 @@ func TestBadAnswersAreErrors(t *testing.T) {
 		server.Close()
 		if err == nil || !strings.Contains(err.Error(), test.want) || errors.Is(err, audit.ErrTooLarge) != (name == "413") || errors.Is(err, audit.ErrRefused) != slices.Contains([]string{"400", "401", "404, endless"}, name) {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A redirect after which the client would get a page, such as that of a login, is not followed: nobody would have the events. One
+// that keeps the method is.
+func TestRedirectsThatLoseTheBody(t *testing.T) {
+	for code, follows := range map[int]bool{301: false, 302: false, 303: false, 307: true, 308: true} {
+		posted := false
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/audit" {
+				http.Redirect(w, r, "/login", code)
+				return
+			}
+			body, err := io.ReadAll(r.Body)
+			posted = err == nil && r.Method == http.MethodPost && strings.Contains(string(body), "EventList")
+		}))
+		sink, err := webhook.New(&rest.Config{Host: server.URL + "/audit"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = sink.Send(t.Context(), records("a"))
+		server.Close()
+		if (err == nil) != follows || posted != follows {
+			t.Errorf("%d: %v; the events have arrived: %v", code, err, posted)
+		}
+		if !follows && (errors.Is(err, audit.ErrRefused) || !strings.Contains(err.Error(), "/login")) {
+			t.Errorf("%d: %v", code, err)
 		}
 	}
 }

@@ -52,6 +52,9 @@ func (o *Flags) Add(f *pflag.FlagSet) {
 	f.StringVar(&o.otlpEndpoint, "audit-otlp-endpoint", "", "URL of a collector of OpenTelemetry that gets the audit log, too, as log records over HTTP; headers and certificates are in OTEL_EXPORTER_OTLP_HEADERS, _CERTIFICATE, _CLIENT_CERTIFICATE and _CLIENT_KEY")
 }
 
+// Stdout reports whether standard output gets the audit log.
+func (o *Flags) Stdout() bool { return o.path == "-" }
+
 // Apply sets what the flags say in the config of a plane. file is the default file of the audit log, and stdout gets the
 // lines if that is asked for. The error names the flag.
 func (o *Flags) Apply(c *plane.Config, file string, stdout io.Writer) error {
@@ -72,7 +75,7 @@ func (o *Flags) Apply(c *plane.Config, file string, stdout io.Writer) error {
 	c.AuditFile = cmp.Or(o.path, file)
 	c.Audit.Rotation.MaxBytes, c.Audit.Rotation.MaxAge = int64(o.maxSize)<<20, time.Duration(o.maxAge)*24*time.Hour
 	c.Audit.Rotation.MaxBackups, c.Audit.Rotation.Compress = o.maxBackups, o.compress
-	if o.path == "-" {
+	if o.Stdout() {
 		c.AuditFile = ""
 		c.Audit.Sinks = append(c.Audit.Sinks, plane.AuditSink{Sink: audit.NewLines("stdout", stdout), Local: true, Batching: audit.Batching{Wait: 100 * time.Millisecond}})
 	}
