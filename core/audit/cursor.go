@@ -21,6 +21,9 @@ const (
 // open reads the cursor. Without one, the sink gets what follows the position that another replica has recorded; without
 // that, it is new and gets what follows the log's end. A log of decisions is sent from its beginning.
 func (f *Feeder) open(ctx context.Context) error {
+	if err := audit.RemoveUnfinished(f.o.File); err != nil {
+		return err
+	}
 	at, err := audit.ReadHead(f.o.File, f.o.Start.Log)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

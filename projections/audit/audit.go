@@ -10,7 +10,8 @@
 // them again from the logs. If the cursor is missing or damaged, or the file does not match it, the start compares the file
 // with the logs from where the file begins: it writes missing lines, and sets aside and rewrites lines that differ.
 // So it repairs a file that was deleted, emptied, truncated or changed while no server ran. Lines of what the logs do not
-// have any more stay as they are.
+// have any more stay as they are. A file that is moved or deleted while a server runs is noticed before the next line (see
+// replaced.go).
 //
 // The time of a start does not depend on the size of the file: the cursor also has a mark near the end, with
 // the checksum up to there. What follows the mark is checked at once, and what is before it in the
@@ -84,6 +85,7 @@ type Writer struct {
 	restored bool // the end of the file has been checked, and is the position at
 	// unchecked is the mark before which the file has not been checked when it was restored.
 	unchecked mark
+	endCheck  func() // ends the check of that
 	at        position
 	torn      bool      // the file may have bytes after the position that are no lines
 	lostEnd   bool      // the log of decisions has lost records whose lines the file has
@@ -110,10 +112,15 @@ func Open(o Options) (*Writer, error) {
 	if err := os.MkdirAll(filepath.Dir(o.File), 0o700); err != nil {
 		return nil, err
 	}
-	w := &Writer{o: o, start: heads{o.Start, o.DecisionsStart}, readers: [2]eventlog.Reader{o.Log, o.Decisions}, rotated: make(chan struct{}, 1)}
+	w := &Writer{o: o, start: heads{o.Start, o.DecisionsStart}, readers: [2]eventlog.Reader{o.Log, o.Decisions}, rotated: make(chan struct{}, 1), endCheck: func() {}}
 	w.at = position{heads: w.start, begin: w.start}
 	if _, err := readCursor(w.cursorFile(), w.start); err != nil && !errors.As(err, new(errNoCursor)) {
 		return nil, err
+	}
+	for _, file := range []string{w.cursorFile(), w.beginFile()} {
+		if err := RemoveUnfinished(file); err != nil {
+			return nil, err
+		}
 	}
 	return w, w.openFile()
 }
@@ -152,10 +159,17 @@ func (w *Writer) Run(ctx context.Context) error {
 		}
 	}
 	defer w.startTidying(ctx)()
-	checked, endCheck := w.startCheck(ctx)
-	defer func() { endCheck() }()
+	checked := w.startCheck(ctx)
+	defer func() { w.endCheck() }()
 	batches, endFollowing := w.follow(ctx)
 	defer func() { endFollowing() }()
+	reopen := func() {
+		w.endCheck()
+		endFollowing()
+		w.reopen(ctx)
+		checked = w.startCheck(ctx)
+		batches, endFollowing = w.follow(ctx)
+	}
 	ticks := time.NewTicker(syncEvery)
 	defer ticks.Stop()
 	for {
@@ -170,11 +184,18 @@ func (w *Writer) Run(ctx context.Context) error {
 			if arrived.err != nil {
 				return fmt.Errorf("audit: %w", arrived.err)
 			}
+			if w.replaced() {
+				reopen() // what has arrived comes again
+				continue
+			}
 			w.retry(ctx, func() error { return w.write(&arrived) })
 		case <-ticks.C:
+			if w.replaced() {
+				reopen()
+			}
 			w.retry(ctx, w.sync)
 		case <-ctx.Done():
-			endCheck()
+			w.endCheck()
 			endFollowing()
 			w.finish(context.WithoutCancel(ctx))
 			return ctx.Err()
@@ -186,6 +207,9 @@ func (w *Writer) Run(ctx context.Context) error {
 func (w *Writer) finish(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, finishWithin)
 	defer cancel()
+	if w.restored && w.replaced() {
+		w.reopen(ctx)
+	}
 	err := w.restore(ctx)
 	for which, log := range w.readers {
 		for err == nil && log != nil {

@@ -2,6 +2,7 @@ package audit
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,9 @@ import (
 	"hash/crc32"
 	"io/fs"
 	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 
 	"github.com/google/renameio/v2"
 	"stele.dev/stele/eventlog"
@@ -126,6 +130,23 @@ func writeSealed(file string, v any) error {
 		return err
 	}
 	return renameio.WriteFile(file, append(append(text, '\n'), checksum(text)...), 0o600)
+}
+
+// RemoveUnfinished removes what crashes have left of replacing a file by [WriteHead].
+func RemoveUnfinished(file string) error {
+	dir, name := filepath.Split(file)
+	entries, err := os.ReadDir(cmp.Or(dir, "."))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	errs := []error{err}
+	for _, e := range entries {
+		number, isTemporary := strings.CutPrefix(e.Name(), "."+name)
+		if _, err := strconv.ParseUint(number, 10, 64); isTemporary && err == nil && e.Type().IsRegular() {
+			errs = append(errs, os.Remove(filepath.Join(dir, e.Name())))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func checksum(b []byte) string { return fmt.Sprintf("%08x\n", crc32.Checksum(b, castagnoli)) }

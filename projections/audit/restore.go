@@ -157,9 +157,9 @@ func (w *Writer) check(ctx context.Context, m mark) error {
 	return nil
 }
 
-// startCheck checks in the background what restore has not, and sends the result once. The function that it returns
-// ends the check.
-func (w *Writer) startCheck(ctx context.Context) (checked <-chan error, end func()) {
+// startCheck checks in the background what restore has not, and sends the result once. endCheck ends the check; the file stays open
+// until then.
+func (w *Writer) startCheck(ctx context.Context) (checked <-chan error) {
 	ctx, cancel := context.WithCancel(ctx)
 	result, done := make(chan error, 1), make(chan struct{})
 	go func() {
@@ -168,7 +168,8 @@ func (w *Writer) startCheck(ctx context.Context) (checked <-chan error, end func
 			result <- err
 		}
 	}()
-	return result, func() { cancel(); <-done }
+	w.endCheck = func() { cancel(); <-done }
+	return result
 }
 
 // repair compares the file with the logs, if its part before the mark was changed. err is the result of the check.

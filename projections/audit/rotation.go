@@ -121,7 +121,7 @@ func (w *Writer) finishRotation(name string, next position) error {
 			}
 			return os.Rename(w.o.File, filepath.Join(filepath.Dir(w.o.File), name))
 		}},
-		{"open", func() error { w.file.Close(); return w.openFile() }},
+		{"open", func() error { w.endCheck(); w.file.Close(); return w.openFile() }},
 		{"sync", func() error { return syncFolder(filepath.Dir(w.o.File)) }},
 		{"cursor", func() error { return next.save(w.cursorFile(), w.start) }},
 		{"end", func() error { return writeSealed(w.beginFile(), beginOf(next.begin, "")) }},
