@@ -155,6 +155,7 @@ func (m *ruleMutator) begin(ctx context.Context) (err error) {
 // prepareMutated drops the fields that the schema does not have, fills in defaults, and returns what it dropped.
 func (r *Request) prepareMutated(content map[string]any) (unknown []string, err error) {
 	if r.Kind.Kind.Builtin {
+		defer r.KeepFinalizers(content)()
 		builtin.Prepare(r.Kind.Kind.Kind.Kind, content, r.OldContent)
 	}
 	prepare := r.Kind.Program.TryPrepare

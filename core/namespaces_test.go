@@ -62,3 +62,31 @@ func TestThePhaseOfANamespaceCannotDeny(t *testing.T) {
 	phase("Terminating", 200)
 	phase("Active", 422)
 }
+
+// A write of the finalizers of a namespace passes admission as an update of the subresource finalize, and rules that name it,
+// */* or namespaces/*, may change the finalizers and refuse it.
+func TestRulesAboutTheFinalizersOfANamespace(t *testing.T) {
+	p := newMutatedPlane(t, `admission: {
+		mutate: audited: {order: 1, match: {apiGroups: [""], resources: ["namespaces/*"], operations: ["UPDATE"], conditions: sub: "request.subResource == 'finalize'"}
+			mutations: x: {patchType: "JSONPatch", expression: "[JSONPatch{op: 'add', path: '/spec/finalizers/-', value: 'example.com/audit'}]"}
+		}
+		validate: held: {match: {apiGroups: [""], resources: ["namespaces/finalize"], operations: ["UPDATE"], namespaceSelector: matchLabels: hold: "yes"}
+			validations: x: {expression: "'kubernetes' in object.spec.finalizers", message: "it stays"}
+		}
+		validate: whole: {match: {apiGroups: [""], resources: ["namespaces"], operations: ["UPDATE"]}, validations: x: expression: "false"}
+	}`)
+	const path = "/api/v1/namespaces"
+	p.must(t, 201, "POST", path, `{"metadata":{"name":"shop","labels":{"hold":"yes"}}}`)
+	p.must(t, 201, "POST", path, `{"metadata":{"name":"free"}}`)
+
+	// The selector reads the labels that the namespace has, and not those that the write gives it.
+	p.do("PUT", path+"/shop/finalize", `{"metadata":{"name":"shop"},"spec":{"finalizers":["example.com/a"]}}`).refuses(t, 422, "rule t/validate/held/x", "it stays")
+	a := p.must(t, 200, "PUT", path+"/free/finalize", `{"metadata":{"name":"free"},"spec":{"finalizers":["example.com/a"]}}`)
+	if got := a.field("spec", "finalizers"); !slices.Equal(got.([]any), []any{"example.com/a", "example.com/audit"}) {
+		t.Errorf("the finalizers are %v", got)
+	}
+	if got := mutationsOf(p.lastEvent(t)); !slices.Equal(got, []string{"t/mutate/audited/x /spec/finalizers/1"}) {
+		t.Errorf("the event has the mutations %q", got)
+	}
+	p.must(t, 422, "PATCH", path+"/free", `{"metadata":{"labels":{"a":"b"}}}`, "Content-Type", mergePatch)
+}

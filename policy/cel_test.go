@@ -46,6 +46,9 @@ func TestWhatIsWrongWithAnExpressionIsSaid(t *testing.T) {
 		return `admission: validate: v: {match: {apiGroups: ["b.example.com"], resources: ["things"]}, ` + rest + `}`
 	}
 	one := func(expression string) string { return validate(`validations: x: expression: "` + expression + `"`) }
+	params := func(ref string) string {
+		return `paramKind: {apiVersion: "v1", kind: "ConfigMap"}, paramRef: {parameterNotFoundAction: "Deny", ` + ref + `}, validations: x: expression: "params.data.a != ''"`
+	}
 	when := func(role, expression string) string {
 		return `rbac: bindings: x: {clusterRole: "` + role + `", subjects: [{user: "u"}], namespaces: ["*"], when: "` + expression + `"}`
 	}
@@ -124,6 +127,13 @@ func TestWhatIsWrongWithAnExpressionIsSaid(t *testing.T) {
 		"an operation that nobody asks for":   {body: validate(`match: operations: ["CONNECT"], validations: x: expression: "true"`), want: "it matches no request"},
 		"that operation among others":         {body: validate(`match: operations: ["CONNECT", "UPDATE"], validations: x: expression: "true"`)},
 		"Deny and Warn":                       {body: validate(`validationActions: ["Deny", "Warn"], validations: x: expression: "true"`), want: "Deny and Warn together"},
+		"an action twice":                     {body: validate(`validationActions: ["Audit", "Audit"], validations: x: expression: "true"`), want: "admission.validate.v.validationActions.1: Audit is there twice"},
+		"a message of two lines":              {body: validate(`validations: x: {expression: "true", message: "one\ntwo"}`), want: "admission.validate.v.validations.x.message: a message is one line"},
+		"a message that ends a line":          {body: validate(`validations: x: {expression: "true", message: "one\n"}`)},
+		"a message of spaces":                 {body: validate(`validations: x: {expression: "true", message: " "}`), want: "admission.validate.v.validations.x.message: a message of spaces says nothing"},
+		"a param with a name":                 {body: validate(params(`name: "limits.v1"`))},
+		"a param that nobody can create":      {body: validate(params(`name: "Limits of all"`)), want: "admission.validate.v.paramRef.name: no configmaps can have the name \"Limits of all\"; a lowercase RFC 1123 subdomain"},
+		"a param where nobody can create it":  {body: validate(params(`name: "limits", namespace: "a.b"`)), want: "admission.validate.v.paramRef.namespace: no namespaces can have the name \"a.b\"; must not contain dots"},
 		"a selector that is none":             {body: validate(`match: objectSelector: matchExpressions: [{key: "a", operator: "Inn"}], validations: x: expression: "true"`), want: "match.objectSelector: "},
 		"another field in a selector":         {body: validate(`match: objectSelector: matchLabel: a: "b", validations: x: expression: "true"`), want: `unknown field "matchLabel"`},
 		"somebody else's group":               {body: `admission: validate: v: {match: {apiGroups: ["c.example.com"], resources: ["things"]}, validations: x: expression: "true"}`, want: "bundle.cue:29: bundle.teams.b.admission.validate.v.match.apiGroups.0: "},

@@ -26,6 +26,8 @@ func (v *Version) Serves(subresource string) bool {
 		return v.Status
 	case "scale":
 		return v.Scale != nil
+	case "finalize":
+		return v.Kind.Group == "" && v.Kind.Plural == "namespaces"
 	}
 	return false
 }

@@ -5,19 +5,13 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/endpoints/request"
-	"stele.dev/stele/core/commit"
 	"stele.dev/stele/policy"
 )
 
 // Serves reports whether the kind is served at the request's path. A request that was authorized for a namespace must
 // not reach objects outside of it. A namespace object belongs to the namespace of its own name.
 func Serves(i *request.RequestInfo, kind *policy.Version) bool {
-	switch {
-	case len(i.Parts) > 3:
-		return false
-	case kind.Serves(i.Subresource):
-	case i.Subresource == Finalize && i.APIGroup == "" && i.Resource == commit.Namespaces.Resource:
-	default:
+	if len(i.Parts) > 3 || !kind.Serves(i.Subresource) {
 		return false
 	}
 	if !kind.Kind.Namespaced {

@@ -6,6 +6,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/metadata"
 	"stele.dev/stele/core/status"
@@ -30,6 +31,7 @@ func (d *Draft) Replace(o *policy.Object) error {
 		return err
 	}
 	next.Text, next.Adapted = is.Text, true
+	defer d.KeepFinalizers(next.Content)()
 	if _, _, err := validity.Prepare(d.Kind, next.Content, d.OldContent, d.Applies()); err != nil {
 		errs := field.ErrorList{err}
 		if program.Retryable(errs) {
@@ -78,7 +80,7 @@ func (d *Draft) allowed(o *policy.Object) (*Object, error) {
 		value, has := is.Content["status"]
 		setOrDelete(o.Content, "status", value, has)
 	}
-	if d.Resource() == commit.Namespaces {
+	if d.Resource() == commit.Namespaces && d.Info.Subresource != call.Finalize {
 		value, has := is.Content["spec"]
 		setOrDelete(o.Content, "spec", value, has)
 	}

@@ -60,6 +60,16 @@ func askedFinalizers(content map[string]any) any {
 	return spec["finalizers"]
 }
 
+// KeepFinalizers returns a function that sets the spec.finalizers in content to what they are now. Preparing a namespace
+// resets them, but a write of the subresource finalize sets them. For all other writes the function does nothing.
+func (d *Draft) KeepFinalizers(content map[string]any) (restore func()) {
+	if d.Info.Subresource != call.Finalize {
+		return func() {}
+	}
+	asked := askedFinalizers(content)
+	return func() { setFinalizers(content, asked) }
+}
+
 // deleteNamespace marks a namespace. If it is marked already, it is removed, unless it has finalizers or contains
 // objects. A namespace without spec.finalizers, which only old logs have, gets the server's finalizer, so that its
 // content is deleted first.

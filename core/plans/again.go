@@ -95,7 +95,7 @@ func (j *judge) decide(ctx context.Context, r *Record) (verdict, error) {
 	}
 	at := placeOf(r.Object).GroupResource
 	w.bench, w.version = j.benches[at], j.policy.Version(schema.GroupVersionResource{Group: w.access.Group, Version: w.access.Version, Resource: w.access.Resource})
-	if w.bench == nil || w.version == nil || !w.version.Serves(w.access.Subresource) && w.access.Subresource != call.Finalize {
+	if w.bench == nil || w.version == nil || !w.version.Serves(w.access.Subresource) {
 		return verdict{stage: "authorization", failure: failure{message: "it is not served any more"}}, nil
 	}
 	if w.bench.version.Kind.Converts() {

@@ -9,7 +9,7 @@ import (
 	"stele.dev/stele/policy"
 )
 
-var subresources = []string{"", "status", "scale"}
+var subresources = []string{"", "status", "scale", "finalize"}
 
 // subjects returns all that a rule is about, and the version in which the rule sees its objects.
 func subjects(p *policy.Policy, m *policy.Match) iter.Seq2[subject, *policy.Version] {
@@ -124,7 +124,7 @@ func (r *rule) selects(v *policy.Version, a *Attributes, m *policy.Match) bool {
 		return true
 	}
 	if v.Kind.Group == "" && v.Kind.Plural == "namespaces" {
-		if a.Object != nil {
+		if a.Object != nil && a.Request.Subresource == "" { // as upstream: otherwise by the labels that it has
 			return labelled(r.namespaces, a.Object)
 		}
 		return labelled(r.namespaces, a.Old)

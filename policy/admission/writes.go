@@ -22,7 +22,7 @@ func Writes(v *policy.Version, subresource, pointer string) bool {
 	case v.Status && within("/status"):
 		return false
 	case v.Kind.Group == "" && v.Kind.Plural == "namespaces" && within("/spec"):
-		return false
+		return subresource == "finalize"
 	}
 	rest, in := strings.CutPrefix(pointer, "/metadata/")
 	name, _, _ := strings.Cut(rest, "/")

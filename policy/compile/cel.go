@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	"cuelang.org/go/cue"
 	"github.com/google/cel-go/cel"
@@ -213,6 +214,7 @@ func (c *compiler) validation(team, name string, v cue.Value) policy.Validation 
 	for id, x := range c.Fields(v, "validations") {
 		check := policy.ValidationCheck{ID: r.ID + "/" + id, Source: c.at(x)}
 		c.DecodeField(x, "message", &check.Message)
+		c.oneLine(x.LookupPath(cue.ParsePath("message")), check.Message)
 		c.DecodeField(x, "reason", &check.Reason)
 		if e := c.expressionAt(x.LookupPath(cue.ParsePath("expression")), cel.BoolType, of, scope); e != nil {
 			check.Expression = *e
@@ -229,13 +231,10 @@ func (c *compiler) validation(team, name string, v cue.Value) policy.Validation 
 	}
 	c.DecodeField(v, "validationActions", &r.Actions)
 	r.Ignore = c.ignores(v)
-	switch {
-	case len(r.Validations) == 0 && len(r.Annotations) == 0:
+	if len(r.Validations) == 0 && len(r.Annotations) == 0 {
 		c.Add(r.Source, v.Path().String(), "a rule without validations", "add validations: name: expression: …")
-	case len(r.Actions) == 0:
-		c.Add(r.Source, v.Path().String(), "a rule without validationActions has no effect", "write Deny, Warn or Audit")
-	case slices.Contains(r.Actions, "Deny") && slices.Contains(r.Actions, "Warn"):
-		c.Add(r.Source, v.Path().String(), "Deny and Warn together would say the same thing twice", "leave Warn out") // as Kubernetes does
+	} else {
+		c.actions(v, &r)
 	}
 	if len(c.Diags) == said {
 		absent.CheckValidation(c.Evaluation, v, &r)
@@ -244,6 +243,32 @@ func (c *compiler) validation(team, name string, v cue.Value) policy.Validation 
 		c.unreadObjects(r.Objects, r.Expressions())
 	}
 	return r
+}
+
+// actions checks validationActions as Kubernetes does.
+func (c *compiler) actions(v cue.Value, r *policy.Validation) {
+	for i, action := range r.Actions {
+		if slices.Index(r.Actions, action) < i {
+			c.Add(element(v, "validationActions", i), fmt.Sprintf("%s.validationActions.%d", v.Path(), i), action+" is there twice", "leave one out")
+			return
+		}
+	}
+	switch {
+	case len(r.Actions) == 0:
+		c.Add(r.Source, v.Path().String(), "a rule without validationActions has no effect", "write Deny, Warn or Audit")
+	case slices.Contains(r.Actions, "Deny") && slices.Contains(r.Actions, "Warn"):
+		c.Add(r.Source, v.Path().String(), "Deny and Warn together would say the same thing twice", "leave Warn out")
+	}
+}
+
+// oneLine rejects a message that has several lines or is blank, as Kubernetes does: no warning can have several lines.
+func (c *compiler) oneLine(x cue.Value, message string) {
+	switch trimmed := strings.TrimSpace(message); {
+	case strings.ContainsAny(trimmed, "\r\n"):
+		c.Add(evaluation.Position(x), x.Path().String(), "a message is one line", "write it in one, or leave it out: the expression is shown then")
+	case message != "" && trimmed == "":
+		c.Add(evaluation.Position(x), x.Path().String(), "a message of spaces says nothing", "leave it out: the expression is shown then")
+	}
 }
 
 // annotation checks the expression of an audit annotation, whose value is a text or null.

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"cuelang.org/go/cue"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/evaluation"
 	"stele.dev/stele/policy/expr"
@@ -173,9 +174,28 @@ func (c *compiler) paramRef(ref cue.Value, match *policy.Match, k *schemas.Kind,
 	case p.Namespace == "" && k.Namespaced && c.clusterScoped(match):
 		c.Add(at, path, "params in namespaces need paramRef.namespace in a rule that matches objects outside of namespaces: these have no namespace to look in", "write paramRef: namespace, or match: scope: \"Namespaced\"")
 	default:
-		return true
+		return c.paramNames(ref, k, p)
 	}
 	return false
+}
+
+// paramNames rejects names that no object and no namespace can have.
+func (c *compiler) paramNames(ref cue.Value, k *schemas.Kind, p *policy.ParamSource) bool {
+	named := validation.IsDNS1123Subdomain
+	if k.Group == "" && k.Plural == "namespaces" {
+		named = validation.IsDNS1123Label
+	}
+	said := len(c.Diags)
+	for _, n := range []struct {
+		field, value, what string
+		check              func(string) []string
+	}{{"name", p.Name, k.Resource(), named}, {"namespace", p.Namespace, "namespaces", validation.IsDNS1123Label}} {
+		if faults := n.check(n.value); n.value != "" && len(faults) > 0 {
+			x := ref.LookupPath(cue.ParsePath(n.field))
+			c.Add(evaluation.Position(x), x.Path().String(), fmt.Sprintf("no %s can have the name %q", n.what, n.value), faults[0])
+		}
+	}
+	return len(c.Diags) == said
 }
 
 // clusterScoped reports whether a rule names a kind that is not in namespaces.

@@ -26,7 +26,11 @@ func Explanation(out io.Writer, e *explain.Explanation) error {
 		}
 		for _, c := range s.Considered {
 			rows = append(rows, [4]string{"", "  " + c.Verdict, c.Rule, c.Source})
-			for _, text := range []string{c.Reason, c.Detail} {
+			texts := []string{c.Reason, c.Detail}
+			for _, read := range c.Read {
+				texts = append(texts, "read "+read)
+			}
+			for _, text := range texts {
 				for line := range strings.Lines(text) {
 					notes[len(rows)-1] += "      " + Harmless(strings.TrimSuffix(line, "\n")) + "\n"
 				}
