@@ -2,7 +2,6 @@ package core
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -86,9 +85,7 @@ func (p *Pipeline) deleteAll(r *Request, all []*objects.Object) error {
 			mu.Lock()
 			defer mu.Unlock()
 			for _, w := range one.Warnings() {
-				if !slices.Contains(r.Warnings(), w) {
-					r.Warn(w)
-				}
+				r.Warn(w)
 			}
 			r.logged = r.logged || one.logged
 			if err == nil || apierrors.IsNotFound(err) && one.Stage == "decode" { // in another stage it is the kind that is not found

@@ -82,7 +82,7 @@ type Call struct {
 	Kept Kept
 
 	format   *negotiate.Format // nil until it is negotiated
-	warnings []string
+	warnings warnings
 	// annotations are those of the audit log, beside those of kube-apiserver.
 	annotations []*logpb.Annotation
 	Sent        bool // the answer has begun, or an append may have reached the log

@@ -167,7 +167,7 @@ var compressors = sync.Pool{New: func() any {
 func (c *Call) WriteHeader(contentType string) {
 	h := c.W.Header()
 	h.Set("Content-Type", contentType)
-	for _, text := range c.warnings {
+	for _, text := range c.warnings.texts {
 		if value, err := utilnet.NewWarningHeader(299, "-", text); err == nil {
 			h.Add("Warning", value)
 		}
