@@ -306,12 +306,12 @@ func (r *Request) noteVerdict(o *review.Outcome, prefix, place string) {
 	verdict, said := "allows it", ""
 	switch {
 	case o.Failure != nil && o.Err == nil:
-		verdict = "cannot be asked, and its failure policy is Ignore: " + explained(o.Failure)
+		verdict, said = "cannot be asked, and its failure policy is Ignore", explained(o.Failure)
 		if o.Webhook != nil {
 			r.Annotate(failedOpen+prefix+place, o.Name())
 		}
 	case o.Failure != nil:
-		verdict = "cannot be asked: " + explained(o.Failure)
+		verdict, said = "cannot be asked", explained(o.Failure)
 	case o.Err != nil:
 		verdict, said = "refuses it", o.Err.Error()
 	}

@@ -76,7 +76,7 @@ func TestExplanationsSayWhatPluginsSaid(t *testing.T) {
 	require.Regexp(t, `^t/plugins/validating/judge refuses it admission plugin "judge" denied the request: it is bad \(bundle.cue:\d+\); warnings: bad widgets are logged$`, bad[0])
 	failed := considered(explain("error-w"), "validation")
 	require.Len(t, failed, 1)
-	require.Contains(t, failed[0], "cannot be asked: failed calling plugin \"judge\": it is unavailable: Unknown: the ticket system is down")
+	require.Contains(t, failed[0], "cannot be asked failed calling plugin \"judge\": it is unavailable: Unknown: the ticket system is down")
 }
 
 // Each replica runs the plugin itself, and a write through any of them is reviewed there.
