@@ -122,8 +122,12 @@ func TestPackLimitRange(t *testing.T) {
 	if !slices.Equal(orders, []int64{10, 11}) {
 		t.Errorf("the defaults are set by rules of the order %v", orders)
 	}
-	for i, line := range map[int]int{0: 22, 2: 18} { // keep, storage
-		if r := &compiled.Form.Validations[i]; r.Source.File != "team/team.cue" || r.Source.Line != line || r.Validations[0].Source.Line != line || r.Validations[0].Expression.Source.Line != line {
+	_, changed := packed(t, packs, `bundle: teams: t: admission: {validate: {storage: params: max: "50Gi", keep: validationActions: ["Warn"]}, mutate: storage: params: enabled: false}`)
+	if at := changed.Form.Mutations[0].Source; at.File != "team/team.cue" || at.Line != 18 {
+		t.Errorf("the default that the environment changes is at %v", at)
+	}
+	for i, line := range map[int]int{0: 22, 2: 18, 3: 22, 5: 18} { // keep, storage: of the team, and changed by the environment
+		if r := &slices.Concat(compiled.Form.Validations, changed.Form.Validations)[i]; r.Source.File != "team/team.cue" || r.Source.Line != line || r.Validations[0].Source.Line != line || r.Validations[0].Expression.Source.Line != line {
 			t.Errorf("the rule %s is at %v, its check at %v, the expression at %v", r.ID, r.Source, r.Validations[0].Source, r.Validations[0].Expression.Source)
 		}
 	}

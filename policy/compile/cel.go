@@ -200,7 +200,7 @@ func (c *compiler) constantParams(params cue.Value, into *json.RawMessage) (valu
 
 // validation compiles a rule of validating admission.
 func (c *compiler) validation(team, name string, v cue.Value) policy.Validation {
-	r := policy.Validation{ID: team + "/validate/" + name, Source: evaluation.PositionIn(v)}
+	r := policy.Validation{ID: team + "/validate/" + name, Source: evaluation.PositionOfRule(v, "validations")}
 	c.ruleAt = r.Source
 	defer func() { c.ruleAt = schemas.Position{} }()
 	if !c.Sound(v) {

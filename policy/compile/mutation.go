@@ -42,7 +42,7 @@ func (c *compiler) inOrder(v cue.Value, id string) (order int64) {
 
 // mutation compiles a rule of mutating admission.
 func (c *compiler) mutation(team, name string, v cue.Value) policy.Mutation {
-	r := policy.Mutation{ID: team + "/mutate/" + name, Source: evaluation.PositionIn(v)}
+	r := policy.Mutation{ID: team + "/mutate/" + name, Source: evaluation.PositionOfRule(v, "mutations")}
 	c.ruleAt = r.Source
 	defer func() { c.ruleAt = schemas.Position{} }()
 	r.Order = c.inOrder(v, r.ID)

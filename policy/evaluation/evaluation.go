@@ -51,14 +51,26 @@ func Position(v cue.Value) schemas.Position {
 	return fromcue.PositionOf(v, bundles.Locate)
 }
 
-// PositionIn returns the position of a value, or else that of the first part of it that the user wrote: what a package of
-// the program made of the user's values stands where these do.
-func PositionIn(v cue.Value) schemas.Position {
-	if pos := Position(v); !pos.IsZero() {
+// PositionOfRule returns the position of a rule, whose field body says what it does. What a package of the program made of
+// the user's values stands where these do, which is not where an environment changes one of them.
+func PositionOfRule(v cue.Value, body string) schemas.Position {
+	at, of := Position(v), v.LookupPath(cue.ParsePath(body))
+	if !at.IsZero() && (!of.Exists() || !Position(of).IsZero()) {
+		return at
+	}
+	if made := positionIn(v, at.File); !made.IsZero() {
+		return made
+	}
+	return at
+}
+
+// positionIn returns the position of a value, or else that of the first part of it that the user wrote, outside of a file.
+func positionIn(v cue.Value, not string) schemas.Position {
+	if pos := Position(v); !pos.IsZero() && pos.File != not {
 		return pos
 	}
 	for _, x := range FieldsOf(v) {
-		if pos := PositionIn(x); !pos.IsZero() {
+		if pos := positionIn(x, not); !pos.IsZero() {
 			return pos
 		}
 	}
