@@ -2,6 +2,7 @@ package plans
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -101,29 +102,30 @@ const (
 var ofPolicy = map[string]bool{"authorization": true, "mutation": true, "conditions": true, "schema": true, "validation": true}
 
 // replayDecided decides recorded refusals and reads again: which of the refusals the new policy would allow, and which of
-// the reads it would refuse.
-func replayDecided(ctx context.Context, s plan.Sides, o *Options, p *plan.Plan, all *flips) error {
-	from, to := newJudge(s.From, o.Records), newJudge(s.To, o.Records)
+// the reads it would refuse. It returns the refusals that depend on stored objects, in the order of their revisions.
+func (c *contrasts) replayDecided(ctx context.Context, o *Options) (all *flips, waiting []*eventlog.Event, err error) {
 	parts, err := batches.Do(ctx, o.Decided.Decisions(ctx), newFlips, func(ctx context.Context, batch []*eventlog.Event, into *flips) error {
 		for _, e := range batch {
-			if err := decideRequest(ctx, from, to, e, into, o); err != nil {
+			if err := c.decideRequest(ctx, e, into, o); err != nil {
 				return fmt.Errorf("record %d: %w", e.Revision, err)
 			}
 		}
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("recorded decisions cannot be decided again: %w", err)
+		return nil, nil, fmt.Errorf("recorded decisions cannot be decided again: %w", err)
 	}
+	all = newFlips()
 	for _, part := range parts {
 		all.add(part)
+		waiting = append(waiting, part.waiting...)
 	}
-	p.Replay = all.replay(o.Records)
-	return nil
+	slices.SortFunc(waiting, func(a, b *eventlog.Event) int { return cmp.Compare(decidedAt(a), decidedAt(b)) })
+	return all, waiting, nil
 }
 
-// decideRequest decides one recorded refusal or read again.
-func decideRequest(ctx context.Context, from, to *judge, e *eventlog.Event, f *flips, o *Options) error {
+// decideRequest decides one recorded refusal or read again, unless it is a refusal that waits for the stored objects of then.
+func (c *contrasts) decideRequest(ctx context.Context, e *eventlog.Event, f *flips, o *Options) error {
 	d := e.Meta.GetDecision()
 	if c := e.Meta.GetDecisionsCounted(); c != nil && c.GetLike().GetOutcome() == logpb.Outcome_OUTCOME_REFUSED {
 		f.undecided[isCounted] += int(min(c.GetCount(), 1<<31))
@@ -139,44 +141,90 @@ func decideRequest(ctx context.Context, from, to *judge, e *eventlog.Event, f *f
 		f.undecided[isSecret]++
 		return nil
 	}
-	is, err := to.again(ctx, e, o.Decided)
+	r := &Record{Change: undone(e)}
+	is, was, err := c.again(ctx, r, e, o)
 	if err != nil {
 		return err
 	}
-	refused := outcome == logpb.Outcome_OUTCOME_REFUSED
-	if is.unknown == "" && (is.stage != "") != refused { // it flips
-		was, err := from.again(ctx, e, o.Decided)
-		if err != nil {
-			return err
-		}
-		made := from.policy.Digest()
-		switch like := bytes.Equal(e.Meta.GetPolicyDigest(), made[:]); {
-		case was.unknown != "":
-			is.unknown = was.unknown
-		case (was.stage != "") != refused && like && refused:
-			is.unknown = wasUnlike
-		case (was.stage != "") != refused && like:
-			is.unknown = isUnlike
-		case (was.stage != "") != refused:
-			is = was // the change does not introduce it
-		default:
-			f.countRequest(e, is, was, o)
-		}
+	if is.unknown == isStored && len(c.read) > 0 && f.wait(e) {
+		return nil
 	}
+	f.countAgain(e, is, was, o)
+	return nil
+}
+
+// decideRefusal decides a refusal again that waited for the stored objects of then.
+func (c *contrasts) decideRefusal(ctx context.Context, r *Record, f *flips, o *Options) error {
+	is, was, err := c.again(ctx, r, r.refusal, o)
+	if err == nil {
+		f.countAgain(r.refusal, is, was, o)
+	}
+	return err
+}
+
+// again decides a recorded refusal or read under the new policy, and under the older one if it flips; else was has no stage.
+func (c *contrasts) again(ctx context.Context, r *Record, e *eventlog.Event, o *Options) (is, was verdict, err error) {
+	is, err = c.to.again(ctx, r, e, o.Decided)
+	refused := wasRefused(e)
+	if err != nil || is.unknown != "" || (is.stage != "") == refused {
+		return is, verdict{}, err
+	}
+	was, err = c.from.again(ctx, r, e, o.Decided)
+	if err != nil {
+		return is, was, err
+	}
+	made := c.from.policy.Digest()
+	switch like := bytes.Equal(e.Meta.GetPolicyDigest(), made[:]); {
+	case was.unknown != "":
+		is.unknown = was.unknown
+	case (was.stage != "") != refused && like && refused:
+		is.unknown = wasUnlike
+	case (was.stage != "") != refused && like:
+		is.unknown = isUnlike
+	case (was.stage != "") != refused:
+		is = was // the change does not introduce it
+	}
+	return is, was, nil
+}
+
+func wasRefused(e *eventlog.Event) bool {
+	return e.Meta.GetDecision().GetOutcome() == logpb.Outcome_OUTCOME_REFUSED
+}
+
+// countAgain counts a refusal or a read that was decided again.
+func (f *flips) countAgain(e *eventlog.Event, is, was verdict, o *Options) {
+	refused := wasRefused(e)
 	switch {
 	case is.unknown != "":
 		f.undecided[is.unknown]++
+		return
 	case refused:
 		f.refusals++
 	default:
 		f.reads++
 	}
-	return nil
+	if (is.stage != "") != refused {
+		f.countRequest(e, is, was, o)
+	}
+}
+
+// bytesWaiting limits the refusals that wait for the stored objects of then, in the memory of each worker.
+const bytesWaiting = 16 << 20
+
+// wait keeps a refusal until the replay of writes has its revision; false if there are too many.
+func (f *flips) wait(e *eventlog.Event) bool {
+	const ofRecord = 1 << 10
+	f.bytesWaiting += ofRecord + len(e.Content(logpb.Role_ROLE_REQUEST))
+	if f.bytesWaiting > bytesWaiting {
+		return false
+	}
+	f.waiting = append(f.waiting, e)
+	return true
 }
 
 // again decides a recorded request that wrote nothing under a policy.
-func (j *judge) again(ctx context.Context, e *eventlog.Event, d Decided) (verdict, error) {
-	w := &write{Record: &Record{Change: &history.Change{Revision: e.Meta.GetDecision().GetRevision(), Meta: e.Meta, Object: e.Meta.GetObject()}}, request: e.Meta.GetRequest()}
+func (j *judge) again(ctx context.Context, r *Record, e *eventlog.Event, d Decided) (verdict, error) {
+	w := &write{Record: &Record{Change: undone(e), states: r.states}, request: e.Meta.GetRequest()}
 	if !w.readRequest() {
 		return verdict{unknown: isUnreadable}, nil
 	}

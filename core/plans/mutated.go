@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kjson "sigs.k8s.io/json"
 	"stele.dev/stele/core/metadata"
+	"stele.dev/stele/core/plans/past"
 	"stele.dev/stele/core/validity"
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/policy"
@@ -166,10 +167,21 @@ func (b *bench) mutate(ctx context.Context, next, old *policy.Object, subresourc
 	return o, refused, err
 }
 
-// contrasts compares what the rules of mutate of two policies make of recorded writes. It is safe for concurrent use.
+// contrasts compares how two policies decide recorded requests. It is safe for concurrent use.
 type contrasts struct {
 	from, to *judge
+	read     past.All // what the rules of both read
 	same     sync.Map // of subjects: bool
+}
+
+func newContrasts(s plan.Sides, o *Options) *contrasts {
+	c := &contrasts{from: newJudge(s.From, o.Records), to: newJudge(s.To, o.Records)}
+	c.from.past, c.to.past = past.New(s.From, o.mayName), past.New(s.To, o.mayName)
+	if c.to.past.Same(c.from.past) {
+		c.to.past = c.from.past
+	}
+	c.read = slices.Compact(slices.DeleteFunc(past.All{c.from.past, c.to.past}, func(p *past.Objects) bool { return p == nil }))
+	return c
 }
 
 // subject is what the rules for a write depend on.

@@ -100,8 +100,6 @@ func Make(ctx context.Context, s plan.Sides, o Options) (*plan.Plan, error) {
 		}
 		if o.Decided == nil {
 			p.Notes = append(p.Notes, "Refused requests were not decided again: what the new policy would allow of them is not known.")
-		} else if err := replayDecided(ctx, s, &o, p, again); err != nil {
-			return nil, err
 		}
 	}
 	p.Finish()

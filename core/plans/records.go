@@ -9,25 +9,28 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/plans/past"
+	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/projections/history"
 )
 
-// Record is a recorded write of an object. It never changes.
+// Record is a recorded write of an object, or a recorded refusal of one. It never changes.
 type Record struct {
 	*history.Change
 	// Before is the object before the write, as it was stored; nil if there was none.
 	Before []byte
 
-	states past.States // of what rules read, before the write
+	states  past.States     // of what rules read, before the write
+	refusal *eventlog.Event // nil for a write
 }
 
 // Records are the recorded writes of a span. They are safe for concurrent use.
 type Records interface {
 	// Span returns the first and the last revision of the span.
 	Span() (since, until uint64)
-	// Writes returns the writes of objects that requests made, the oldest first, with the states that rules read.
-	Writes(context.Context, past.All) iter.Seq2[*Record, error]
+	// Writes returns the writes of objects that requests made, the oldest first, with the states that rules read. It returns refusals
+	// among them, at the revisions on which they were decided. They are sorted by these.
+	Writes(ctx context.Context, read past.All, refusals []*eventlog.Event) iter.Seq2[*Record, error]
 	// Namespace returns a namespace as it was at a revision; nil if it was not there.
 	Namespace(ctx context.Context, name string, revision uint64) ([]byte, error)
 }
@@ -68,7 +71,7 @@ func placeOf(o *logpb.Object) place {
 // bytesAtHand limits how much of the objects that were read stays in memory, for the next writes of them.
 const bytesAtHand = 64 << 20
 
-func (r *recorded) Writes(ctx context.Context, read past.All) iter.Seq2[*Record, error] {
+func (r *recorded) Writes(ctx context.Context, read past.All, refusals []*eventlog.Event) iter.Seq2[*Record, error] {
 	return func(yield func(*Record, error) bool) {
 		if err := read.Begin(ctx, r.history, r.since-1); err != nil {
 			yield(nil, err)
@@ -88,6 +91,11 @@ func (r *recorded) Writes(ctx context.Context, read past.All) iter.Seq2[*Record,
 				continue
 			}
 			at, states := placeOf(c.Object), read.States()
+			for ; len(refusals) > 0 && decidedAt(refusals[0]) < c.Revision; refusals = refusals[1:] {
+				if !yield(r.refusal(refusals[0], states), nil) {
+					return
+				}
+			}
 			if err := read.Follow(c); err != nil {
 				yield(nil, err)
 				return
@@ -114,11 +122,33 @@ func (r *recorded) Writes(ctx context.Context, read past.All) iter.Seq2[*Record,
 					before.written = was.Written()
 				}
 			}
-			if !yield(&Record{c, before.written, states}, nil) {
+			if !yield(&Record{Change: c, Before: before.written, states: states}, nil) {
+				return
+			}
+		}
+		for _, e := range refusals {
+			if !yield(r.refusal(e, read.States()), nil) {
 				return
 			}
 		}
 	}
+}
+
+// decidedAt returns the revision on which a request was decided that wrote nothing.
+func decidedAt(e *eventlog.Event) uint64 { return e.Meta.GetDecision().GetRevision() }
+
+// refusal returns the record of a refusal. The states are those of the revision on which it was decided, if that is in the span.
+func (r *recorded) refusal(e *eventlog.Event, states past.States) *Record {
+	o := &Record{Change: undone(e), refusal: e}
+	if at := decidedAt(e); at+1 >= r.since && at <= r.until {
+		o.states = states
+	}
+	return o
+}
+
+// undone returns the change that a request would have made which wrote nothing.
+func undone(e *eventlog.Event) *history.Change {
+	return &history.Change{Revision: decidedAt(e), Meta: e.Meta, Object: e.Meta.GetObject()}
 }
 
 func (r *recorded) Namespace(ctx context.Context, name string, revision uint64) ([]byte, error) {

@@ -12,7 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/core/plans/batches"
-	"stele.dev/stele/core/plans/past"
+	"stele.dev/stele/eventlog"
 	"stele.dev/stele/policy/plan"
 )
 
@@ -31,6 +31,9 @@ type flips struct {
 	undecided map[string]int
 	faults    map[flipKey]failure
 	altered   map[alterKey]*alteration
+
+	waiting      []*eventlog.Event // refusals that depend on stored objects
+	bytesWaiting int
 }
 
 func newFlips() *flips {
@@ -41,18 +44,24 @@ func newFlips() *flips {
 const auditIDs = 3
 
 // replay decides the recorded writes again under the new policy, and those that it refuses under the older one. What
-// both refuse is not an effect of the change.
+// both refuse is not an effect of the change. It does the same with recorded refusals and reads.
 func replay(ctx context.Context, s plan.Sides, o *Options, p *plan.Plan) (*flips, error) {
-	c := &contrasts{from: newJudge(s.From, o.Records), to: newJudge(s.To, o.Records)}
-	c.from.past, c.to.past = past.New(s.From, o.mayName), past.New(s.To, o.mayName)
-	if c.to.past.Same(c.from.past) {
-		c.to.past = c.from.past
+	c := newContrasts(s, o)
+	all, refusals := newFlips(), []*eventlog.Event(nil)
+	if o.Decided != nil {
+		var err error
+		if all, refusals, err = c.replayDecided(ctx, o); err != nil {
+			return nil, err
+		}
 	}
-	read := slices.Compact(slices.DeleteFunc(past.All{c.from.past, c.to.past}, func(p *past.Objects) bool { return p == nil }))
 	done := new(atomic.Int64)
-	parts, err := batches.Do(ctx, o.Records.Writes(ctx, read), newFlips, func(ctx context.Context, batch []*Record, into *flips) error {
+	parts, err := batches.Do(ctx, o.Records.Writes(ctx, c.read, refusals), newFlips, func(ctx context.Context, batch []*Record, into *flips) error {
 		for _, r := range batch {
-			if err := c.decideAgain(ctx, r, into, o); err != nil {
+			again := c.decideAgain
+			if r.refusal != nil {
+				again = c.decideRefusal
+			}
+			if err := again(ctx, r, into, o); err != nil {
 				return fmt.Errorf("revision %d: %w", r.Revision, err)
 			}
 		}
@@ -62,10 +71,9 @@ func replay(ctx context.Context, s plan.Sides, o *Options, p *plan.Plan) (*flips
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("recorded writes cannot be decided again: %w", err)
+		return nil, fmt.Errorf("recorded requests cannot be decided again: %w", err)
 	}
-	all := parts[0]
-	for _, part := range parts[1:] {
+	for _, part := range parts {
 		all.add(part)
 	}
 	p.Replay = all.replay(o.Records)

@@ -148,3 +148,58 @@ func TestReplayedRulesReadWhatWasThereBefore(t *testing.T) {
 		t.Errorf("%s", show(p))
 	}
 }
+
+// A refusal is decided again with what rules read when it was decided, and not with the state of today.
+func TestReplayedRefusalsReadTheStateOfThen(t *testing.T) {
+	indexed := changed(t, versioned, "index: [\".spec.owner\"]\n\t\t\t"+versioned)
+	ruled := strings.Replace(indexed, "\n\t\trbac: {", reading, 1)
+	s := start(t)
+	s.Activate(t, ruled)
+	s.must(t, "admin", "POST", "/api/v1/namespaces", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"shop"}}`)
+	create := func(name, owner string) string {
+		return fmt.Sprintf(`{"apiVersion":"data.corp.example/v1","kind":"Database","metadata":{"name":%q},"spec":{"owner":"%s@corp.example"}}`, name, owner)
+	}
+	pipe := func(name string) string {
+		return fmt.Sprintf(`{"apiVersion":"data.corp.example/v1","kind":"Pipeline","metadata":{"name":%q},"spec":{"steps":3}}`, name)
+	}
+	refused := func(user, verb, path, body string) {
+		t.Helper()
+		if answer, err := s.send(t, user, verb, path, body); err == nil || !strings.Contains(string(answer), `"reason":"Invalid"`) {
+			t.Fatalf("%s %s by %s: not refused: %v %s", verb, path, user, err, answer)
+		}
+	}
+	refused("della", "POST", pipelines, pipe("pipe-1")) // there is no database for it yet
+	s.must(t, "dana", "POST", databases, create("db-1", "a"))
+	refused("dana", "POST", databases, create("db-2", "a")) // db-1 has the owner
+	s.must(t, "della", "POST", pipelines, pipe("pipe-1"))
+	s.must(t, "dana", "POST", databases, create("db-2", "b"))
+	stored := string(s.must(t, "dana", "GET", databases+"/db-2", ""))
+	refused("dana", "PUT", databases+"/db-2", strings.Replace(stored, "b@corp", "a@corp", 1)) // the same
+	s.must(t, "dana", "DELETE", databases+"/db-1", "")
+	s.must(t, "dana", "POST", databases, create("db-3", "a"))
+	refused("della", "POST", pipelines, pipe("pipe-4"))
+
+	next := strings.Replace(ruled, "maxGiB: 500", "maxGiB: 499", 1)
+	if p := s.plan(t, "admin", next, week); len(p.Replay.Flips) != 0 || p.Replay.Undecided != 0 || p.Replay.Refusals != 4 {
+		t.Errorf("the same rules: %s", show(p))
+	}
+	// Without the rule about owners, both of its refusals would be allowed, and the others not.
+	p := s.plan(t, "admin", strings.Replace(next, "others().exists()", "others().exists() || true", 1), week)
+	for _, verb := range []string{"create", "update"} {
+		if f := flip(t, p, "dana", verb, "validation"); f.Refused || f.Count != 1 || f.Rule != "data/validate/own-owner/owner" {
+			t.Errorf("%s", show(p))
+		}
+	}
+	if len(p.Replay.Flips) != 2 || p.Replay.Undecided != 0 {
+		t.Errorf("%s", show(p))
+	}
+	// A pipeline needs any database: there was none for the first, and one for the second.
+	p = s.plan(t, "admin", strings.Replace(next, "objects.databases.get('shop', object.metadata.name.replace('pipe', 'db')).hasValue()", "objects.databases.exists()", 1), week)
+	if f := onlyFlip(t, p, false); f.User != "della" || f.Count != 1 || p.Replay.Undecided != 0 {
+		t.Errorf("%s", show(p))
+	}
+	// A user who may not list databases does not learn which there were.
+	if p = s.plan(t, "planner", next, week); len(p.Replay.Flips) != 0 || !strings.Contains(strings.Join(p.Replay.Why, "\n"), "reads stored objects that you may not list") {
+		t.Errorf("%s", show(p))
+	}
+}
