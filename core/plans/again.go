@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
@@ -58,7 +59,8 @@ type verdict struct {
 const (
 	isErased     = "its object, or the object that it replaced, has been erased"
 	isOutside    = "an authorizer outside of the policy may decide it"
-	isScale      = "a condition or a rule of admission sees a Scale"
+	isScale      = "a rule of mutate sees a Scale"
+	isNoScale    = "its Scale cannot be shown: a field of it has another type"
 	isConverted  = "the versions of its kind have different schemas"
 	isUnlike     = "the policy that allowed it refuses it when it is decided again"
 	isSecret     = "its kind has secrets, and you may not list it in all namespaces"
@@ -202,6 +204,10 @@ func (w *write) readObjects() (unknown string, err error) {
 	}
 	w.next = payload
 	switch verb := w.access.Verb; {
+	case verb == "patch" && w.refused():
+		if w.access.Subresource == "scale" || !w.askedAgain(payload) {
+			return isPatch, nil
+		}
 	case w.wasChanged() && (verb == "patch" || w.access.Subresource == "status"):
 		if (w.access.Subresource == "" || w.access.Subresource == "status") && !w.askedAgain(payload) {
 			return isChanged, nil
@@ -286,10 +292,17 @@ func (j *judge) admit(ctx context.Context, w *write) (verdict, error) {
 			return verdict{stage: "schema", failure: *f}, err
 		}
 	}
-	if sub == "scale" && (len(w.pendings) > 0 || admission.MustOf(j.policy).Validates(w.version, sub, operation)) {
-		return verdict{unknown: isScale}, nil
+	if len(w.pendings) == 0 && !admission.MustOf(j.policy).Validates(w.version, sub, operation) {
+		return verdict{}, nil
 	}
-	next, old := w.seen(w.next), w.seen(w.old)
+	next, err := w.seen(w.next)
+	if err != nil {
+		return verdict{unknown: isNoScale}, nil
+	}
+	old, err := w.seen(w.old)
+	if err != nil {
+		return verdict{unknown: isNoScale}, nil
+	}
 	for _, p := range w.pendings {
 		if d := p.Decide(ctx, w.version, next, old); !d.Allowed {
 			if !d.Denied && j.outside {
@@ -318,12 +331,23 @@ func (j *judge) admit(ctx context.Context, w *write) (verdict, error) {
 	return verdict{stage: "validation", failure: refused[0]}, context.Cause(ctx)
 }
 
-// seen returns an object as the version of the path shows it.
-func (w *write) seen(o *policy.Object) *policy.Object {
-	if o == nil || w.version.Kind == w.bench.version.Kind {
-		return o
+// seen returns an object as conditions and rules see it: in the version of the path, or as a Scale. The error says why it has no Scale.
+func (w *write) seen(o *policy.Object) (*policy.Object, error) {
+	if o == nil {
+		return nil, nil
 	}
-	return &policy.Object{Meta: o.Meta, Content: w.bench.version.Kind.Convert(o.Content, w.version.Kind)}
+	if w.version.Kind != w.bench.version.Kind {
+		o = &policy.Object{Meta: o.Meta, Content: w.bench.version.Kind.Convert(o.Content, w.version.Kind)}
+	}
+	if w.access.Subresource != "scale" {
+		return o, nil
+	}
+	scale, _, err := w.version.Scale.Scaled(o.Meta, o.Content)
+	if err != nil {
+		return nil, err
+	}
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(scale)
+	return &policy.Object{Meta: &scale.ObjectMeta, Content: content}, err
 }
 
 // check returns the first error of the stage schema, by its path.

@@ -26,6 +26,7 @@ import (
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/plan"
 	"stele.dev/stele/projections/history"
+	"stele.dev/stele/schemas"
 )
 
 // Decided are recorded decisions about requests that left no event in the log of record. They are safe for concurrent use.
@@ -90,7 +91,7 @@ func (d *decided) Before(ctx context.Context, o *logpb.Object, revision uint64) 
 const (
 	isBodyless   = "its body was not kept, or only in part"
 	isHashed     = "its body has secrets, which are recorded as hashes"
-	isPatch      = "it is a patch, and what it would have come to is not recorded"
+	isPatch      = "it is a patch that cannot be applied again"
 	isCollection = "it is a deletecollection, and what it would have deleted is not recorded"
 	isAbsent     = "its object was not there, or is not kept any more"
 	isPending    = "a grant depends on the object"
@@ -237,7 +238,8 @@ func (j *judge) again(ctx context.Context, r *Record, e *eventlog.Event, d Decid
 	if v := j.authorize(ctx, w); v.stage != "" || v.unknown != "" {
 		return v, nil
 	}
-	if unknown, err := w.restore(ctx, e, d); unknown != "" || err != nil {
+	v := j.policy.Version(schema.GroupVersionResource{Group: w.access.Group, Version: w.access.Version, Resource: w.access.Resource})
+	if unknown, err := w.restore(ctx, v, e, d); unknown != "" || err != nil {
 		return verdict{unknown: unknown}, err
 	}
 	return j.decide(ctx, w.Record)
@@ -297,14 +299,12 @@ func (w *write) readRequest() bool {
 	return true
 }
 
-// restore sets the objects of a write that was refused: the one before it, and the one that it asked for. unknown says why
-// they cannot be told.
-func (w *write) restore(ctx context.Context, e *eventlog.Event, d Decided) (unknown string, err error) {
+// restore sets the objects of a write that was refused: the one before it, and the one that it asked for in a version. unknown says
+// why they cannot be told.
+func (w *write) restore(ctx context.Context, v *policy.Version, e *eventlog.Event, d Decided) (unknown string, err error) {
 	verb := w.access.Verb
 	switch verb {
-	case "create", "update", "delete":
-	case "patch":
-		return isPatch, nil
+	case "create", "update", "patch", "delete":
 	case "deletecollection":
 		return isCollection, nil
 	default:
@@ -315,10 +315,14 @@ func (w *write) restore(ctx context.Context, e *eventlog.Event, d Decided) (unkn
 		if err != nil {
 			return "", err
 		}
-		if !known || before == nil {
+		switch {
+		case !known || before == nil && !w.applies():
 			return isAbsent, nil
+		case before == nil:
+			w.Previous = 0
+		default:
+			w.Previous, w.Before, w.Payload = before.Revision, before.Written(), before.Payload
 		}
-		w.Previous, w.Before, w.Payload = before.Revision, before.Written(), before.Payload
 	}
 	if verb == "delete" {
 		return "", nil
@@ -331,15 +335,48 @@ func (w *write) restore(ctx context.Context, e *eventlog.Event, d Decided) (unkn
 		return isHashed, nil
 	}
 	w.Request = body
-	if w.Payload = w.placed(body); w.Payload == nil {
+	switch {
+	case verb == "patch" && w.Before != nil:
+		return "", nil // it is applied when the objects are read
+	case w.access.Subresource != "scale":
+		w.Payload = w.placed(body)
+	case v != nil && v.Scale != nil: // else it is not served
+		w.Payload = w.scaled(v.Scale)
+	}
+	if w.Payload == nil {
 		return isUnreadable, nil
 	}
 	return "", nil
 }
 
+// scaled returns the object before a write of its Scale, with the replicas of the Scale in the body; nil if it cannot be read.
+func (w *write) scaled(s *schemas.Scale) []byte {
+	body, err := w.bodyJSON()
+	if err != nil {
+		return nil
+	}
+	var scale struct {
+		Spec struct {
+			Replicas *int64 `json:"replicas"`
+		} `json:"spec"`
+	}
+	var content map[string]any
+	if kjson.UnmarshalCaseSensitivePreserveInts(body, &scale) != nil || scale.Spec.Replicas == nil || kjson.UnmarshalCaseSensitivePreserveInts(w.Before, &content) != nil {
+		return nil
+	}
+	if s.Set(content, *scale.Spec.Replicas) != nil {
+		return nil
+	}
+	text, err := json.Marshal(content)
+	if err != nil {
+		return nil
+	}
+	return text
+}
+
 // placed returns a body as JSON, with the metadata that the server would have set; nil if it cannot be read.
 func (w *write) placed(body []byte) []byte {
-	if strings.HasPrefix(w.request.GetMediaType(), negotiate.YAML) {
+	if strings.HasPrefix(w.request.GetMediaType(), negotiate.YAML) || w.applies() {
 		var err error
 		if body, err = yaml.YAMLToJSON(body); err != nil {
 			return nil

@@ -1,6 +1,9 @@
 package plans
 
 import (
+	"net/url"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
@@ -15,8 +18,29 @@ import (
 // wasChanged reports whether mutating admission changed the object of the write.
 func (w *write) wasChanged() bool { return len(w.Meta.GetDecisions().GetMutations()) > 0 }
 
-// askedAgain sets the object that the client asked for in a write whose object rules changed after that: from its body, or by its patch,
-// which is applied again to the object that it met. It returns false if that cannot be done.
+// refused reports whether the record is of a refusal.
+func (w *write) refused() bool { return w.Meta.GetDecision() != nil }
+
+// applies reports whether the write is a server-side apply.
+func (w *write) applies() bool {
+	return types.PatchType(w.request.GetMediaType()) == types.ApplyYAMLPatchType
+}
+
+// forces reports whether an applied configuration takes fields from others. One that was stored had no conflicts, or did.
+func (w *write) forces() bool {
+	if !w.refused() {
+		return true
+	}
+	target, err := url.ParseRequestURI(w.request.GetUri())
+	if err != nil {
+		return false
+	}
+	values, options := target.Query(), metav1.PatchOptions{}
+	return metav1.Convert_url_Values_To_v1_PatchOptions(&values, &options, nil) == nil && options.Force != nil && *options.Force
+}
+
+// askedAgain sets the object that the client asked for in a write that was refused, or whose object rules changed after that: from its
+// body, or by its patch, which is applied again to the object that it met. It returns false if that cannot be done.
 func (w *write) askedAgain(payload *policy.Object) bool {
 	if w.Request == nil || w.version.Kind != w.bench.version.Kind {
 		return false
@@ -47,8 +71,7 @@ func (w *write) askedAgain(payload *policy.Object) bool {
 	return true
 }
 
-// patched returns the result of a patch, before rules changed it; nil if it cannot be applied again. An applied configuration had
-// no conflicts, or was forced.
+// patched returns the result of a patch, before rules changed it; nil if it cannot be applied again.
 func (w *write) patched() *policy.Object {
 	var met []byte
 	if w.Before != nil {
@@ -58,7 +81,7 @@ func (w *write) patched() *policy.Object {
 		}
 		met = edit.WithRevision(shownIn(w.version, text), w.Previous)
 	}
-	if types.PatchType(w.request.GetMediaType()) == types.ApplyYAMLPatchType {
+	if w.applies() {
 		return w.appliedTo(met)
 	}
 	if met == nil {
@@ -93,7 +116,7 @@ func (w *write) appliedTo(met []byte) *policy.Object {
 		}
 		old = &policy.Object{Meta: meta, Content: content}
 	}
-	o, err := managed.Of(w.version, w.access.Subresource).Apply(old, configuration, w.request.GetFieldManager(), true, w.Time)
+	o, err := managed.Of(w.version, w.access.Subresource).Apply(old, configuration, w.request.GetFieldManager(), w.forces(), w.Time)
 	if err != nil {
 		return nil
 	}

@@ -162,22 +162,16 @@ func TestReplayedRefusalsReadTheStateOfThen(t *testing.T) {
 	pipe := func(name string) string {
 		return fmt.Sprintf(`{"apiVersion":"data.corp.example/v1","kind":"Pipeline","metadata":{"name":%q},"spec":{"steps":3}}`, name)
 	}
-	refused := func(user, verb, path, body string) {
-		t.Helper()
-		if answer, err := s.send(t, user, verb, path, body); err == nil || !strings.Contains(string(answer), `"reason":"Invalid"`) {
-			t.Fatalf("%s %s by %s: not refused: %v %s", verb, path, user, err, answer)
-		}
-	}
-	refused("della", "POST", pipelines, pipe("pipe-1")) // there is no database for it yet
+	s.refused(t, 422, "della", "POST", pipelines, pipe("pipe-1")) // there is no database for it yet
 	s.must(t, "dana", "POST", databases, create("db-1", "a"))
-	refused("dana", "POST", databases, create("db-2", "a")) // db-1 has the owner
+	s.refused(t, 422, "dana", "POST", databases, create("db-2", "a")) // db-1 has the owner
 	s.must(t, "della", "POST", pipelines, pipe("pipe-1"))
 	s.must(t, "dana", "POST", databases, create("db-2", "b"))
 	stored := string(s.must(t, "dana", "GET", databases+"/db-2", ""))
-	refused("dana", "PUT", databases+"/db-2", strings.Replace(stored, "b@corp", "a@corp", 1)) // the same
+	s.refused(t, 422, "dana", "PUT", databases+"/db-2", strings.Replace(stored, "b@corp", "a@corp", 1)) // the same
 	s.must(t, "dana", "DELETE", databases+"/db-1", "")
 	s.must(t, "dana", "POST", databases, create("db-3", "a"))
-	refused("della", "POST", pipelines, pipe("pipe-4"))
+	s.refused(t, 422, "della", "POST", pipelines, pipe("pipe-4"))
 
 	next := strings.Replace(ruled, "maxGiB: 500", "maxGiB: 499", 1)
 	if p := s.plan(t, "admin", next, week); len(p.Replay.Flips) != 0 || p.Replay.Undecided != 0 || p.Replay.Refusals != 4 {

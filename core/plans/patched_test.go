@@ -1,0 +1,82 @@
+package plans_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Patches and applied configurations that were refused are applied again to the object that there was.
+func TestRefusedPatchesAreDecidedAgain(t *testing.T) {
+	s := start(t)
+	s.Activate(t, audited(t))
+	s.must(t, "admin", "POST", "/api/v1/namespaces", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"shop"}}`)
+	for _, name := range []string{"db-1", "db-2"} {
+		s.must(t, "dana", "APPLY", databases+"/"+name+"?fieldManager=dana", database(name, `,"storageGiB":100`))
+	}
+	s.refused(t, 403, "olga", "PATCH", databases+"/db-1", `{"spec":{"storageGiB":200}}`)
+	s.refused(t, 403, "olga", "PATCH", databases+"/db-1", `{"spec":{"storageGiB":600}}`)                                        // the rule refuses it, too
+	s.refused(t, 403, "olga", "PATCH", databases+"/db-1", `{"spec":{"tier":"none"}}`)                                           // the schema refuses it, too
+	s.refused(t, 403, "olga", "PATCH", databases+"/db-1", `{"spec":`)                                                           // it is no patch: as it may have secrets, its hash is recorded
+	s.refused(t, 403, "olga", "APPLY", databases+"/db-1?fieldManager=olga", database("db-1", `,"storageGiB":100,"tier":"dev"`)) // no conflict
+	s.refused(t, 403, "olga", "APPLY", databases+"/db-3?fieldManager=olga", database("db-3", ""))                               // a create
+	s.refused(t, 403, "olga", "PATCH", databases+"/db-4", `{"spec":{"storageGiB":200}}`)                                        // there is none
+	s.refused(t, 403, "olga", "PATCH", databases+"/db-2/status", `{"status":{"phase":"ok"},"spec":{"x":"y"}}`)                  // the status only
+	s.must(t, "dana", "DELETE", databases+"/db-1", "")
+	s.must(t, "dana", "PATCH", databases+"/db-2", `{"spec":{"storageGiB":300}}`)
+	s.refused(t, 403, "olga", "APPLY", databases+"/db-2?fieldManager=olga", database("db-2", `,"storageGiB":400`)) // a conflict
+
+	if p := s.plan(t, "admin", audited(t), week); len(p.Replay.Flips) != 0 || p.Replay.Undecided != 0 || p.Replay.Refusals != 9 {
+		t.Errorf("the same policy: %s", show(p))
+	}
+	p := s.plan(t, "admin", audited(t, `resources: ["databases"], verbs: ["get", "list"]}`, `resources: ["databases", "databases/status"], verbs: ["get", "list", "patch"]}`), week)
+	if f := flip(t, p, "olga", "patch", "authorization"); f.Refused || f.Count != 2 {
+		t.Errorf("%s", show(p))
+	}
+	undecided := []string{
+		"1: it is a patch that cannot be applied again", "1: its body has secrets, which are recorded as hashes", "1: its object was not there, or is not kept any more",
+	}
+	if len(p.Replay.Flips) != 2 || !slices.Equal(p.Replay.Why, undecided) {
+		t.Errorf("%s", show(p))
+	}
+	p = s.plan(t, "admin", audited(t, `resources: ["databases"], verbs: ["get", "list"]}`, `resources: ["databases"], verbs: ["*"]}`), week)
+	if f := flip(t, p, "olga", "patch", "authorization"); f.Count != 3 {
+		t.Errorf("with the verb create: %s", show(p))
+	}
+}
+
+// Conditions and rules see the Scale of an object, in writes as in refusals.
+func TestWritesOfScalesAreDecidedAgain(t *testing.T) {
+	scaled := audited(t, "phase?: string", "phase?: string, replicas?: int", "subresources: status: {}",
+		`subresources: {status: {}, scale: {specReplicasPath: ".spec.storageGiB", statusReplicasPath: ".status.replicas"}}`,
+		`resources: ["databases", "databases/status"]`, `resources: ["databases", "databases/status", "databases/scale"]`,
+		"admission: validate: limit: {", `admission: validate: few: {
+			match: {apiGroups: ["data.corp.example"], resources: ["databases/scale"]}
+			validations: few: {expression: "object.spec.replicas <= 300", message: "too many"}
+		}
+		admission: validate: limit: {`)
+	s := start(t)
+	s.Activate(t, scaled)
+	s.must(t, "admin", "POST", "/api/v1/namespaces", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"shop"}}`)
+	s.must(t, "dana", "POST", databases, database("db-1", ""))
+	scale := func(replicas string) string {
+		return `{"apiVersion":"autoscaling/v1","kind":"Scale","metadata":{"name":"db-1","namespace":"shop"},"spec":{"replicas":` + replicas + `}}`
+	}
+	s.must(t, "dana", "PUT", databases+"/db-1/scale", scale("50"))
+	s.must(t, "dana", "PATCH", databases+"/db-1/scale", `{"spec":{"replicas":150}}`)
+	s.must(t, "dana", "PATCH", databases+"/db-1/scale", `{"spec":{"replicas":250}}`)
+	s.refused(t, 422, "dana", "PUT", databases+"/db-1/scale", scale("350"))
+	s.refused(t, 422, "dana", "PUT", databases+"/db-1/scale", scale("9000")) // the schema of the kind refuses it, too
+
+	if p := s.plan(t, "admin", scaled, week); len(p.Replay.Flips) != 0 || p.Replay.Undecided != 0 || p.Replay.Refusals != 2 {
+		t.Errorf("the same policy: %s", show(p))
+	}
+	p := s.plan(t, "admin", strings.Replace(scaled, "replicas <= 300", "replicas <= 200", 1), week)
+	if f := onlyFlip(t, p, true); f.Verb != "patch" || f.Count != 1 || f.Rule != "data/validate/few/few" || f.Resource != "databases.data.corp.example/scale" || p.Replay.Undecided != 0 {
+		t.Errorf("%s", show(p))
+	}
+	p = s.plan(t, "admin", strings.Replace(scaled, "replicas <= 300", "replicas <= 10000", 1), week)
+	if f := onlyFlip(t, p, false); f.Verb != "update" || f.Count != 1 || f.Rule != "data/validate/few/few" || p.Replay.Undecided != 0 {
+		t.Errorf("%s", show(p))
+	}
+}
