@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"stele.dev/stele/core/plans/paths"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/plan"
 	"stele.dev/stele/schemas"
@@ -24,7 +25,7 @@ func (t *kindTrial) differ(o *Object, was, is *policy.Object, to *results) {
 		d.objects++
 		d.leaf = d.leaf || x.leaf
 		if s := t.visible(o, &outcome{}); s != nil {
-			if value, found := lookUp(was.Content, x.steps); found && !t.isSecret(x.steps) {
+			if value, found := paths.LookUp(was.Content, x.steps); found && !t.isSecret(x.steps) {
 				s.Value = short(value)
 			}
 			d.samples.add(*s)
@@ -50,7 +51,7 @@ type spot struct {
 
 // field returns the spot of a field, or of a key of a map.
 func (s spot) field(name string) spot {
-	nodes, declared := fieldsAt(s.nodes, name)
+	nodes, declared := paths.Fields(s.nodes, name)
 	path := s.path + "[*]"
 	if declared {
 		path = join(s.path, name)
@@ -60,7 +61,7 @@ func (s spot) field(name string) spot {
 
 // item returns the spot of an item of a list.
 func (s spot) item(i int) spot {
-	return spot{s.path + "[]", append(slices.Clip(s.steps), strconv.Itoa(i)), itemsAt(s.nodes)}
+	return spot{s.path + "[]", append(slices.Clip(s.steps), strconv.Itoa(i)), paths.Items(s.nodes)}
 }
 
 // compare adds the paths at which two values differ. A value that only one side has differs with all that is in it.
@@ -191,4 +192,13 @@ func (t *kindTrial) shownOtherwise(f *plan.Finding, d *difference) {
 		}
 		f.Details = append(f.Details, line+".")
 	}
+}
+
+// short returns a value as JSON; nil if it is long.
+func short(value any) json.RawMessage {
+	text, err := json.Marshal(value)
+	if err != nil || len(text) > maxValue {
+		return nil
+	}
+	return text
 }

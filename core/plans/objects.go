@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"stele.dev/stele/core/plans/batches"
+	"stele.dev/stele/core/plans/paths"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/admission"
 	"stele.dev/stele/policy/plan"
@@ -35,7 +36,7 @@ type kindTrial struct {
 	// secret reports whether the kind has secret fields under either policy, secrets has their paths.
 	secret  bool
 	secrets [][]string
-	bounds  *bounds
+	bounds  *paths.Bounds
 	o       *Options
 	of      int
 	// findings are those of the plan before the objects are tried, places which of them explain a failure.
@@ -127,7 +128,7 @@ func newTrials(s plan.Sides, o *Options) (trials []*kindTrial) {
 		t := &kindTrial{
 			resource: r, was: was, is: is, from: newBench(from, was, spaces), to: newBench(to, is, spaces),
 			rendered: o.Objects.Shown() == nil || o.Objects.Shown().Digest() == s.From.Digest(), sameForm: was.SameForm(is.Kind),
-			bounds: &bounds{root: is.Storage().Schema}, o: o, of: o.Objects.Len(is),
+			bounds: &paths.Bounds{Root: is.Storage().Schema}, o: o, of: o.Objects.Len(is),
 		}
 		t.from.reading, t.to.reading = readBefore, readAfter
 		t.secrets = append(was.Storage().Program.SensitivePaths(), is.Storage().Program.SensitivePaths()...)
@@ -293,11 +294,11 @@ func (t *kindTrial) valueAt(o *policy.Object, f *failure) (value any, extent flo
 	if f.at == "" {
 		return nil, 0
 	}
-	value, found := lookUp(o.Content, splitPath(f.at))
+	value, found := paths.LookUp(o.Content, paths.Split(f.at))
 	if !found {
 		return nil, 0
 	}
-	if _, over, outside := t.bounds.nearest(splitPath(f.at), value); outside {
+	if _, over, outside := t.bounds.Nearest(paths.Split(f.at), value); outside {
 		extent = over
 	}
 	return value, extent
@@ -306,17 +307,17 @@ func (t *kindTrial) valueAt(o *policy.Object, f *failure) (value any, extent flo
 // fix tries to bring a number to the bound that it violates, by an update. It returns the first reason why that is
 // refused.
 func (t *kindTrial) fix(ctx context.Context, is *policy.Object, f *failure) (*fixed, error) {
-	steps := splitPath(f.at)
-	value, found := lookUp(is.Content, steps)
+	steps := paths.Split(f.at)
+	value, found := paths.LookUp(is.Content, steps)
 	if !found {
 		return nil, nil
 	}
-	bound, _, outside := t.bounds.nearest(steps, value)
+	bound, _, outside := t.bounds.Nearest(steps, value)
 	if !outside || bound == nil {
 		return nil, nil
 	}
 	next := &policy.Object{Meta: is.Meta.DeepCopy(), Content: copyOf(is.Content)}
-	if !assign(next.Content, steps, bound) {
+	if !paths.Assign(next.Content, steps, bound) {
 		return nil, nil
 	}
 	refused, err := t.to.write(ctx, next, is, "")

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"stele.dev/stele/core/plans/paths"
 	"stele.dev/stele/policy/plan"
 )
 
@@ -27,7 +28,7 @@ func (x *outcome) steps() []string {
 	if x.failure == nil {
 		return nil
 	}
-	return splitPath(x.failure.at)
+	return paths.Split(x.failure.at)
 }
 
 // fixed says whether a value could be brought to the bound that it violates, or by which rule that is refused.

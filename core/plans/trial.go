@@ -112,6 +112,8 @@ func decode(text []byte) (*policy.Object, error) {
 	return &policy.Object{Meta: meta, Content: content}, nil
 }
 
+func copyOf(content map[string]any) map[string]any { return runtime.DeepCopyJSON(content) }
+
 // try returns why a policy refuses to write an object in a way. o is the object as the policy shows it; for a new one,
 // as clients have it.
 func (b *bench) try(ctx context.Context, o *policy.Object, w way) ([]failure, error) {

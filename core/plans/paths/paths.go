@@ -1,18 +1,17 @@
-package plans
+// Package paths has values at the paths of errors in objects, and the bounds that a schema has there.
+package paths
 
 import (
-	"encoding/json"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/runtime"
 	"stele.dev/stele/schemas"
 )
 
-// splitPath returns the steps of the path of an error: spec.ports[3].name is spec, ports, 3, name.
-func splitPath(path string) (steps []string) {
+// Split returns the steps of the path of an error: spec.ports[3].name is spec, ports, 3, name.
+func Split(path string) (steps []string) {
 	for path != "" {
 		if rest, in := strings.CutPrefix(path, "["); in {
 			step, after, _ := strings.Cut(rest, "]")
@@ -34,8 +33,8 @@ func splitPath(path string) (steps []string) {
 	return steps
 }
 
-// lookUp returns the value at a path.
-func lookUp(x any, steps []string) (any, bool) {
+// LookUp returns the value at a path, and false if there is none.
+func LookUp(x any, steps []string) (any, bool) {
 	for _, step := range steps {
 		switch at := x.(type) {
 		case map[string]any:
@@ -57,12 +56,12 @@ func lookUp(x any, steps []string) (any, bool) {
 	return x, true
 }
 
-// assign sets the value at a path that exists.
-func assign(x any, steps []string, value any) bool {
+// Assign sets the value at a path, and returns false if its parent does not exist.
+func Assign(x any, steps []string, value any) bool {
 	if len(steps) == 0 {
 		return false
 	}
-	parent, ok := lookUp(x, steps[:len(steps)-1])
+	parent, ok := LookUp(x, steps[:len(steps)-1])
 	if !ok {
 		return false
 	}
@@ -82,14 +81,12 @@ func assign(x any, steps []string, value any) bool {
 	return true
 }
 
-func copyOf(content map[string]any) map[string]any { return runtime.DeepCopyJSON(content) }
+// Bounds finds the bounds of numbers in a schema. It is safe for concurrent use.
+type Bounds struct{ Root *schemas.Node }
 
-// bounds finds the bounds of numbers in a schema.
-type bounds struct{ root *schemas.Node }
-
-// nearest returns the bound next to a number that is outside of the bounds at a path, and how far away it is. bound is
+// Nearest returns the bound next to a number that is outside of the bounds at a path, and how far away it is. bound is
 // nil if no value is known to be at the bound.
-func (b *bounds) nearest(steps []string, value any) (bound any, over float64, outside bool) {
+func (b *Bounds) Nearest(steps []string, value any) (bound any, over float64, outside bool) {
 	var number float64
 	integer := false
 	switch x := value.(type) {
@@ -101,7 +98,7 @@ func (b *bounds) nearest(steps []string, value any) (bound any, over float64, ou
 		return nil, 0, false
 	}
 	over = math.Inf(1)
-	for _, n := range nodesAt(b.root, steps) {
+	for _, n := range nodesAt(b.Root, steps) {
 		for i := range n.Scalars {
 			s := &n.Scalars[i]
 			for _, end := range []struct {
@@ -143,15 +140,15 @@ func boundary(limit, sign float64, exclusive, integer bool) any {
 func nodesAt(root *schemas.Node, steps []string) []*schemas.Node {
 	nodes := []*schemas.Node{root}
 	for _, step := range steps {
-		items := itemsAt(nodes)
-		fields, _ := fieldsAt(nodes, step)
+		items := Items(nodes)
+		fields, _ := Fields(nodes, step)
 		nodes = append(items, fields...)
 	}
 	return nodes
 }
 
-// itemsAt returns the nodes of the items of lists.
-func itemsAt(nodes []*schemas.Node) (items []*schemas.Node) {
+// Items returns the nodes of the items of lists.
+func Items(nodes []*schemas.Node) (items []*schemas.Node) {
 	for _, n := range nodes {
 		if n.List != nil {
 			items = append(items, n.List.Each()...)
@@ -160,9 +157,9 @@ func itemsAt(nodes []*schemas.Node) (items []*schemas.Node) {
 	return slices.DeleteFunc(items, func(n *schemas.Node) bool { return n == nil })
 }
 
-// fieldsAt returns the nodes of a field of structs, or of the values of maps. declared reports whether a struct has such a
+// Fields returns the nodes of a field of structs, or of the values of maps. declared reports whether a struct has such a
 // field.
-func fieldsAt(nodes []*schemas.Node, name string) (fields []*schemas.Node, declared bool) {
+func Fields(nodes []*schemas.Node, name string) (fields []*schemas.Node, declared bool) {
 	for _, n := range nodes {
 		for _, s := range n.Structs() {
 			known := false
@@ -180,13 +177,4 @@ func fieldsAt(nodes []*schemas.Node, name string) (fields []*schemas.Node, decla
 		}
 	}
 	return slices.DeleteFunc(fields, func(n *schemas.Node) bool { return n == nil }), declared
-}
-
-// short returns a value as JSON; nil if it is long.
-func short(value any) json.RawMessage {
-	text, err := json.Marshal(value)
-	if err != nil || len(text) > maxValue {
-		return nil
-	}
-	return text
 }
