@@ -229,6 +229,12 @@ func TestFollowersReconnectToAllReplicas(t *testing.T) {
 	text, err := explained.CombinedOutput()
 	require.NoError(t, err, "the decision of another replica is not explained: %s", text)
 	require.Contains(t, string(text), "422 Invalid")
+	tested := exec.CommandContext(t.Context(), "stele", append([]string{"policy", "test", "--from-audit", "at-the-first"}, kubeconfig...)...)
+	tested.Dir = r.replicas[1].dir
+	text, err = tested.CombinedOutput()
+	require.NoError(t, err, "there is no test of the decision of another replica: %s", text)
+	require.Contains(t, string(text), "code: 422")
+	require.Contains(t, string(text), `name: "bad"`, "the test has the body that the other replica recorded")
 
 	r.kill(0)
 	shows(&warnings, r.replicas[0].address+") does not answer")

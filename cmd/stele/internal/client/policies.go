@@ -59,6 +59,11 @@ func NewPolicies(o *Flags, warnings rest.WarningHandler) (*Policies, error) {
 		return nil, err
 	}
 	config.WarningHandler = warnings
+	return NewPoliciesOf(config)
+}
+
+// NewPoliciesOf returns a client of the policies of the server of a config.
+func NewPoliciesOf(config *rest.Config) (*Policies, error) {
 	c, err := newRESTClient(config, activation.Group, activation.Version)
 	return &Policies{rest: c, config: config}, err
 }

@@ -99,11 +99,7 @@ func (c *Policies) Explained(ctx context.Context, auditID string) (*explain.Expl
 	if !apierrors.IsNotFound(err) {
 		return e, err
 	}
-	all, findErr := NewDecisionsEverywhere(ctx, c.config, func(text string) {
-		if c.config.WarningHandler != nil {
-			c.config.WarningHandler.HandleWarningHeader(warningCode, "", text)
-		}
-	})
+	all, findErr := NewDecisionsEverywhere(ctx, c.config, WarnOf(c.config))
 	if findErr != nil {
 		return e, err
 	}
@@ -116,6 +112,15 @@ func (c *Policies) Explained(ctx context.Context, auditID string) (*explain.Expl
 		}
 	}
 	return e, err
+}
+
+// WarnOf returns a function that passes texts to the handler of warnings of a config.
+func WarnOf(config *rest.Config) func(text string) {
+	return func(text string) {
+		if config.WarningHandler != nil {
+			config.WarningHandler.HandleWarningHeader(warningCode, "", text)
+		}
+	}
 }
 
 // warningCode is the code of the header Warning for what is not about a certain fault (RFC 9111).

@@ -8,9 +8,7 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
@@ -20,12 +18,13 @@ import (
 	"stele.dev/stele/policy/suites"
 )
 
-// fromAudit prints a test of a recorded request.
+// fromAudit prints a test of a recorded request. Each server has records of its own: all of them are asked.
 func (o *options) fromAudit(ctx context.Context, cmd *cobra.Command) error {
 	config, _, err := o.Config()
 	if err != nil {
 		return err
 	}
+	config.WarningHandler = rest.NewWarningWriter(cmd.ErrOrStderr(), rest.WarningWriterOptions{})
 	text, err := testOf(ctx, config, o.auditID)
 	if err != nil {
 		return err
@@ -41,12 +40,12 @@ func testOf(ctx context.Context, config *rest.Config, auditID string) ([]byte, e
 	if err != nil {
 		return nil, err
 	}
-	found, err := objects.Resource(schema.GroupVersionResource{Group: explain.Group, Version: explain.Version, Resource: explain.Plural}).Get(ctx, auditID, metav1.GetOptions{})
+	policies, err := client.NewPoliciesOf(config)
 	if err != nil {
 		return nil, err
 	}
-	e := new(explain.Explanation)
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(found.Object, e); err != nil {
+	e, err := policies.Explained(ctx, auditID)
+	if err != nil {
 		return nil, err
 	}
 	if e.Spec.User == "" {
@@ -148,7 +147,7 @@ func written(ctx context.Context, config *rest.Config, objects dynamic.Interface
 // unwritten adds the object before a request that wrote nothing, and its body, as far as the decision log has them. A test
 // that lacks the body is skipped, and says why.
 func unwritten(ctx context.Context, config *rest.Config, objects dynamic.Interface, e *explain.Explanation, test map[string]any) error {
-	api, err := client.NewDecisions(config)
+	api, err := client.NewDecisionsEverywhere(ctx, config, client.WarnOf(config))
 	if err != nil {
 		return err
 	}
