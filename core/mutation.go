@@ -100,12 +100,14 @@ func (m *ruleMutator) mutate(ctx context.Context, of *mutator, round int) (asked
 		for i := range a.Changes {
 			paths[i] = a.Changes[i].Path
 		}
-		m.mutated(logpb.Mutator_MUTATOR_RULE, a.Step.ID, a.Step.Source.String(), paths, round)
+		if len(paths) > 0 {
+			m.mutated(logpb.Mutator_MUTATOR_RULE, a.Step.ID, a.Step.Source.String(), paths, round)
+		}
 	}
 	if failed := new(admission.MutationError); errors.As(err, &failed) {
 		err = m.notMutated(failed)
 	}
-	return asked, len(applied) > 0, err
+	return asked, admission.Changed(applied), err
 }
 
 // mutated records what changed the object. paths are JSON pointers into the object as it is then.

@@ -246,10 +246,22 @@ func TestMutationsThatFail(t *testing.T) {
 
 // A field that the schema does not have is dropped, and the client is told which rule set it.
 func TestMutationsArePruned(t *testing.T) {
-	p := newMutatedPlane(t, rule("m", 1, "JSONPatch", "[JSONPatch{op: 'add', path: '/spec/sizes', value: 5}]", ""))
+	p := newMutatedPlane(t, rule("m", 1, "JSONPatch", "[JSONPatch{op: 'add', path: '/spec/sizes', value: 5}]", "")+
+		rule("n", 2, "JSONPatch", "[JSONPatch{op: 'add', path: '/spec/limits', value: {'max': 5}}, JSONPatch{op: 'add', path: '/kinds', value: 5}]", `failurePolicy: "Fail", match: conditions: x: "object.metadata.name == 'b'"`))
 	a := p.must(t, 201, "POST", widgetsPath, widget("a", 3))
 	if strings.Contains(string(a.body), "sizes") {
 		t.Errorf("%s", a)
+	}
+	if got := mutationsOf(p.lastEvent(t)); len(got) > 0 {
+		t.Errorf("the event has the mutations %q, of which nothing came", got)
+	}
+	p.must(t, 201, "POST", widgetsPath, widget("b", 3))
+	if got := mutationsOf(p.lastEvent(t)); !slices.Equal(got, []string{"t/mutate/n/x /spec/limits"}) {
+		t.Errorf("the event has the mutations %q, and not what was stored of them", got)
+	}
+	e := p.must(t, 201, "POST", explanationsPath, `{"apiVersion":"policy.stele.dev/v1","kind":"Explanation","spec":{"verb":"create","group":"example.com","version":"v1","resource":"widgets","namespace":"default","object":`+widget("c", 3)+`}}`)
+	if want := "sets what the kind does not have, and is dropped: spec.sizes"; !strings.Contains(string(e.body), want) {
+		t.Errorf("the explanation does not say %q: %s", want, e)
 	}
 	if w := a.header.Values("Warning"); len(w) != 1 || !strings.Contains(w[0], `mutation t/mutate/m/x (bundle.cue:`) || !strings.Contains(w[0], `unknown field \"spec.sizes\"`) {
 		t.Errorf("the warnings are %q", w)

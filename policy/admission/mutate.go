@@ -54,10 +54,16 @@ func (r Rules) Mutations(v *policy.Version, subresource string, operation policy
 
 // Applied is what a step of a mutation changed.
 type Applied struct {
-	Step    *policy.MutationStep
+	Step *policy.MutationStep
+	// Changes are what it changed; none if all that it set was dropped.
 	Changes []patches.Change
 	// Unknown are fields that it set and that the schema does not have. They were dropped.
 	Unknown []string
+}
+
+// Changed reports whether steps of mutations changed an object.
+func Changed(applied []Applied) bool {
+	return slices.ContainsFunc(applied, func(a Applied) bool { return len(a.Changes) > 0 })
 }
 
 // Prepare drops what the schema does not have from the content of an object, and fills in defaults. It returns the fields
@@ -146,20 +152,23 @@ func (m *Mutating) runWith(rule *Mutation, applied []Applied) (_ []Applied, aske
 		case err != nil:
 			vars.consider(step.ID, step.Source.String(), policy.VerdictFails)
 			return applied, true, err
-		case len(changes) == 0:
+		case len(changes)+len(unknown) == 0:
 			vars.consider(step.ID, step.Source.String(), policy.VerdictUnchanged)
 			continue
 		}
 		if vars.a.Considered != nil {
-			vars.consider(step.ID, step.Source.String(), described(changes))
+			vars.consider(step.ID, step.Source.String(), described(changes, unknown))
 		}
 		applied = append(applied, Applied{step, changes, unknown})
 	}
 	return applied, true, nil
 }
 
-// described says what changed, for an explanation.
-func described(changes []patches.Change) string {
+// described says what changed, for an explanation, or which fields were dropped if nothing did.
+func described(changes []patches.Change, unknown []string) string {
+	if len(changes) == 0 {
+		return "sets what the kind does not have, and is dropped: " + strings.Join(unknown, ", ")
+	}
 	list := make([]string, len(changes))
 	for i, c := range changes {
 		switch {
@@ -226,6 +235,9 @@ func (m *Mutating) step(s *policy.MutationStep, program *expr.Program) (changes 
 	}
 	m.doc = doc
 	m.changed(changes)
+	if len(unknown) > 0 && as == kind {
+		changes = doc.Lasting(changes)
+	}
 	return changes, unknown, nil
 }
 

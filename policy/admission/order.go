@@ -38,7 +38,7 @@ func (m *Mutating) RunAll(rules []Mutation) (applied []Applied, err error) {
 	err = InOrder(len(rules), func(i int) bool { return rules[i].Reinvoke }, func(i, _ int) (asked, changed bool, err error) {
 		steps, asked, err := m.Run(&rules[i])
 		applied = append(applied, steps...)
-		return asked, len(steps) > 0, err
+		return asked, Changed(steps), err
 	})
 	return applied, err
 }

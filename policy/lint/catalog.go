@@ -121,7 +121,7 @@ var Lints = []Lint{
 		`A validation with the action Deny, the schema, or a rule of the kind refuses the object that the rules of mutate make of it, in all generated writes that the rule changes, and does not refuse what is made without the rule. That nothing else was found among the generated writes is no proof.`},
 	{"MUTATION_FAILS", Warning, "A change of a rule of `mutate` can never be made.", "a path that exists: a patch that adds a field adds the struct around it first",
 		`The expression cannot be evaluated, or the patch does not fit, for all generated writes that the rule is about, so that they are refused. Rules with the failurePolicy Ignore are not reported.`},
-	{"MUTATION_DROPPED", Warning, "A change of a rule of `mutate` sets only what the write cannot change.", "a rule for the subresource, such as `resources: [\"databases/status\"]`",
+	{"MUTATION_DROPPED", Warning, "A change of a rule of `mutate` sets only what the write cannot change, or what the kind does not have.", "a rule for the subresource, such as `resources: [\"databases/status\"]`",
 		`A write of the object keeps the status and what the server sets in metadata, one of the status keeps the rest, and one of the scale changes the replicas only. What a rule changes elsewhere is dropped without an error, as in Kubernetes.`},
 
 	// Schemas.

@@ -378,6 +378,10 @@ func TestLints(t *testing.T) {
 			changes("one", 1, once, "JSONPatch", "[JSONPatch{op: 'replace', path: '/metadata/name', value: 'x'}]") + "// §", []string{"MUTATION_REFUSED"}},
 		"a mutation of what the server sets": {
 			changes("one", 1, once, "JSONPatch", "[JSONPatch{op: 'add', path: '/metadata/generation', value: 7}]") + "// §", []string{"MUTATION_DROPPED"}},
+		"a mutation of a field that the kind does not have": {
+			changes("one", 1, once, "JSONPatch", "[JSONPatch{op: 'add', path: '/spec/sizes', value: 7}]") + "// §", []string{"MUTATION_DROPPED"}},
+		"a mutation of such a field and of another one": {
+			changes("one", 1, once, "JSONPatch", "[JSONPatch{op: 'add', path: '/spec/sizes', value: 7}, JSONPatch{op: 'add', path: '/spec/size', value: 7}]"), nil},
 		"a mutation of the status in writes of the object": {
 			scaled + sets("one", 1, once, "tier: 'dev'}, status: Object.status{size: 7") + "\n" +
 				changes("two", 2, once, "ApplyConfiguration", "Object{status: Object.status{ready: true}}") + "// §", []string{"MUTATION_DROPPED"}},

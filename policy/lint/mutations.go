@@ -46,7 +46,7 @@ func (c *checking) mutations(p *policy.Policy) {
 		c.add("MUTATION_FAILS", m.Step.Source, m.Step.ID, fmt.Sprintf("it cannot be made in any of %d generated writes, which are refused for that: %s; such as: %s", m.Tried, m.What, sample(&m)), "")
 	}
 	for _, m := range found.Dropped {
-		c.add("MUTATION_DROPPED", m.Step.Source, m.Step.ID, fmt.Sprintf("it %s, which the write cannot change, so that nothing comes of it; such as: %s", m.What, sample(&m)), "")
+		c.add("MUTATION_DROPPED", m.Step.Source, m.Step.ID, fmt.Sprintf("it %s, so that nothing comes of it; such as: %s", m.What, sample(&m)), "")
 	}
 	if found.Cut {
 		c.add("NOT_CHECKED", schemas.Position{}, "", "not all rules that change objects were tried with all kinds", "")

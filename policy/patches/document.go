@@ -52,6 +52,18 @@ func (d *Document) Keep(changes []Change, names ...string) error {
 	return nil
 }
 
+// Lasting returns the changes with the values that are in the object now, without those of fields that were dropped since.
+func (d *Document) Lasting(changes []Change) (list []Change) {
+	for _, c := range changes {
+		is, has := lookup(d.root, c.Path)
+		if has || c.New == nil {
+			c.New = is
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
 // Change is a field that a patch set or removed.
 type Change struct {
 	Path     string // a JSON pointer

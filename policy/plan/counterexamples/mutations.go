@@ -49,7 +49,7 @@ type Mutations struct {
 	Repeats []Mutated // a mutation that is reinvoked changes its own result
 	Refused []Mutated // what a mutation makes is refused each time, and would not be without it
 	Fails   []Mutated // a mutation can never be made
-	Dropped []Mutated // a step changes only fields that the writes cannot change
+	Dropped []Mutated // a step changes only fields that the writes cannot change or the kind does not have
 	// Cut says that not all was tried.
 	Cut bool
 }
@@ -263,7 +263,7 @@ func (t *mutationTrial) one(ctx context.Context, w *write, m *policy.Mutation, r
 	}
 	for _, c := range dropped {
 		if t.dropped[c.step.ID].Step == nil {
-			t.dropped[c.step.ID] = Mutated{Step: c.step, What: c.words(), Sample: w.sample()}
+			t.dropped[c.step.ID] = Mutated{Step: c.step, What: c.dropped(), Sample: w.sample()}
 		}
 		if identifies(c.Path) { // not dropped, but refused
 			t.effective[c.step.ID], changes = true, append(changes, c)
@@ -339,17 +339,28 @@ func (t *mutationTrial) mutate(ctx context.Context, w *write) *admission.Mutatin
 // madeChange is a change that a step made.
 type madeChange struct {
 	patches.Change
-	step *policy.MutationStep
+	step    *policy.MutationStep
+	unknown string // a field that it set and that the kind does not have; then there is no change
 }
 
 func (c *madeChange) words() string {
 	switch {
+	case c.unknown != "":
+		return "sets " + c.unknown + ", which the kind does not have"
 	case c.Old == nil:
 		return fmt.Sprintf("sets %s to %s", c.Path, brief(c.New))
 	case c.New == nil:
 		return "removes " + c.Path
 	}
 	return fmt.Sprintf("changes %s from %s to %s", c.Path, brief(c.Old), brief(c.New))
+}
+
+// dropped says why nothing comes of the change.
+func (c *madeChange) dropped() string {
+	if c.unknown != "" {
+		return c.words()
+	}
+	return c.words() + ", which the write cannot change"
 }
 
 // brief returns the beginning of a value as JSON.
@@ -365,16 +376,20 @@ func brief(x any) string {
 	return string(text)
 }
 
-// run runs a mutation. It returns the changes of fields that the write can change, and those of others, which are dropped.
+// run runs a mutation. It returns the changes of fields that the write can change, and those of others and of fields that the
+// kind does not have, which are dropped.
 func (t *mutationTrial) run(object *admission.Mutating, w *write, m *admission.Mutation) (changes, dropped []madeChange, asked bool, err error) {
 	applied, asked, err := object.Run(m)
 	for _, a := range applied {
+		for _, name := range a.Unknown {
+			dropped = append(dropped, madeChange{step: a.Step, unknown: name})
+		}
 		for _, c := range a.Changes {
 			to := &dropped
 			if admission.Writes(w.is, t.subresource, c.Path) {
 				to = &changes
 			}
-			*to = append(*to, madeChange{c, a.Step})
+			*to = append(*to, madeChange{Change: c, step: a.Step})
 		}
 	}
 	return changes, dropped, asked, err
