@@ -137,6 +137,10 @@ func (o *serveOptions) serve(cmd *cobra.Command) error {
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop)
+	// A program that reads messages or audit lines from a pipe may end before the server: writes then fail, and the server goes on.
+	broken := make(chan os.Signal, 1)
+	signal.Notify(broken, syscall.SIGPIPE)
+	defer signal.Stop(broken)
 	config, err := o.config(cmd, logger)
 	if err != nil {
 		return err
