@@ -38,7 +38,7 @@ var reviewing = &service{
 func (i *Instance) review(ctx context.Context, q *admissionpb.ReviewRequest) (*admissionpb.ReviewResponse, error) {
 	answer, err := i.Admission.Review(ctx, q)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("the review of %s %s in the stage %s: %w", word(q.GetOperation().String()), q.GetResource().GetResource(), word(q.GetStage().String()), err)
 	}
 	changes := answer.GetChange() != nil
 	switch v := answer.GetVerdict(); {
@@ -51,6 +51,9 @@ func (i *Instance) review(ctx context.Context, q *admissionpb.ReviewRequest) (*a
 	}
 	return answer, nil
 }
+
+// word returns the name of a value of an enumeration: delete of OPERATION_DELETE.
+func word(value string) string { return strings.ToLower(value[strings.LastIndexByte(value, '_')+1:]) }
 
 func changesInMutationOnly(ctx context.Context, s *Subject) error {
 	return s.configured(ctx, func(ctx context.Context, i *Instance) error {

@@ -112,6 +112,9 @@ func TestWhatIsBrokenInAnAdmissionPluginIsFound(t *testing.T) {
 		{"it fails on what it does not know", func(context.Context, *sdk.Review) (sdk.Verdict, error) {
 			return sdk.Admit(), errors.New("what is this")
 		}, "1 MiB", "what is this"},
+		{"it decodes what a delete does not have", func(_ context.Context, r *sdk.Review) (sdk.Verdict, error) {
+			return sdk.Admit(), r.Decode(new(any))
+		}, "in the stage mutation only", "the review of delete things in the stage mutation: rpc error: code = Unknown desc = the review of a delete has no object; DecodeOld reads the stored one"},
 		{"it panics when something is missing", func(_ context.Context, r *sdk.Review) (sdk.Verdict, error) {
 			if r.Operation == "" {
 				panic("no operation")

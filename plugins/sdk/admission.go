@@ -81,8 +81,14 @@ type Kind struct{ Group, Version, Kind string }
 // Resource is the resource of a request.
 type Resource struct{ Group, Version, Resource, Subresource string }
 
-// Decode decodes the object into a struct, which may have only the fields that the plugin needs.
-func (r *Review) Decode(into any) error { return decodeObject("object", r.Object, into) }
+// Decode decodes the object into a struct, which may have only the fields that the plugin needs. A delete has no object, and
+// Decode returns an error.
+func (r *Review) Decode(into any) error {
+	if r.Operation == Delete && len(r.Object) == 0 {
+		return errors.New("the review of a delete has no object; DecodeOld reads the stored one")
+	}
+	return decodeObject("object", r.Object, into)
+}
 
 // DecodeOld decodes the stored object into a struct.
 func (r *Review) DecodeOld(into any) error { return decodeObject("old object", r.OldObject, into) }
