@@ -9,6 +9,9 @@ import (
 	"strings"
 )
 
+// ofSlowRequests is the difference that occurs only if a request takes upstream's server more than half a second.
+const ofSlowRequests = "upstream says of slow requests how long its layers took"
+
 // intendedInRecords are the differences between the audit events of both servers that are meant to be; docs/AUDIT.md has
 // them in words. An excuse changes the events of one request so that they are equal in what it is about.
 var intendedInRecords = []struct {
@@ -74,7 +77,7 @@ var intendedInRecords = []struct {
 			delete(stele, "annotations")
 		}
 	}),
-	each("upstream says of slow requests how long its layers took", func(_ *recorded, upstream, _ map[string]any) {
+	each(ofSlowRequests, func(_ *recorded, upstream, _ map[string]any) {
 		annotations, _ := upstream["annotations"].(map[string]any)
 		maps.DeleteFunc(annotations, func(name string, _ any) bool { return strings.HasPrefix(name, "apiserver.latency.k8s.io/") })
 	}),

@@ -219,7 +219,7 @@ func (r *record) received(b []byte) []byte {
 		}
 		b = append(b, `,"objectRef":{`...)
 		b = appendField(b, "resource", o.GetResource())
-		b = appendField(b, "namespace", o.GetNamespace())
+		b = appendField(b, "namespace", r.namespace())
 		b = appendField(b, "name", name)
 		b = appendField(b, "apiGroup", o.GetGroup())
 		b = appendField(b, "apiVersion", RequestedVersion(q, o))
@@ -264,6 +264,19 @@ func (r *record) times() (received, at time.Time) {
 	return received, at
 }
 
+// namespace returns the namespace of the request. A namespace is in itself for requests that name it in their path, as in Kubernetes;
+// records of decisions have it so.
+func (r *record) namespace() string {
+	o := r.object
+	if o.GetResource() == "namespaces" && o.GetGroup() == "" && !r.isDecision() {
+		switch r.e.Meta.GetRequest().GetVerb() {
+		case "update", "patch", "delete":
+			return o.GetName()
+		}
+	}
+	return o.GetNamespace()
+}
+
 func (r *record) objectRef(b []byte) []byte {
 	q := r.e.Meta.GetRequest()
 	if digest := r.e.Meta.GetPolicyActivated().GetDigest(); digest != nil {
@@ -279,7 +292,7 @@ func (r *record) objectRef(b []byte) []byte {
 	}
 	b = append(b, `,"objectRef":{`...)
 	b = appendField(b, "resource", o.GetResource())
-	b = appendField(b, "namespace", o.GetNamespace())
+	b = appendField(b, "namespace", r.namespace())
 	b = appendField(b, "name", o.GetName())
 	b = appendField(b, "uid", o.GetUid())
 	b = appendField(b, "apiGroup", o.GetGroup())

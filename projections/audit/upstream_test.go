@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	auditinternal "k8s.io/apiserver/pkg/apis/audit"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	upstream "k8s.io/apiserver/pkg/audit"
@@ -217,6 +218,33 @@ func TestLinesAreLikeThoseOfKubernetes(t *testing.T) {
 					t.Errorf("%s at %s, without managed fields %v (-kubernetes +ours):\n%s", name, level, omit, diff)
 				}
 			}
+		}
+	}
+}
+
+// A namespace is in itself for requests that name it in their path, and in none for others.
+func TestNamespacesOfNamespaces(t *testing.T) {
+	factory := request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}
+	for _, q := range [][2]string{
+		{"POST", "/api/v1/namespaces"}, {"PUT", "/api/v1/namespaces/a"}, {"PATCH", "/api/v1/namespaces/a"}, {"DELETE", "/api/v1/namespaces/a"},
+		{"PUT", "/api/v1/namespaces/a/status"}, {"PUT", "/api/v1/namespaces/a/finalize"}, {"DELETE", "/api/v1/namespaces"},
+	} {
+		info, err := factory.NewRequestInfo(httptest.NewRequest(q[0], q[1], nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := write("audit-1")
+		e.Meta.Object = &logpb.Object{Resource: "namespaces", Name: "a", Uid: "u", Version: "v1", Kind: "Namespace"}
+		e.Meta.Request.Verb, e.Meta.Request.Uri, e.Meta.Request.Subresource = info.Verb, q[1], info.Subresource
+		e.Meta.Decisions = &logpb.Decisions{Audit: &logpb.Audit{Level: logpb.AuditLevel_AUDIT_LEVEL_METADATA, Stages: 15}}
+		lines := parse(t, audit.Render(nil, e, hashKey))
+		for _, line := range lines {
+			if line.ObjectRef == nil || line.ObjectRef.Namespace != info.Namespace {
+				t.Errorf("%s: %v, want the namespace %q", q, line.ObjectRef, info.Namespace)
+			}
+		}
+		if len(lines) != 2 {
+			t.Errorf("%s: %d lines", q, len(lines))
 		}
 	}
 }
