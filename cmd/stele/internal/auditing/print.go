@@ -169,6 +169,8 @@ func object(d *client.Decision) string {
 		return ""
 	}
 	switch o := d.Object; {
+	case o.Resource == "namespaces" && o.Group == "": // it is in itself
+		return o.Name
 	case o.Namespace != "" && o.Name != "":
 		return o.Namespace + "/" + o.Name
 	case o.Namespace != "":

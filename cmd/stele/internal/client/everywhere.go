@@ -139,6 +139,16 @@ type Versions []string
 
 // List calls each with decisions of all servers, the newest first, and returns the resource versions of their lists.
 func (e *DecisionsEverywhere) List(ctx context.Context, q DecisionsQuery, each func([]*Decision) error) (Versions, error) {
+	ordered := newestFirst{each: each}
+	versions, err := e.list(ctx, q, ordered.add)
+	if err == nil {
+		err = ordered.end()
+	}
+	return versions, err
+}
+
+// list lists decisions as the servers order them.
+func (e *DecisionsEverywhere) list(ctx context.Context, q DecisionsQuery, each func([]*Decision) error) (Versions, error) {
 	versions := make(Versions, 1+len(e.others))
 	if len(e.others) == 0 || q.Fields["type"] == decisionsapi.TypeWrite {
 		version, err := e.Decisions.List(ctx, q, each)
