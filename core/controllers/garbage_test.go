@@ -333,16 +333,24 @@ func (p *testPlane) history(t *testing.T) func(func(*eventlog.Event) bool) {
 // some, and holds what becomes of them against the rules, and every deletion against what
 // there was at its revision.
 func TestNothingIsCollectedThatHasAnOwner(t *testing.T) {
-	for seed := range uint64(20) {
+	for seed := range graphs() {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			collectAtRandom(t, rand.New(rand.NewPCG(seed, 0)), metav1.DeletePropagationBackground)
 		})
 	}
 }
 
+// graphs returns how many random graphs of owners are tried. A few are enough to find a data race.
+func graphs() uint64 {
+	if testing.Short() {
+		return 5
+	}
+	return 20
+}
+
 // In the foreground everything comes to the same.
 func TestNothingIsCollectedInTheForegroundThatHasAnOwner(t *testing.T) {
-	for seed := range uint64(20) {
+	for seed := range graphs() {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			collectAtRandom(t, rand.New(rand.NewPCG(seed, 0)), metav1.DeletePropagationBackground, metav1.DeletePropagationForeground)
 		})
