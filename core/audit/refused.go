@@ -92,7 +92,7 @@ func (f *Feeder) takesAnother(ctx context.Context, than *Record) bool {
 		if other == nil || string(other.Line) == string(than.Line) {
 			continue
 		}
-		if f.attempt(ctx, []Record{*other}) == nil {
+		if _, err := f.sendSome(ctx, []Record{*other}); err == nil {
 			f.witness = other
 			return true
 		}

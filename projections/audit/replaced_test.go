@@ -51,13 +51,7 @@ func TestAFileThatIsReplacedWhileItIsWritten(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := newPair(t)
 				o := p.options(filepath.Join(t.TempDir(), "audit", "audit.log"))
-				w, err := audit.Open(o)
-				if err != nil {
-					t.Fatal(err)
-				}
-				ctx, cancel := context.WithCancel(t.Context())
-				ended := make(chan error)
-				go func() { ended <- w.Run(ctx) }()
+				w, stop := follow(t, o)
 				for range 3 {
 					p.append(3)
 					p.decide(2)
@@ -76,8 +70,7 @@ func TestAFileThatIsReplacedWhileItIsWritten(t *testing.T) {
 				if strings.HasPrefix(name, "moved") && name != "moved elsewhere" && bytes.Count(read(t, o.File), []byte("\n")) != 3 {
 					t.Errorf("%s, %s: the new file has more than what came after the move:\n%s", name, pause, read(t, o.File))
 				}
-				cancel()
-				<-ended
+				stop()
 				p.append(1)
 				writeAll(t, o)
 				if diff := p.wrong(o.File); diff != "" {
@@ -86,6 +79,19 @@ func TestAFileThatIsReplacedWhileItIsWritten(t *testing.T) {
 			})
 		}
 	}
+}
+
+// follow runs a writer until stop is called.
+func follow(t *testing.T, o audit.Options) (w *audit.Writer, stop func()) {
+	t.Helper()
+	w, err := audit.Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- w.Run(ctx) }()
+	return w, func() { cancel(); <-ended }
 }
 
 func rename(t *testing.T, from, to string) {
@@ -109,20 +115,13 @@ func TestAFileThatIsDeletedBeforeTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t)
 		o := p.options(filepath.Join(t.TempDir(), "audit.log"))
-		w, err := audit.Open(o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error)
-		go func() { ended <- w.Run(ctx) }()
+		_, stop := follow(t, o)
 		p.append(3)
 		time.Sleep(2 * time.Second)
 		if err := os.Remove(o.File); err != nil {
 			t.Fatal(err)
 		}
-		cancel()
-		<-ended
+		stop()
 		if diff := p.wrong(o.File); diff != "" {
 			t.Error(diff)
 		}
@@ -140,17 +139,10 @@ func TestARotationWhileTheFileIsChecked(t *testing.T) {
 			writeAll(t, o)
 		}
 		o.Rotation.MaxBytes = int64(len(read(t, o.File)))
-		w, err := audit.Open(o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error)
 		p.append(1) // it is rotated as soon as it runs
-		go func() { ended <- w.Run(ctx) }()
+		_, stop := follow(t, o)
 		time.Sleep(5 * time.Second)
-		cancel()
-		<-ended
+		stop()
 		if diff := p.wrong(o.File); diff != "" || len(files(t, o.File)) != 2 {
 			t.Errorf("%d files\n%s", len(files(t, o.File)), diff)
 		}
