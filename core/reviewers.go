@@ -133,7 +133,7 @@ func (r *Request) applyVerdict(x *admission.Reviewer, q *review.Review, v *revie
 			return nil, review.Internal(x.Reviewer, fmt.Errorf("the patch of the admission %s %q cannot be applied: %w", x.What(), x.Name(), err))
 		}
 		if x.Webhook != nil && r.RecordsBody() && !r.Sensitive() {
-			r.annotate(patchAnnotation+place, patchNote{x.ID, x.Name(), v.Patch, "JSONPatch"})
+			r.notePatch(x, v.Patch, place)
 		}
 	}
 	if len(next) == 0 || string(next) == string(q.Object) {
@@ -158,6 +158,16 @@ func (r *Request) applyVerdict(x *admission.Reviewer, q *review.Review, v *revie
 		return nil, err
 	}
 	return review.Difference(q.Object, after)
+}
+
+// notePatch adds the patch of a webhook to the audit log. A patch that is too long for an annotation is left out of it, so that
+// the rest can be read.
+func (r *Request) notePatch(x *admission.Reviewer, patch []byte, place string) {
+	note := patchNote{x.ID, x.Name(), patch, "JSONPatch"}
+	if text, err := json.Marshal(note); err != nil || len(text) > call.MaxAnnotation {
+		note.Patch = nil
+	}
+	r.annotate(patchAnnotation+place, note)
 }
 
 // decodeObject decodes an object that a reviewer has made.

@@ -46,10 +46,11 @@ var scaleKind = schemas.Kind{
 	Group: autoscalingv1.GroupName, Kind: "Scale", ListKind: "ScaleList", Plural: "scales", Singular: "scale", StorageVersion: "v1", Builtin: true,
 	Versions: []schemas.Version{{
 		Name: "v1",
+		// A Scale always has a spec and a status, and its replicas only if they are not 0.
 		Schema: structOf(
-			schemas.Field{Name: "spec", Presence: schemas.Optional, Schema: structOf(
+			schemas.Field{Name: "spec", Presence: schemas.Required, Schema: structOf(
 				schemas.Field{Name: "replicas", Presence: schemas.Optional, Schema: &schemas.Node{Kinds: schemas.IntegerKind}})},
-			schemas.Field{Name: "status", Presence: schemas.Optional, Schema: structOf(
+			schemas.Field{Name: "status", Presence: schemas.Required, Schema: structOf(
 				schemas.Field{Name: "replicas", Presence: schemas.Required, Schema: &schemas.Node{Kinds: schemas.IntegerKind}},
 				schemas.Field{Name: "selector", Presence: schemas.Optional, Schema: &schemas.Node{Kinds: schemas.StringKind}})},
 		),

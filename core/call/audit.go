@@ -59,16 +59,29 @@ func (c *Call) ClassifyAudit(tables *audits.Tables) {
 }
 
 // Annotate adds an annotation to what the audit log shows of the request. As in kube-apiserver, the first value of a key
-// stays.
+// stays. A long value is cut.
 func (c *Call) Annotate(key, value string) {
 	if len(c.annotations) == maxAnnotations || slices.ContainsFunc(c.annotations, func(a *logpb.Annotation) bool { return a.Key == key }) {
 		return
 	}
-	c.annotations = append(c.annotations, &logpb.Annotation{Key: UTF8(key), Value: UTF8(value)})
+	next := &logpb.Annotation{Key: UTF8(key), Value: strings.ToValidUTF8(value[:min(len(value), MaxAnnotation)], "")}
+	bytes := len(next.Key) + len(next.Value)
+	for _, a := range c.annotations {
+		bytes += len(a.Key) + len(a.Value)
+	}
+	if bytes <= annotationBytes {
+		c.annotations = append(c.annotations, next)
+	}
 }
 
-// maxAnnotations bounds the annotations of a request: their keys may come from outside.
-const maxAnnotations = 128
+// MaxAnnotation is the maximum length of the value of an annotation: that of kube-apiserver for values of admission policies.
+const MaxAnnotation = 10 << 10
+
+// The number and the bytes of the annotations of a request are bounded: they may come from outside.
+const (
+	maxAnnotations  = 128
+	annotationBytes = 256 << 10
+)
 
 // ResetAnnotations drops the annotations of an earlier round.
 func (c *Call) ResetAnnotations() { c.annotations = nil }

@@ -1,6 +1,7 @@
 package webhooks_test
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -79,6 +80,38 @@ func TestTheEventRecordsWhatWebhooksDid(t *testing.T) {
 		"failed-open.validating.webhook.admission.k8s.io/round_0_index_0": "gone.example.com",
 		"mutation.webhook.admission.k8s.io/round_0_index_0":               `{"configuration":"t/webhooks/mutating/size.example.com","webhook":"size.example.com","mutated":true}`,
 	}, annotations)
+}
+
+// The audit log has the patches of webhooks and what they annotate, up to 10 KiB each. What is JSON stays JSON.
+func TestTheAuditLogHasPatchesThatAreNotTooLong(t *testing.T) {
+	h := newHooks(t)
+	patch := func(value string) string {
+		return `[{"op":"add","path":"/metadata/annotations","value":{"a":"` + value + `"}}]`
+	}
+	h.on("/short", patching(patch("x")))
+	h.on("/long", patching(patch(strings.Repeat("<", 3000)))) // longer as JSON
+	bundle := webhooked(`webhooks: mutating: {
+		"a.example.com": {order: 10, `+widgetRule+`, `+h.client("/short")+`}
+		"b.example.com": {order: 20, `+widgetRule+`, `+h.client("/long")+`}
+	}
+	validate: noted: {match: {apiGroups: ["example.com"], resources: ["widgets"]}, auditAnnotations: long: valueExpression: "[1, 2, 3, 4].map(n, object.metadata.annotations['a']).join('ä')", validations: x: expression: "object.metadata.name != ''"}`) + `
+bundle: audit: rules: all: {order: 1, level: "Request"}
+`
+	p := planetest.Start(t, planetest.Options{Bundle: bundle})
+	_, err := widgetClient(t, p).Create(t.Context(), widget("w", `{}`), metav1.CreateOptions{})
+	require.NoError(t, err)
+	batches, err := p.Log.Back(t.Context(), 1<<62, 1)
+	require.NoError(t, err)
+	annotations := map[string]string{}
+	for _, a := range batches[0].Events[0].Meta.GetDecisions().GetAudit().GetAnnotations() {
+		annotations[a.GetKey()] = a.GetValue()
+	}
+	for place, want := range map[string]bool{"round_0_index_0": true, "round_0_index_1": false} {
+		var note struct{ Patch []any }
+		require.NoError(t, json.Unmarshal([]byte(annotations["patch.webhook.admission.k8s.io/"+place]), &note), place)
+		require.Equal(t, want, len(note.Patch) > 0, place)
+	}
+	require.Len(t, annotations["t/validate/noted/long"], 10<<10)
 }
 
 // An explanation asks webhooks that have no side effects, and names the others.

@@ -302,8 +302,12 @@ func TestLints(t *testing.T) {
 		"a part that never matters":                 {admit + `{` + match + `, validations: x: expression: "object.spec.size > 1 && (object.spec.tier == 'dev' || 1 < 2)"} // §`, []string{"CEL_UNREACHED"}},
 		"a branch that is never taken":              {admit + `{` + match + `, validations: x: expression: "false ? object.spec.tier == 'dev' : object.spec.size > 1"} // §`, []string{"CEL_UNREACHED"}},
 		"a variable that nothing reads":             {admit + `{` + match + `, variables: {` + "\n" + `a: "object.spec.size"` + "\n" + `b: "object.spec.size" // §` + "\n" + `c: "variables.a"` + "\n" + `}, validations: x: expression: "variables.c > 1"}`, []string{"CEL_UNREACHED"}},
-		"an optional field without has":             {admit + `{` + match + `, validations: x: expression: "object.spec.standby != ''"} // §`, []string{"OPTIONAL_UNTESTED"}},
-		"an optional field with has":                {admit + `{` + match + `, validations: x: expression: "!has(object.spec.standby) || object.spec.standby != ''"}`, nil},
+		"the replicas of a Scale, which may be 0": {
+			scaled + admit + `{match: {apiGroups: ["a.example.com"], resources: ["widgets/scale"]}, validations: x: expression: "object.spec.replicas < 5"} // §`, []string{"OPTIONAL_UNTESTED"}},
+		"the replicas of a Scale, or 0": {
+			scaled + admit + `{match: {apiGroups: ["a.example.com"], resources: ["widgets/scale"]}, validations: x: expression: "object.spec.?replicas.orValue(0) < 5"}`, nil},
+		"an optional field without has": {admit + `{` + match + `, validations: x: expression: "object.spec.standby != ''"} // §`, []string{"OPTIONAL_UNTESTED"}},
+		"an optional field with has":    {admit + `{` + match + `, validations: x: expression: "!has(object.spec.standby) || object.spec.standby != ''"}`, nil},
 
 		"a default beside !":            {`#Widget: spec: a!: *1 | int // §`, []string{"DEFAULT_NEVER_APPLIES"}},
 		"a default beside ?":            {`#Widget: spec: a?: *1 | int // §`, []string{"DEFAULT_NEVER_APPLIES"}},
