@@ -25,6 +25,7 @@ func (f *Feeder) open(ctx context.Context) error {
 		return err
 	}
 	at, err := audit.ReadHead(f.o.File, f.o.Start.Log)
+	stored := err == nil
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		if at, err = f.first(ctx); err != nil {
@@ -39,7 +40,10 @@ func (f *Feeder) open(ctx context.Context) error {
 		return err
 	}
 	f.note(at)
-	f.saved = at
+	if f.saved = at; !stored { // a sink may take nothing for long, and a start after a crash has to know where it began
+		f.saved = eventlog.Head{}
+		f.save(true)
+	}
 	f.drop()
 	return nil
 }

@@ -260,6 +260,42 @@ func TestACrashLosesNoLine(t *testing.T) {
 	})
 }
 
+// A sink that has taken nothing yet when the server crashes gets everything since it was configured.
+func TestACrashBeforeASinkHasTakenAnything(t *testing.T) {
+	for _, damaged := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			f, s := newFixture(t), &sink{answer: func(context.Context, []audit.Record) error { return errors.New("down") }}
+			o := f.options(s)
+			o.LogName = audit.RecordLog
+			if damaged {
+				if err := os.WriteFile(o.File, []byte("{"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			_, stop := run(t, o)
+			time.Sleep(2 * time.Second)
+			f.append(3)
+			time.Sleep(2 * time.Second)
+			cursor, err := os.ReadFile(o.File)
+			if err != nil {
+				t.Fatal(err)
+			}
+			stop()
+			if err := os.WriteFile(o.File, cursor, 0o600); err != nil { // as after a crash
+				t.Fatal(err)
+			}
+			f.append(2)
+			s.set(nil)
+			_, stop = run(t, o)
+			time.Sleep(5 * time.Second)
+			if gaps := s.gaps(f.n); gaps != "" {
+				t.Errorf("damaged before: %v: %s", damaged, gaps)
+			}
+			stop()
+		})
+	}
+}
+
 // The log is the buffer: what a sink does not take costs no memory.
 func TestADeadSinkTakesNoMemory(t *testing.T) {
 	var taken atomic.Int64
