@@ -121,7 +121,8 @@ func newGatedPlane(t *testing.T) *gatedPlane {
 		t.Fatal(err)
 	}
 	p.sum = hex.EncodeToString(digest.Sum(nil))
-	h, err := host.New(host.Options{Metrics: p.metrics, Dir: dir, StateDir: p.state, HealthInterval: time.Hour, Linger: 100 * time.Millisecond})
+	h, err := host.New(host.Options{Metrics: p.metrics, Dir: dir, StateDir: p.state, HealthInterval: time.Hour, Linger: 100 * time.Millisecond,
+		StartTimeout: time.Minute}) // on a machine that others use, and with the race detector
 	if err != nil {
 		t.Fatal(err)
 	}
