@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"sync"
 	"time"
 
 	auditing "stele.dev/stele/core/audit"
@@ -33,7 +34,6 @@ type AuditSink struct {
 // sink is what sends the lines of one log to a sink.
 type sink struct {
 	*auditing.Feeder
-	name   string
 	log    string
 	shared bool // among replicas
 }
@@ -60,20 +60,20 @@ func (p *Plane) openAudit() (err error) {
 	for _, s := range c.Audit.Sinks {
 		o := auditing.Options{Sink: s.Sink, Batching: s.Batching, Key: p.hashes, Metrics: metrics, Logger: c.Logger}
 		o.LogName, o.Log, o.Start, o.File = auditing.DecisionsLog, record, record.Start(), p.path("audit", fmt.Sprintf("sink-%s-decisions.cursor", s.Name()))
-		p.sinks = append(p.sinks, sink{auditing.NewFeeder(o), s.Name(), o.LogName, false})
+		p.sinks = append(p.sinks, sink{auditing.NewFeeder(o), o.LogName, false})
 		o.LogName, o.Log, o.Start, o.File = auditing.RecordLog, p.Log, p.Log.Start(), p.path("audit", fmt.Sprintf("sink-%s-record.cursor", s.Name()))
 		if !s.Local {
 			o.Leads = func() bool { return p.Replicas.Alone() || p.Replicas.Leading() }
 		}
-		p.sinks = append(p.sinks, sink{auditing.NewFeeder(o), s.Name(), o.LogName, !s.Local})
+		p.sinks = append(p.sinks, sink{auditing.NewFeeder(o), o.LogName, !s.Local})
 	}
 	return c.Metrics.Register(metrics)
 }
 
 // addAudit adds what writes the audit log.
 func (p *Plane) addAudit(g *group) {
-	for _, s := range p.sinks {
-		g.actor("audit lines for "+s.name, s.Run)
+	if len(p.sinks) > 0 {
+		g.actor("audit lines", p.feedSinks)
 	}
 	if len(p.sinks) > 0 && !p.config.Decisions.Unanchored {
 		g.oncePrepared("cursors of audit sinks", p.anchorSinks)
@@ -81,6 +81,17 @@ func (p *Plane) addAudit(g *group) {
 	if p.audit != nil {
 		g.actor("audit", p.audit.Run)
 	}
+}
+
+// feedSinks sends lines to all sinks until the context ends. They get their last lines at the same time, so that those that hang hold up
+// the end no longer than one does.
+func (p *Plane) feedSinks(ctx context.Context) error {
+	var running sync.WaitGroup
+	for _, s := range p.sinks {
+		running.Go(func() { _ = s.Run(ctx) }) // the error is that of the context
+	}
+	running.Wait()
+	return ctx.Err()
 }
 
 // sinkFloor returns the revision up to which no sink needs the log any more.

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"stele.dev/stele/core"
+	"stele.dev/stele/core/audit"
 	"stele.dev/stele/core/authn"
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/plane"
@@ -285,5 +286,30 @@ func TestAStopDecidesWrites(t *testing.T) {
 			t.Error(s.Err)
 		}
 		time.Sleep(10 * time.Second) // for what is on its way to the log
+	})
+}
+
+// hanging is a sink of audit lines that answers nothing.
+type hanging struct{ name string }
+
+func (h hanging) Name() string { return h.name }
+
+func (h hanging) Send(ctx context.Context, _ []audit.Record) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// Sinks of audit lines that hang hold up the end no longer than one of them does.
+func TestSinksThatHangDoNotAddUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sinks := []plane.AuditSink{{Sink: hanging{"a"}}, {Sink: hanging{"b"}}, {Sink: hanging{"c"}, Local: true}}
+		p := planetest.Start(t, planetest.Options{Backend: new(memlog.Store).Open(nil), Bundle: string(bundle["bundle.cue"].Data), Config: plane.Config{
+			Audit: plane.Audit{Sinks: sinks}, Replicas: plane.Replicas{Every: replicas.DefaultEvery}, Listener: &pipes{make(chan net.Conn), make(chan struct{})}}})
+		time.Sleep(5 * time.Second)
+		began := time.Now()
+		p.Stop()
+		if took := time.Since(began); took > 8*time.Second {
+			t.Errorf("the stop took %s", took)
+		}
 	})
 }
