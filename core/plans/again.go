@@ -255,6 +255,21 @@ func (w *write) bodyJSON() ([]byte, error) {
 	return w.Request, nil
 }
 
+// options returns the options of the request as admission rules see them; nil if they are not known. A delete has them in its body, which
+// is kept if it was recorded.
+func (w *write) options() (options map[string]any) {
+	if w.deletes {
+		if len(w.Request) > 0 {
+			options, _ = call.OptionsOfDelete(w.Request)
+		}
+		return options
+	}
+	if target, err := url.ParseRequestURI(w.request.GetUri()); err == nil {
+		options, _ = call.OptionsOfWrite(target.Query(), w.request.GetFieldManager(), w.operation() == policy.Create)
+	}
+	return options
+}
+
 // operation returns what the write is to admission rules.
 func (w *write) operation() policy.Operation {
 	switch {
@@ -315,7 +330,7 @@ func (j *judge) admit(ctx context.Context, w *write) (verdict, error) {
 		return verdict{}, nil
 	}
 	var failed error
-	a := &admission.Attributes{Request: &w.access, Operation: operation, Object: next, Old: old, Stored: w.states.Reader(j.past, w.Object), Namespace: func() *policy.Object {
+	a := &admission.Attributes{Request: &w.access, Operation: operation, Options: w.options, Object: next, Old: old, Stored: w.states.Reader(j.past, w.Object), Namespace: func() *policy.Object {
 		o, err := j.namespace(ctx, w)
 		failed = err
 		return o

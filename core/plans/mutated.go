@@ -114,7 +114,7 @@ func (j *judge) mutate(ctx context.Context, w *write, operation policy.Operation
 		return verdict{}, err
 	}
 	var unread error
-	a := &admission.Attributes{Request: &w.access, Operation: operation, Object: next, Old: w.old, Stored: w.states.Reader(j.past, w.Object), Namespace: func() (o *policy.Object) {
+	a := &admission.Attributes{Request: &w.access, Operation: operation, Options: w.options, Object: next, Old: w.old, Stored: w.states.Reader(j.past, w.Object), Namespace: func() (o *policy.Object) {
 		o, unread = j.namespace(ctx, w)
 		return o
 	}}

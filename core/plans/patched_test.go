@@ -80,3 +80,30 @@ func TestWritesOfScalesAreDecidedAgain(t *testing.T) {
 		t.Errorf("%s", show(p))
 	}
 }
+
+// Rules see the options of recorded requests.
+func TestOptionsOfRecordedRequests(t *testing.T) {
+	by := func(managers string) string {
+		return audited(t, "admission: validate: limit: {", `admission: validate: manager: {
+			match: {apiGroups: ["data.corp.example"], resources: ["databases"], operations: ["CREATE", "UPDATE"]}
+			validations: known: {expression: "request.options.fieldManager in [`+managers+`] && request.options.kind == (oldObject == null ? 'CreateOptions' : 'UpdateOptions')", message: "unknown"}
+		}
+		admission: validate: limit: {`)
+	}
+	s := start(t)
+	s.Activate(t, by("'a', 'b'"))
+	s.must(t, "admin", "POST", "/api/v1/namespaces", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"shop"}}`)
+	s.must(t, "dana", "POST", databases+"?fieldManager=a", database("db-1", ""))
+	s.must(t, "dana", "PATCH", databases+"/db-1?fieldManager=b", `{"spec":{"tier":"standard"}}`)
+	s.refused(t, 422, "dana", "PATCH", databases+"/db-1?fieldManager=c", `{"spec":{"tier":"dev"}}`)
+	if p := s.plan(t, "admin", by("'b', 'a'"), week); len(p.Replay.Flips) != 0 || p.Replay.Undecided != 0 || p.Replay.Refusals != 1 {
+		t.Errorf("the same managers: %s", show(p))
+	}
+	p := s.plan(t, "admin", by("'b', 'c'"), week)
+	if f := flip(t, p, "dana", "create", "validation"); !f.Refused || f.Count != 1 {
+		t.Errorf("%s", show(p))
+	}
+	if f := flip(t, p, "dana", "patch", "validation"); f.Refused || f.Count != 1 || len(p.Replay.Flips) != 2 || p.Replay.Undecided != 0 {
+		t.Errorf("%s", show(p))
+	}
+}
