@@ -184,16 +184,13 @@ func (w *Writer) Run(ctx context.Context) error {
 			if arrived.err != nil {
 				return fmt.Errorf("audit: %w", arrived.err)
 			}
-			if w.replaced() {
+			if !w.retryHere(ctx, func() error { return w.write(&arrived) }) {
 				reopen() // what has arrived comes again
-				continue
 			}
-			w.retry(ctx, func() error { return w.write(&arrived) })
 		case <-ticks.C:
-			if w.replaced() {
+			if !w.retryHere(ctx, w.sync) {
 				reopen()
 			}
-			w.retry(ctx, w.sync)
 		case <-ctx.Done():
 			w.endCheck()
 			endFollowing()
@@ -305,11 +302,8 @@ func (w *Writer) append(lines []byte) error {
 	if len(lines) == 0 {
 		return nil
 	}
-	if w.torn {
-		if err := w.file.Truncate(w.at.size); err != nil {
-			return err
-		}
-		w.torn = false
+	if err := w.cutTorn(); err != nil {
+		return err
 	}
 	end, err := w.file.Seek(0, io.SeekEnd)
 	if err != nil {
@@ -322,6 +316,18 @@ func (w *Writer) append(lines []byte) error {
 	}
 	w.at.add(lines, w.o.MarkBytes)
 	w.dirty = true
+	return nil
+}
+
+// cutTorn cuts off an incomplete write that append could not cut off.
+func (w *Writer) cutTorn() error {
+	if !w.torn {
+		return nil
+	}
+	if err := w.file.Truncate(w.at.size); err != nil {
+		return err
+	}
+	w.torn = false
 	return nil
 }
 

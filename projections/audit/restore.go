@@ -19,6 +19,11 @@ func (w *Writer) restore(ctx context.Context) error {
 	if w.restored {
 		return nil
 	}
+	if w.lostFile() { // as before, or since it was tried last
+		if err := w.openAgain(); err != nil {
+			return err
+		}
+	}
 	at, err := w.readBegin()
 	if err != nil {
 		return err

@@ -46,13 +46,19 @@ func (w *Writer) names() (dir, prefix, suffix string) {
 
 // backupName returns a name that no file has.
 func (w *Writer) backupName() string {
-	dir, prefix, suffix := w.names()
+	_, prefix, suffix := w.names()
 	for at := time.Now().UTC(); ; at = at.Add(time.Millisecond) {
 		name := prefix + at.Format(backupTime) + suffix
-		if !exists(filepath.Join(dir, name)) && !exists(filepath.Join(dir, name+compressed)) {
+		if !w.hasBackup(name) {
 			return name
 		}
 	}
+}
+
+// hasBackup reports whether there is a renamed file of a name.
+func (w *Writer) hasBackup(name string) bool {
+	path := filepath.Join(filepath.Dir(w.o.File), name)
+	return exists(path) || exists(path+compressed)
 }
 
 func exists(path string) bool {
@@ -88,11 +94,8 @@ func (w *Writer) rotate() error {
 
 // beginRotation makes the file durable, and records that it is to be renamed.
 func (w *Writer) beginRotation() error {
-	if w.torn {
-		if err := w.file.Truncate(w.at.size); err != nil {
-			return err
-		}
-		w.torn = false
+	if err := w.cutTorn(); err != nil {
+		return err
 	}
 	w.dirty = true // the cursor has to have the end of the file that is renamed
 	if err := w.sync(); err != nil {
@@ -100,6 +103,9 @@ func (w *Writer) beginRotation() error {
 	}
 	if err := w.o.step("begin"); err != nil {
 		return err
+	}
+	if w.replaced() {
+		return errReplaced // the next file would begin after lines that are gone
 	}
 	r := &rotation{w.backupName(), position{heads: w.at.heads, begin: w.at.heads}}
 	if err := writeSealed(w.beginFile(), beginOf(r.next.begin, r.name)); err != nil {
@@ -116,10 +122,14 @@ func (w *Writer) finishRotation(name string, next position) error {
 		do   func() error
 	}{
 		{"rename", func() error {
-			if dir := filepath.Dir(w.o.File); exists(filepath.Join(dir, name)) || exists(filepath.Join(dir, name+compressed)) {
+			if w.hasBackup(name) {
 				return nil // it was done before
 			}
-			return os.Rename(w.o.File, filepath.Join(filepath.Dir(w.o.File), name))
+			err := os.Rename(w.o.File, filepath.Join(filepath.Dir(w.o.File), name))
+			if w.rotating != nil && errors.Is(err, fs.ErrNotExist) {
+				return errReplaced
+			}
+			return err
 		}},
 		{"open", func() error { w.endCheck(); w.file.Close(); return w.openFile() }},
 		{"sync", func() error { return syncFolder(filepath.Dir(w.o.File)) }},
