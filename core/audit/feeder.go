@@ -97,8 +97,9 @@ type Feeder struct {
 	o       Options
 	at      eventlog.Head // up to which the sink has everything
 	read    eventlog.Head // up to which events are in batch
-	batch   []Record
+	batch   []Record      // what the sink has not got of what was read
 	bytes   int
+	answer  *answer // for which the file of refused lines has to be written; nil for none
 	saved   eventlog.Head
 	savedAt time.Time
 	witness *Record // one that the sink has taken; nil if none is known
@@ -202,7 +203,7 @@ func (f *Feeder) Run(ctx context.Context) error {
 }
 
 // drop forgets lines that were read and not sent.
-func (f *Feeder) drop() { f.batch, f.bytes, f.read = nil, 0, f.at }
+func (f *Feeder) drop() { f.batch, f.bytes, f.read, f.answer = nil, 0, f.at, nil }
 
 // lead fills a batch and sends it.
 func (f *Feeder) lead(ctx context.Context) {
@@ -299,9 +300,9 @@ func (f *Feeder) pause(ctx context.Context, d time.Duration) {
 func (f *Feeder) flush(ctx context.Context) {
 	pause := f.o.Batching.Backoff
 	for refusals := 0; ctx.Err() == nil && f.o.Leads(); {
-		err := f.send(ctx, f.batch)
+		err := f.send(ctx)
 		if refusals = countRefusal(refusals, err); refusals >= refusalsBefore {
-			err = f.isolate(ctx, f.batch)
+			err = f.isolate(ctx, len(f.batch))
 		}
 		if f.sent(ctx, err) {
 			f.note(f.read)
@@ -313,62 +314,59 @@ func (f *Feeder) flush(ctx context.Context) {
 	}
 }
 
-// send sends records in batches that the sink takes. What is too large alone is sent without the bodies of the request and
-// of the answer.
-func (f *Feeder) send(ctx context.Context, records []Record) error {
-	for len(records) > 0 {
-		n := min(len(records), f.o.Batching.Size)
-		taken, err := f.sendSome(ctx, records[:n])
-		if err != nil {
+// send sends the batch in parts that the sink takes. If it fails, what was taken or set aside is not in the batch any more.
+func (f *Feeder) send(ctx context.Context) error {
+	if err := f.writeAnswer(); err != nil {
+		return err
+	}
+	for len(f.batch) > 0 {
+		if err := f.sendSome(ctx, min(len(f.batch), f.o.Batching.Size)); err != nil {
 			return err
 		}
-		f.took(records[:n], taken)
-		records = records[n:]
 	}
 	return nil
 }
 
-// took notes records that were sent, of which the sink has taken a number.
-func (f *Feeder) took(records []Record, taken int) {
+// took removes the first n records from the batch, of which the sink has taken a number.
+func (f *Feeder) took(n, taken int) {
 	f.o.Metrics.sent.WithLabelValues(f.o.Sink.Name(), f.o.LogName).Add(float64(taken))
 	f.lines.Add(uint64(taken))
-	if last := &records[len(records)-1]; len(last.Line) <= maxWitness {
-		f.witness = &Record{last.Line, last.Event}
+	if last := f.batch[n-1]; taken == n && len(last.Line) <= maxWitness {
+		f.witness = &last
 	}
+	f.batch = f.batch[n:]
 }
 
-// attempt sends records once.
+// attempt sends records once. What is too large alone is sent without the bodies of the request and of the answer.
 func (f *Feeder) attempt(ctx context.Context, records []Record) error {
-	ctx, cancel := context.WithTimeout(ctx, f.o.Batching.Timeout)
+	limited, cancel := context.WithTimeout(ctx, f.o.Batching.Timeout)
 	defer cancel()
-	return f.o.Sink.Send(ctx, records)
+	err := f.o.Sink.Send(limited, records)
+	if len(records) == 1 && errors.Is(err, ErrTooLarge) {
+		if without, cut := audit.WithoutBodies(records[0].Line); cut {
+			return f.attempt(ctx, []Record{{without, records[0].Event}})
+		}
+	}
+	return err
 }
 
-// sendSome sends records, in parts if they are too large, and sets aside those of which the sink rejects some. It returns how many
-// the sink has taken.
-func (f *Feeder) sendSome(ctx context.Context, records []Record) (taken int, err error) {
-	err = f.attempt(ctx, records)
+// sendSome sends the first n records of the batch, in parts if they are too large, and sets aside those of which the sink rejects
+// some.
+func (f *Feeder) sendSome(ctx context.Context, n int) error {
+	err := f.attempt(ctx, f.batch[:n])
 	partly := (*PartlyRefused)(nil)
-	switch n := len(records); {
+	switch {
 	case err == nil:
-		return n, nil
+		f.took(n, n)
 	case errors.As(err, &partly):
-		return f.setPartAside(records, partly)
-	case !errors.Is(err, ErrTooLarge):
-		return 0, err
-	case n > 1:
-		first, err := f.sendSome(ctx, records[:n/2])
-		if err != nil {
-			return 0, err
+		return f.setPartAside(n, partly)
+	case n > 1 && errors.Is(err, ErrTooLarge):
+		if err := f.sendSome(ctx, n/2); err != nil {
+			return err
 		}
-		second, err := f.sendSome(ctx, records[n/2:])
-		return first + second, err
+		return f.sendSome(ctx, n-n/2)
 	}
-	without, cut := audit.WithoutBodies(records[0].Line)
-	if !cut {
-		return 0, err
-	}
-	return f.sendSome(ctx, []Record{{without, records[0].Event}})
+	return err
 }
 
 // sent records the result of an attempt. It logs when the sink begins to fail, and when it is back.
@@ -405,7 +403,7 @@ func (f *Feeder) finish(ctx context.Context) {
 			}
 			f.take(batches)
 		}
-		if err := f.send(ctx, f.batch); err != nil {
+		if err := f.send(ctx); err != nil {
 			return
 		}
 		f.note(f.read)

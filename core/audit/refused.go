@@ -47,38 +47,31 @@ func countRefusal(before int, err error) int {
 	return 0
 }
 
-// isolate sends records in smaller and smaller parts, and sets aside those that the sink refuses alone. The error is that of
-// the last attempt, if the sink takes nothing.
-func (f *Feeder) isolate(ctx context.Context, records []Record) error {
-	taken, err := f.sendSome(ctx, records)
-	switch n := len(records); {
-	case err == nil:
-		f.took(records, taken)
-		return nil
+// isolate sends the first n records of the batch in smaller and smaller parts, and sets aside those that the sink refuses alone. The
+// error is that of the last attempt, if the sink takes nothing.
+func (f *Feeder) isolate(ctx context.Context, n int) error {
+	rest := len(f.batch) - n
+	err := f.sendSome(ctx, n)
+	switch n := len(f.batch) - rest; {
 	case !errors.Is(err, ErrRefused):
 		return err
 	case n > 1:
-		if err := f.isolate(ctx, records[:n/2]); err != nil {
+		if err := f.isolate(ctx, n/2); err != nil {
 			return err
 		}
-		return f.isolate(ctx, records[n/2:])
+		return f.isolate(ctx, n-n/2)
 	}
 	for round := range rounds {
 		if round > 0 {
-			taken, again := f.sendSome(ctx, records)
-			if again == nil {
-				f.took(records, taken)
-				return nil
-			}
-			if !errors.Is(again, ErrRefused) {
+			if again := f.sendSome(ctx, 1); !errors.Is(again, ErrRefused) {
 				return again
 			}
 		}
-		if !f.takesAnother(ctx, &records[0]) {
+		if !f.takesAnother(ctx, &f.batch[0]) {
 			return err
 		}
 	}
-	return f.setAside(&records[0], err)
+	return f.setAside(err)
 }
 
 // takesAnother reports whether the sink takes another record than one that it refuses: one that it took before, one of the
@@ -92,7 +85,7 @@ func (f *Feeder) takesAnother(ctx context.Context, than *Record) bool {
 		if other == nil || string(other.Line) == string(than.Line) {
 			continue
 		}
-		if _, err := f.sendSome(ctx, []Record{*other}); err == nil {
+		if f.attempt(ctx, []Record{*other}) == nil {
 			f.witness = other
 			return true
 		}
@@ -131,33 +124,49 @@ type refusedLine struct {
 	Event     json.RawMessage `json:"event"`
 }
 
-// setAside writes a record to the file of those that the sink refuses.
-func (f *Feeder) setAside(r *Record, why error) error { return f.setAllAside([]Record{*r}, 1, why) }
-
-// setPartAside writes records of which the sink has rejected some to the file. It has not said which, so all of them are there. It
-// returns how many the sink has taken.
-func (f *Feeder) setPartAside(records []Record, partly *PartlyRefused) (taken int, err error) {
-	rejected := int(min(partly.Records, int64(len(records))))
-	err = f.setAllAside(records, rejected, fmt.Errorf("%d of these %d lines are rejected: %.200q", rejected, len(records), partly.Answer))
-	return len(records) - rejected, err
+// answer is that of the sink to the first records of the batch, of which it refuses some.
+type answer struct {
+	records, refused int
+	why              error
 }
 
-// setAllAside writes records to the file, of which the sink refuses some.
-func (f *Feeder) setAllAside(records []Record, refused int, why error) error {
+// setAside writes the first record of the batch to the file of those that the sink refuses.
+func (f *Feeder) setAside(why error) error {
+	f.answer = &answer{1, 1, why}
+	return f.writeAnswer()
+}
+
+// setPartAside writes the first n records of the batch, of which the sink has rejected some, to the file. It has not said which, so
+// all of them are there.
+func (f *Feeder) setPartAside(n int, partly *PartlyRefused) error {
+	rejected := int(min(partly.Records, int64(n)))
+	f.answer = &answer{n, rejected, fmt.Errorf("%d of these %d lines are rejected: %.200q", rejected, n, partly.Answer)}
+	return f.writeAnswer()
+}
+
+// writeAnswer writes to the file what the answer is about, if there is one. If it fails, the records stay in the batch, and are not to
+// be sent again.
+func (f *Feeder) writeAnswer() error {
+	a := f.answer
+	if a == nil {
+		return nil
+	}
 	var lines []byte
-	for _, r := range records {
-		line, err := json.Marshal(&refusedLine{time.Now().UTC(), f.o.Sink.Name(), f.o.LogName, why.Error(), json.RawMessage(strings.TrimSpace(string(r.Line)))})
+	for _, r := range f.batch[:a.records] {
+		line, err := json.Marshal(&refusedLine{time.Now().UTC(), f.o.Sink.Name(), f.o.LogName, a.why.Error(), json.RawMessage(strings.TrimSpace(string(r.Line)))})
 		if err != nil {
 			return err
 		}
 		lines = append(append(lines, line...), '\n')
 	}
 	if err := f.appendRefused(lines); err != nil {
-		return fmt.Errorf("%w; the lines cannot be set aside: %w", why, err)
+		return fmt.Errorf("%v; the lines cannot be set aside: %w", a.why, err) // it is not refused again
 	}
-	f.o.Metrics.refused.WithLabelValues(f.o.Sink.Name(), f.o.LogName).Add(float64(refused))
-	if n := uint64(refused); f.aside.Add(n) == n {
-		f.o.Logger.Error("a sink refuses lines and takes others; they are set aside, and so are later ones without a message", "sink", f.o.Sink.Name(), "log", f.o.LogName, "file", f.refusedFile(), "answer", why)
+	f.answer = nil
+	f.took(a.records, a.records-a.refused)
+	f.o.Metrics.refused.WithLabelValues(f.o.Sink.Name(), f.o.LogName).Add(float64(a.refused))
+	if n := uint64(a.refused); f.aside.Add(n) == n {
+		f.o.Logger.Error("a sink refuses lines and takes others; they are set aside, and so are later ones without a message", "sink", f.o.Sink.Name(), "log", f.o.LogName, "file", f.refusedFile(), "answer", a.why)
 	}
 	return nil
 }

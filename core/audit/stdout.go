@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 )
 
 // Lines is a sink that writes lines to a writer, such as standard output. A writer that blocks holds up nothing but the lines: Send ends
@@ -14,8 +15,9 @@ type Lines struct {
 	w    io.Writer
 	// writing has a token while a write runs; who holds it may use the fields below.
 	writing chan struct{}
-	// late is what was written after its Send had ended; the same lines are then not written again.
-	late []byte
+	// late is what was written after its Send had ended, newest last, one for each of the two logs that are sent; the same lines are
+	// then not written again.
+	late [][]byte
 	// torn says that the last write has ended within a line.
 	torn bool
 }
@@ -39,8 +41,8 @@ func (l *Lines) Send(ctx context.Context, records []Record) error {
 	case <-ctx.Done():
 		return fmt.Errorf("lines before these are not written yet: %w", ctx.Err())
 	}
-	if bytes.Equal(all, l.late) {
-		l.late = nil
+	if i := slices.IndexFunc(l.late, func(late []byte) bool { return bytes.Equal(all, late) }); i >= 0 {
+		l.late = slices.Delete(l.late, i, i+1)
 		<-l.writing
 		return nil
 	}
@@ -51,7 +53,7 @@ func (l *Lines) Send(ctx context.Context, records []Record) error {
 		case result <- err:
 		case <-ctx.Done():
 			if err == nil {
-				l.late = all
+				l.late = append(l.late[max(0, len(l.late)-1):], all)
 			}
 		}
 		<-l.writing

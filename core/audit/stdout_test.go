@@ -85,3 +85,39 @@ func TestALineThatIsCutOffEnds(t *testing.T) {
 		}
 	}
 }
+
+// The lines of two logs are both written late. None is written again.
+func TestLateLinesOfTwoLogs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reader, writer := io.Pipe()
+		sink := audit.NewLines("stdout", writer)
+		var got []byte
+		for _, text := range []string{"a", "b"} {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			if err := sink.Send(ctx, lines(text)); !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatal(err)
+			}
+			cancel()
+			late := make([]byte, 2)
+			if _, err := io.ReadFull(reader, late); err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, late...)
+			synctest.Wait()
+		}
+		read := make(chan []byte)
+		go func() {
+			rest, _ := io.ReadAll(reader)
+			read <- rest
+		}()
+		for _, text := range []string{"a", "b", "c"} {
+			if err := sink.Send(t.Context(), lines(text)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		writer.Close()
+		if got = append(got, <-read...); string(got) != "a\nb\nc\n" {
+			t.Errorf("got %q", got)
+		}
+	})
+}
