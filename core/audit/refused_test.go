@@ -8,12 +8,20 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"stele.dev/stele/core/audit"
 )
+
+// got returns how many requests a sink has answered, and what it has taken.
+func (s *sink) got() (calls int, ids []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.calls, slices.Clone(s.ids)
+}
 
 func auditID(r audit.Record) string { return r.Event.Meta.GetRequest().GetAuditId() }
 
@@ -51,8 +59,12 @@ func TestWhatASinkHasTakenOfABatchIsNotSentAgain(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			f, s := newFixture(t), &sink{}
-			received, down := map[string]int{}, true
+			received := map[string]int{}
+			var mu sync.Mutex // of received and down
+			down := true
 			s.set(func(_ context.Context, records []audit.Record) error {
+				mu.Lock()
+				defer mu.Unlock()
 				switch {
 				case len(records) > 5:
 					return audit.ErrTooLarge
@@ -73,10 +85,12 @@ func TestWhatASinkHasTakenOfABatchIsNotSentAgain(t *testing.T) {
 			feeder, stop := run(t, f.options(s))
 			time.Sleep(10 * time.Minute)
 			synctest.Wait()
+			mu.Lock()
 			if len(received) != 5 || feeder.Health() == nil {
 				t.Errorf("%s: received are %v; %v", name, received, feeder.Health())
 			}
 			down = false
+			mu.Unlock()
 			time.Sleep(2 * time.Minute)
 			stop()
 			for n := 1; n <= f.n; n++ {
@@ -115,23 +129,24 @@ func TestTheFileOfRefusedLinesCannotBeWritten(t *testing.T) {
 			f.append(1)
 			time.Sleep(10 * time.Minute)
 			synctest.Wait()
-			calls := s.calls
+			calls, _ := s.got()
 			if err := feeder.Health(); err == nil || !strings.Contains(err.Error(), "cannot be set aside") {
 				t.Errorf("%s: %v", name, err)
 			}
 			f.append(1)
 			time.Sleep(time.Hour)
 			synctest.Wait()
-			if s.calls != calls {
-				t.Errorf("%s: %d requests in an hour", name, s.calls-calls)
+			if now, _ := s.got(); now != calls {
+				t.Errorf("%s: %d requests in an hour", name, now-calls)
 			}
 			if err := os.Remove(file); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(5 * time.Minute)
 			synctest.Wait()
-			if aside := asideIn(t, f); !slices.Equal(aside, []string{"id-2"}) || s.calls != calls+1 || s.ids[len(s.ids)-1] != "id-3" {
-				t.Errorf("%s: set aside are %v, sent %v in %d more requests", name, aside, s.ids, s.calls-calls)
+			now, ids := s.got()
+			if aside := asideIn(t, f); !slices.Equal(aside, []string{"id-2"}) || now != calls+1 || ids[len(ids)-1] != "id-3" {
+				t.Errorf("%s: set aside are %v, sent %v in %d more requests", name, aside, ids, now-calls)
 			}
 			stop()
 		})

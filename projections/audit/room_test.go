@@ -139,7 +139,7 @@ func TestLinesOfADeletedFileAreNotDurable(t *testing.T) {
 		w, stop := follow(t, o)
 		p.append(3)
 		p.decide(3)
-		time.Sleep(3 * time.Second)
+		time.Sleep(2500 * time.Millisecond) // between two looks
 		if err := os.Remove(o.File); err != nil {
 			t.Fatal(err)
 		}
@@ -191,7 +191,7 @@ func TestAFileThatIsMovedBack(t *testing.T) {
 		})
 		w, stop := follow(t, o)
 		p.append(3)
-		time.Sleep(3 * time.Second)
+		time.Sleep(2500 * time.Millisecond) // between two looks
 		rename(t, o.File, away)
 		p.append(1)
 		time.Sleep(5 * time.Second)
