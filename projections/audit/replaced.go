@@ -80,14 +80,11 @@ func (w *Writer) leave() error {
 	return nil
 }
 
-// lostFile reports whether the open file has no name in its folder, or is closed.
-func (w *Writer) lostFile() bool {
-	_, err := w.file.Stat()
-	return err != nil || w.replaced() && w.otherName() == ""
-}
-
-// openAgain closes the file, and opens that of the name.
-func (w *Writer) openAgain() error {
+// openIfLost opens the file of the name if the open one is closed, or has no name in its folder any more.
+func (w *Writer) openIfLost() error {
+	if _, err := w.file.Stat(); err == nil && (!w.replaced() || w.otherName() != "") {
+		return nil
+	}
 	w.file.Close()
 	w.torn = false
 	if err := os.MkdirAll(filepath.Dir(w.o.File), 0o700); err != nil {

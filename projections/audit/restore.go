@@ -19,10 +19,8 @@ func (w *Writer) restore(ctx context.Context) error {
 	if w.restored {
 		return nil
 	}
-	if w.lostFile() { // as before, or since it was tried last
-		if err := w.openAgain(); err != nil {
-			return err
-		}
+	if err := w.openIfLost(); err != nil {
+		return err
 	}
 	at, err := w.readBegin()
 	if err != nil {
@@ -186,7 +184,12 @@ func (w *Writer) repair(ctx context.Context, err error) {
 		for i := range w.done {
 			w.done[i].Store(0) // nothing that is compared may be erased meanwhile
 		}
-		w.retry(ctx, func() error { return w.compare(ctx, w.at.begin, string(reason)) })
+		w.retry(ctx, func() error {
+			if err := w.openIfLost(); err != nil {
+				return err
+			}
+			return w.compare(ctx, w.at.begin, string(reason))
+		})
 	default:
 		w.o.Logger.Warn("the audit log could not be read to its end; the next start checks it again", "file", w.o.File, "error", err)
 	}

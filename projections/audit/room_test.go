@@ -202,22 +202,44 @@ func TestAFileThatIsMovedBack(t *testing.T) {
 	})
 }
 
-// uncut is a file that cannot be truncated.
-type uncut struct{ *os.File }
+// uncut is a file that can be truncated a number of times.
+type uncut struct {
+	*os.File
+	left int
+}
 
-func (u *uncut) Truncate(int64) error { return syscall.EIO }
+func (u *uncut) Truncate(size int64) error {
+	if u.left--; u.left < 0 {
+		return syscall.EIO
+	}
+	return u.File.Truncate(size)
+}
 
 // A start cannot restore the file, and somebody deletes it.
 func TestAFileThatIsDeletedWhileAStartRestoresIt(t *testing.T) {
+	for _, later := range []int{0, 1} { // 1: the part before the mark is wrong, which is found later
+		deleteWhileItIsRestored(t, later)
+	}
+}
+
+func deleteWhileItIsRestored(t *testing.T, later int) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t)
 		o := p.options(filepath.Join(t.TempDir(), "audit.log"))
-		p.append(3)
-		writeAll(t, o)
+		o.MarkBytes = 1000
+		for range 8 { // until a part of the file is before the mark
+			p.append(1)
+			writeAll(t, o)
+		}
+		if text := read(t, o.File); later > 0 {
+			if err := os.WriteFile(o.File, append([]byte("x"), text[1:]...), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
 		opened := 0
 		w, stop := follow(t, o.WithFile(func(f *os.File) audit.File {
 			if opened++; opened == 1 {
-				return &uncut{f}
+				return &uncut{f, later}
 			}
 			return f
 		}))
