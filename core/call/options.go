@@ -36,6 +36,15 @@ func OptionsOfWrite(query url.Values, fieldManager string, creates bool) (map[st
 	return withKind(given, "UpdateOptions")
 }
 
+// OptionsOfDeleteQuery returns the options in the query of a delete without a body as admission sees them.
+func OptionsOfDeleteQuery(query url.Values) (map[string]any, error) {
+	given := &metav1.DeleteOptions{}
+	if err := internalscheme.ParameterCodec.DecodeParameters(query, metav1.SchemeGroupVersion, given); err != nil {
+		return nil, err
+	}
+	return withKind(given, "DeleteOptions")
+}
+
 // OptionsOfDelete returns the options in the body of a delete as admission sees them.
 func OptionsOfDelete(body []byte) (map[string]any, error) {
 	given := &metav1.DeleteOptions{}

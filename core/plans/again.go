@@ -2,6 +2,7 @@ package plans
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -22,6 +23,7 @@ import (
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/admission"
+	"stele.dev/stele/projections/history"
 	"stele.dev/stele/schemas/program"
 )
 
@@ -66,6 +68,9 @@ const (
 	isSecret     = "its kind has secrets, and you may not list it in all namespaces"
 	isStored     = "a rule of admission reads stored objects that you may not list in all namespaces, or that are not kept"
 	isUnreadable = "its path or its body cannot be read"
+	isOptionless = "a rule reads the options of a delete whose body was not recorded"
+	isFinalize   = "a condition or a rule of admission sees the finalizers of a namespace"
+	isForgotten  = "its namespace of that time is not kept"
 )
 
 // write is a recorded write, prepared for one policy.
@@ -79,6 +84,7 @@ type write struct {
 	old      *policy.Object  // nil for a create
 	deletes  bool
 	asked    bool // next is what the client sent, and not the result of the write
+	unread   bool // a rule asked for options that are not known
 	applied  []admission.Applied
 	pendings []*policy.Pending
 }
@@ -249,23 +255,27 @@ func (w *write) body() (content map[string]any, ok bool) {
 
 // bodyJSON returns the recorded body as JSON.
 func (w *write) bodyJSON() ([]byte, error) {
-	if w.request.GetMediaType() == negotiate.YAML {
+	if w.mediaType() == negotiate.YAML {
 		return yaml.YAMLToJSON(w.Request)
 	}
 	return w.Request, nil
 }
 
-// options returns the options of the request as admission rules see them; nil if they are not known. A delete has them in its body, which
-// is kept if it was recorded.
+// options returns the options of the request as admission rules see them. A delete has them in its body, which may not have been
+// recorded if it was not refused.
 func (w *write) options() (options map[string]any) {
-	if w.deletes {
-		if len(w.Request) > 0 {
-			options, _ = call.OptionsOfDelete(w.Request)
-		}
-		return options
+	var err error
+	switch {
+	case !w.deletes:
+		options, err = call.OptionsOfWrite(w.query(), w.fieldManager(), w.operation() == policy.Create)
+	case len(w.Request) > 0:
+		options, err = call.OptionsOfDelete(w.Request)
+	case w.refused():
+		options, err = call.OptionsOfDeleteQuery(w.query())
 	}
-	if target, err := url.ParseRequestURI(w.request.GetUri()); err == nil {
-		options, _ = call.OptionsOfWrite(target.Query(), w.request.GetFieldManager(), w.operation() == policy.Create)
+	if err != nil || options == nil {
+		w.unread = true
+		return nil
 	}
 	return options
 }
@@ -282,14 +292,23 @@ func (w *write) operation() policy.Operation {
 }
 
 // judge decides as the stages mutation, schema, conditions and validation do.
-func (j *judge) judge(ctx context.Context, w *write) (verdict, error) {
-	if w.next != nil {
-		if v, err := j.mutate(ctx, w, w.operation()); err != nil || v.unknown != "" || v.stage != "" {
-			return v, err
-		}
+func (j *judge) judge(ctx context.Context, w *write) (v verdict, err error) {
+	rules, operation := admission.MustOf(j.policy), w.operation()
+	if w.access.Subresource == call.Finalize && (len(w.pendings) > 0 || rules.Validates(w.version, call.Finalize, operation) || len(rules.Mutations(w.version, call.Finalize, operation)) > 0) {
+		return verdict{unknown: isFinalize}, nil
 	}
-	v, err := j.admit(ctx, w)
-	if v.unknown == "" && v.stage == "" && err == nil {
+	if w.next != nil {
+		v, err = j.mutate(ctx, w, operation)
+	}
+	if err == nil && v.unknown == "" && v.stage == "" {
+		v, err = j.admit(ctx, w)
+	}
+	switch {
+	case errors.Is(err, history.ErrForgotten):
+		return verdict{unknown: isForgotten}, nil
+	case err == nil && w.unread:
+		return verdict{unknown: isOptionless}, nil
+	case err == nil && v.unknown == "" && v.stage == "":
 		v.made = w
 	}
 	return v, err

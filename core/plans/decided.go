@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
@@ -95,6 +96,7 @@ const (
 	isCollection = "it is a deletecollection, and what it would have deleted is not recorded"
 	isAbsent     = "its object was not there, or is not kept any more"
 	isPending    = "a grant depends on the object"
+	isTooMuch    = "a rule of admission reads stored objects, and more refusals depend on them than a plan keeps in memory"
 	isCounted    = "it was counted, and not recorded by itself"
 	wasUnlike    = "the policy that refused it allows it when it is decided again"
 )
@@ -138,6 +140,9 @@ func (c *contrasts) decideRequest(ctx context.Context, e *eventlog.Event, f *fli
 	if outcome == logpb.Outcome_OUTCOME_REFUSED && !ofPolicy[d.GetStage()] {
 		return nil // for lack of seats, for instance: no rule of a policy refused it
 	}
+	if target, err := url.ParseRequestURI(e.Meta.GetRequest().GetUri()); err == nil && target.Query().Has("dryRun") {
+		return nil
+	}
 	if at := placeOf(e.Meta.GetObject()).GroupResource; o.secret(at) && !o.mayName(at) {
 		f.undecided[isSecret]++
 		return nil
@@ -147,8 +152,12 @@ func (c *contrasts) decideRequest(ctx context.Context, e *eventlog.Event, f *fli
 	if err != nil {
 		return err
 	}
-	if is.unknown == isStored && len(c.read) > 0 && f.wait(e) {
-		return nil
+	if is.unknown == isStored && len(c.read) > 0 {
+		if c.keeps(e) {
+			f.waiting = append(f.waiting, e)
+			return nil
+		}
+		is.unknown = isTooMuch
 	}
 	f.countAgain(e, is, was, o)
 	return nil
@@ -163,7 +172,7 @@ func (c *contrasts) decideRefusal(ctx context.Context, r *Record, f *flips, o *O
 	return err
 }
 
-// again decides a recorded refusal or read under the new policy, and under the older one if it flips; else was has no stage.
+// again decides a recorded refusal or read under the new policy, and under the older one if it flips; otherwise was is empty.
 func (c *contrasts) again(ctx context.Context, r *Record, e *eventlog.Event, o *Options) (is, was verdict, err error) {
 	is, err = c.to.again(ctx, r, e, o.Decided)
 	refused := wasRefused(e)
@@ -209,18 +218,12 @@ func (f *flips) countAgain(e *eventlog.Event, is, was verdict, o *Options) {
 	}
 }
 
-// bytesWaiting limits the refusals that wait for the stored objects of then, in the memory of each worker.
-const bytesWaiting = 16 << 20
+// bytesWaiting limits the memory of refusals that wait for the stored objects of then.
+const bytesWaiting = 64 << 20
 
-// wait keeps a refusal until the replay of writes has its revision; false if there are too many.
-func (f *flips) wait(e *eventlog.Event) bool {
-	const ofRecord = 1 << 10
-	f.bytesWaiting += ofRecord + len(e.Content(logpb.Role_ROLE_REQUEST))
-	if f.bytesWaiting > bytesWaiting {
-		return false
-	}
-	f.waiting = append(f.waiting, e)
-	return true
+// keeps reports whether there is room for a refusal that waits.
+func (c *contrasts) keeps(e *eventlog.Event) bool {
+	return c.waiting.Add(int64(2*proto.Size(e.Meta)+len(e.Content(logpb.Role_ROLE_REQUEST)))) <= bytesWaiting
 }
 
 // again decides a recorded request that wrote nothing under a policy.
@@ -324,10 +327,11 @@ func (w *write) restore(ctx context.Context, v *policy.Version, e *eventlog.Even
 			w.Previous, w.Before, w.Payload = before.Revision, before.Written(), before.Payload
 		}
 	}
+	body := e.Content(logpb.Role_ROLE_REQUEST)
 	if verb == "delete" {
+		w.Request = body // its options
 		return "", nil
 	}
-	body := e.Content(logpb.Role_ROLE_REQUEST)
 	switch {
 	case len(body) == 0 || e.Meta.GetDecision().GetBodyCut():
 		return isBodyless, nil
@@ -357,14 +361,14 @@ func (w *write) scaled(s *schemas.Scale) []byte {
 	}
 	var scale struct {
 		Spec struct {
-			Replicas *int64 `json:"replicas"`
+			Replicas int64 `json:"replicas"`
 		} `json:"spec"`
 	}
 	var content map[string]any
-	if kjson.UnmarshalCaseSensitivePreserveInts(body, &scale) != nil || scale.Spec.Replicas == nil || kjson.UnmarshalCaseSensitivePreserveInts(w.Before, &content) != nil {
+	if kjson.UnmarshalCaseSensitivePreserveInts(body, &scale) != nil || kjson.UnmarshalCaseSensitivePreserveInts(w.Before, &content) != nil {
 		return nil
 	}
-	if s.Set(content, *scale.Spec.Replicas) != nil {
+	if s.Set(content, scale.Spec.Replicas) != nil {
 		return nil
 	}
 	text, err := json.Marshal(content)
@@ -376,7 +380,7 @@ func (w *write) scaled(s *schemas.Scale) []byte {
 
 // placed returns a body as JSON, with the metadata that the server would have set; nil if it cannot be read.
 func (w *write) placed(body []byte) []byte {
-	if strings.HasPrefix(w.request.GetMediaType(), negotiate.YAML) || w.applies() {
+	if w.mediaType() == negotiate.YAML || w.applies() {
 		var err error
 		if body, err = yaml.YAMLToJSON(body); err != nil {
 			return nil
@@ -390,8 +394,8 @@ func (w *write) placed(body []byte) []byte {
 	if !ok {
 		return nil
 	}
-	if meta["namespace"] == nil && w.access.Namespace != "" {
-		meta["namespace"] = w.access.Namespace
+	if namespace := w.Object.GetNamespace(); meta["namespace"] == nil && namespace != "" {
+		meta["namespace"] = namespace
 	}
 	if generate, _ := meta["generateName"].(string); meta["name"] == nil && generate != "" {
 		meta["name"] = generate + "xxxxx"

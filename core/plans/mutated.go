@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kjson "sigs.k8s.io/json"
@@ -170,8 +171,9 @@ func (b *bench) mutate(ctx context.Context, next, old *policy.Object, subresourc
 // contrasts compares how two policies decide recorded requests. It is safe for concurrent use.
 type contrasts struct {
 	from, to *judge
-	read     past.All // what the rules of both read
-	same     sync.Map // of subjects: bool
+	read     past.All     // what the rules of both read
+	same     sync.Map     // of subjects: bool
+	waiting  atomic.Int64 // bytes of refusals that wait for the stored objects of then
 }
 
 func newContrasts(s plan.Sides, o *Options) *contrasts {

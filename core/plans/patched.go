@@ -1,6 +1,8 @@
 package plans
 
 import (
+	"cmp"
+	"mime"
 	"net/url"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,22 +23,44 @@ func (w *write) wasChanged() bool { return len(w.Meta.GetDecisions().GetMutation
 // refused reports whether the record is of a refusal.
 func (w *write) refused() bool { return w.Meta.GetDecision() != nil }
 
-// applies reports whether the write is a server-side apply.
-func (w *write) applies() bool {
-	return types.PatchType(w.request.GetMediaType()) == types.ApplyYAMLPatchType
+// mediaType returns the media type of the body, without parameters.
+func (w *write) mediaType() string {
+	mediaType, _, err := mime.ParseMediaType(w.request.GetMediaType())
+	if err != nil {
+		return ""
+	}
+	return mediaType
 }
 
-// forces reports whether an applied configuration takes fields from others. One that was stored had no conflicts, or did.
+// applies reports whether the write is a server-side apply.
+func (w *write) applies() bool {
+	return w.access.Verb == "patch" && types.PatchType(w.mediaType()) == types.ApplyYAMLPatchType
+}
+
+// query returns the query of the request.
+func (w *write) query() url.Values {
+	target, err := url.ParseRequestURI(w.request.GetUri())
+	if err != nil {
+		return nil
+	}
+	return target.Query()
+}
+
+// forces reports whether an applied configuration takes fields from others. A stored write had no conflicts, or it was forced.
 func (w *write) forces() bool {
 	if !w.refused() {
 		return true
 	}
-	target, err := url.ParseRequestURI(w.request.GetUri())
-	if err != nil {
-		return false
-	}
-	values, options := target.Query(), metav1.PatchOptions{}
+	values, options := w.query(), metav1.PatchOptions{}
 	return metav1.Convert_url_Values_To_v1_PatchOptions(&values, &options, nil) == nil && options.Force != nil && *options.Force
+}
+
+// fieldManager returns the manager of the write. The record has none if the request was refused before its options were read.
+func (w *write) fieldManager() string {
+	if !w.refused() {
+		return w.request.GetFieldManager()
+	}
+	return cmp.Or(w.request.GetFieldManager(), w.query().Get("fieldManager"), managed.Manager(w.request.GetUserAgent()))
 }
 
 // askedAgain sets the object that the client asked for in a write that was refused, or whose object rules changed after that: from its
@@ -87,7 +111,11 @@ func (w *write) patched() *policy.Object {
 	if met == nil {
 		return nil
 	}
-	result, _, err := patch.Apply(w.version.GroupVersionKind(), types.PatchType(w.request.GetMediaType()), met, w.Request)
+	as, err := patch.TypeOf(w.request.GetMediaType(), w.version.GroupVersionKind())
+	if err != nil {
+		return nil
+	}
+	result, _, err := patch.Apply(w.version.GroupVersionKind(), as, met, w.Request)
 	if err != nil {
 		return nil
 	}
@@ -116,7 +144,7 @@ func (w *write) appliedTo(met []byte) *policy.Object {
 		}
 		old = &policy.Object{Meta: meta, Content: content}
 	}
-	o, err := managed.Of(w.version, w.access.Subresource).Apply(old, configuration, w.request.GetFieldManager(), w.forces(), w.Time)
+	o, err := managed.Of(w.version, w.access.Subresource).Apply(old, configuration, w.fieldManager(), w.forces(), w.Time)
 	if err != nil {
 		return nil
 	}

@@ -4,6 +4,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // Patches and applied configurations that were refused are applied again to the object that there was.
@@ -66,9 +69,10 @@ func TestWritesOfScalesAreDecidedAgain(t *testing.T) {
 	s.must(t, "dana", "PATCH", databases+"/db-1/scale", `{"spec":{"replicas":150}}`)
 	s.must(t, "dana", "PATCH", databases+"/db-1/scale", `{"spec":{"replicas":250}}`)
 	s.refused(t, 422, "dana", "PUT", databases+"/db-1/scale", scale("350"))
-	s.refused(t, 422, "dana", "PUT", databases+"/db-1/scale", scale("9000")) // the schema of the kind refuses it, too
+	s.refused(t, 422, "dana", "PUT", databases+"/db-1/scale", `{"apiVersion":"autoscaling/v1","kind":"Scale","metadata":{"name":"db-1","namespace":"shop"}}`) // 0
+	s.refused(t, 422, "dana", "PUT", databases+"/db-1/scale", scale("9000"))                                                                                  // the schema of the kind refuses it, too
 
-	if p := s.plan(t, "admin", scaled, week); len(p.Replay.Flips) != 0 || p.Replay.Undecided != 0 || p.Replay.Refusals != 2 {
+	if p := s.plan(t, "admin", scaled, week); len(p.Replay.Flips) != 0 || p.Replay.Undecided != 0 || p.Replay.Refusals != 3 {
 		t.Errorf("the same policy: %s", show(p))
 	}
 	p := s.plan(t, "admin", strings.Replace(scaled, "replicas <= 300", "replicas <= 200", 1), week)
@@ -104,6 +108,110 @@ func TestOptionsOfRecordedRequests(t *testing.T) {
 		t.Errorf("%s", show(p))
 	}
 	if f := flip(t, p, "dana", "patch", "validation"); f.Refused || f.Count != 1 || len(p.Replay.Flips) != 2 || p.Replay.Undecided != 0 {
+		t.Errorf("%s", show(p))
+	}
+}
+
+// A request that is refused in authorization has no field manager in its record: it is that of the query, or of the user agent.
+func TestRefusedAppliesHaveTheirManager(t *testing.T) {
+	s := start(t)
+	s.Activate(t, audited(t))
+	s.must(t, "admin", "POST", "/api/v1/namespaces", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"shop"}}`)
+	s.must(t, "dana", "APPLY", databases+"/db-1?fieldManager=dana", database("db-1", `,"storageGiB":100,"tier":"critical"`))
+	without := audited(t, `bindings: dana: {clusterRole: "databases", subjects: [{user: "dana"}], namespaces: ["*"]}`, "")
+	s.Activate(t, without)
+	s.refused(t, 403, "dana", "APPLY", databases+"/db-1?fieldManager=dana", database("db-1", `,"storageGiB":200`))
+	rule := func(is string) string {
+		return audited(t, "admission: validate: limit: {", `admission: validate: manager: {
+			match: {apiGroups: ["data.corp.example"], resources: ["databases"], operations: ["UPDATE"]}
+			validations: known: {expression: "object.spec.storageGiB == 200 && object.spec.tier == 'dev' && `+is+`", message: "unknown"}
+		}
+		admission: validate: limit: {`)
+	}
+	p := s.plan(t, "admin", rule("request.options.fieldManager == 'dana'"), week)
+	if f := onlyFlip(t, p, false); f.Verb != "patch" || f.Count != 1 || p.Replay.Undecided != 0 {
+		t.Errorf("%s", show(p))
+	}
+	if p = s.plan(t, "admin", rule("request.options.fieldManager != 'dana'"), week); len(p.Replay.Flips) != 0 || p.Replay.Undecided != 0 {
+		t.Errorf("%s", show(p))
+	}
+}
+
+// Refusals about namespaces by their names are about objects that are in no namespace.
+func TestRefusedWritesOfNamespacesAreDecidedAgain(t *testing.T) {
+	s := start(t)
+	s.Activate(t, audited(t))
+	s.must(t, "admin", "POST", "/api/v1/namespaces", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"shop"}}`)
+	const shop = "/api/v1/namespaces/shop"
+	text := `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"shop","labels":{"a":"b"}}}`
+	s.refused(t, 403, "olga", "APPLY", shop+"?fieldManager=olga", text)
+	s.refused(t, 403, "olga", "PATCH", shop, labelPatch)
+	s.refused(t, 403, "olga", "DELETE", shop, "")
+	grant := func(verbs string) string {
+		return audited(t, "clusterRoles: looks: rules:", `clusterRoles: spaces: rules: r: {apiGroups: [""], resources: ["namespaces"], verbs: [`+verbs+`]}
+			bindings: spaces: {clusterRole: "spaces", subjects: [{user: "olga"}], namespaces: ["*"]}
+			clusterRoles: looks: rules:`)
+	}
+	p := s.plan(t, "admin", grant(`"patch"`), week)
+	if f := onlyFlip(t, p, false); f.Verb != "patch" || f.Count != 2 || p.Replay.Undecided != 0 {
+		t.Errorf("%s", show(p))
+	}
+	p = s.plan(t, "admin", grant(`"delete"`), week)
+	if f := onlyFlip(t, p, false); f.Verb != "delete" || p.Replay.Undecided != 0 {
+		t.Errorf("%s", show(p))
+	}
+	s.must(t, "admin", "PUT", shop+"/finalize", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"shop"},"spec":{"finalizers":["a.example/b"]}}`)
+	ruled := audited(t, "admission: validate: limit: {", `admission: validate: kept: {
+			match: {apiGroups: [""], resources: ["namespaces/finalize"]}
+			validations: few: {expression: "object.spec.finalizers.size() < 1", message: "too many"}
+		}
+		admission: validate: limit: {`)
+	if p = s.plan(t, "admin", ruled, week); len(p.Replay.Flips) != 0 || !slices.Equal(p.Replay.Why, []string{"1: a condition or a rule of admission sees the finalizers of a namespace"}) {
+		t.Errorf("%s", show(p))
+	}
+}
+
+// The options of a delete are in its body, which is recorded if the delete was refused.
+func TestOptionsOfRecordedDeletes(t *testing.T) {
+	s := start(t)
+	s.Activate(t, audited(t))
+	s.must(t, "admin", "POST", "/api/v1/namespaces", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"shop"}}`)
+	for _, name := range []string{"db-1", "db-2"} {
+		s.must(t, "dana", "POST", databases, database(name, ""))
+	}
+	s.must(t, "dana", "DELETE", databases+"/db-1", "")
+	s.refused(t, 403, "olga", "DELETE", databases+"/db-2", `{"kind":"DeleteOptions","apiVersion":"v1","propagationPolicy":"Orphan"}`)
+	s.refused(t, 403, "olga", "DELETE", databases+"/db-2?propagationPolicy=Background", "")
+	ruled := audited(t, `resources: ["databases"], verbs: ["get", "list"]}`, `resources: ["databases"], verbs: ["get", "list", "delete"]}`,
+		"admission: validate: limit: {", `admission: validate: orphans: {
+			match: {apiGroups: ["data.corp.example"], resources: ["databases"], operations: ["DELETE"]}
+			validations: none: {expression: "request.options.propagationPolicy != 'Orphan'", message: "it would leave orphans"}
+		}
+		admission: validate: limit: {`)
+	p := s.plan(t, "admin", ruled, week)
+	if f := onlyFlip(t, p, false); f.Verb != "delete" || f.User != "olga" || f.Count != 1 || !slices.Equal(p.Replay.Why, []string{"1: a rule reads the options of a delete whose body was not recorded"}) {
+		t.Errorf("%s", show(p))
+	}
+}
+
+// A patch is of the type of its Content-Type, whatever its parameters are, and one of another type is none.
+func TestRefusedPatchesAreOfTheirType(t *testing.T) {
+	s := start(t)
+	s.Activate(t, audited(t))
+	s.must(t, "admin", "POST", "/api/v1/namespaces", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"shop"}}`)
+	s.must(t, "dana", "POST", databases, database("db-1", ""))
+	for mediaType, body := range map[string]string{
+		"application/json-patch+json; charset=utf-8":  `[{"op":"replace","path":"/spec/storageGiB","value":30}]`,
+		"application/merge-patch+json; charset=utf-8": `{"spec":{"storageGiB":30}}`,
+		"application/json":                            `{"spec":{"storageGiB":30}}`,
+	} {
+		err := s.client(t, "olga", "system:authenticated").Patch(types.MergePatchType).RequestURI(databases+"/db-1").SetHeader("Content-Type", mediaType).Body([]byte(body)).Do(t.Context()).Error()
+		if !apierrors.IsForbidden(err) {
+			t.Fatalf("%s: %v", mediaType, err)
+		}
+	}
+	p := s.plan(t, "admin", audited(t, `resources: ["databases"], verbs: ["get", "list"]}`, `resources: ["databases"], verbs: ["get", "list", "patch"]}`), week)
+	if f := onlyFlip(t, p, false); f.Count != 2 || !slices.Equal(p.Replay.Why, []string{"1: it is a patch that cannot be applied again"}) {
 		t.Errorf("%s", show(p))
 	}
 }

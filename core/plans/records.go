@@ -6,6 +6,7 @@ import (
 	"iter"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/plans/past"
@@ -148,7 +149,12 @@ func (r *recorded) refusal(e *eventlog.Event, states past.States) *Record {
 
 // undone returns the change that a request would have made which wrote nothing.
 func undone(e *eventlog.Event) *history.Change {
-	return &history.Change{Revision: decidedAt(e), Meta: e.Meta, Object: e.Meta.GetObject()}
+	o := e.Meta.GetObject()
+	if namespaces := commit.Namespaces; o.GetNamespace() != "" && o.GetGroup() == namespaces.Group && o.GetResource() == namespaces.Resource {
+		o = proto.CloneOf(o)
+		o.Namespace = "" // the record has that of the request, which is the name
+	}
+	return &history.Change{Revision: decidedAt(e), Meta: e.Meta, Object: o}
 }
 
 func (r *recorded) Namespace(ctx context.Context, name string, revision uint64) ([]byte, error) {

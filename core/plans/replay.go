@@ -32,8 +32,7 @@ type flips struct {
 	faults    map[flipKey]failure
 	altered   map[alterKey]*alteration
 
-	waiting      []*eventlog.Event // refusals that depend on stored objects
-	bytesWaiting int
+	waiting []*eventlog.Event // refusals that depend on stored objects
 }
 
 func newFlips() *flips {
