@@ -4,9 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 
 	"stele.dev/stele/core/plans/paths"
@@ -17,110 +15,18 @@ import (
 
 // differ counts where the policies show an object otherwise.
 func (t *kindTrial) differ(o *Object, was, is *policy.Object, to *results) {
-	at := contrast{}
 	nodes := []*schemas.Node{t.from.version.Schema, t.to.version.Schema}
-	at.compare(spot{nodes: nodes}, was.Content, is.Content)
-	for path, x := range at {
+	for path, x := range paths.Compare(nodes, was.Content, is.Content) {
 		d := to.difference(path)
 		d.objects++
-		d.leaf = d.leaf || x.leaf
+		d.leaf = d.leaf || x.Leaf
 		if s := t.visible(o, &outcome{}); s != nil {
-			if value, found := paths.LookUp(was.Content, x.steps); found && !t.isSecret(x.steps) {
+			if value, found := paths.LookUp(was.Content, x.Steps); found && !t.isSecret(x.Steps) {
 				s.Value = short(value)
 			}
 			d.samples.add(*s)
 		}
 	}
-}
-
-// A contrast is where two values differ, by the paths that findings have: a key of a map is [*], an item of a list [].
-type contrast map[string]*contrasted
-
-// contrasted is the first place of a path.
-type contrasted struct {
-	steps []string
-	leaf  bool // some value there is no struct and no list
-}
-
-// A spot is a place in an object, and what the schemas say of it.
-type spot struct {
-	path  string
-	steps []string
-	nodes []*schemas.Node
-}
-
-// field returns the spot of a field, or of a key of a map.
-func (s spot) field(name string) spot {
-	nodes, declared := paths.Fields(s.nodes, name)
-	path := s.path + "[*]"
-	if declared {
-		path = join(s.path, name)
-	}
-	return spot{path, append(slices.Clip(s.steps), name), nodes}
-}
-
-// item returns the spot of an item of a list.
-func (s spot) item(i int) spot {
-	return spot{s.path + "[]", append(slices.Clip(s.steps), strconv.Itoa(i)), paths.Items(s.nodes)}
-}
-
-// compare adds the paths at which two values differ. A value that only one side has differs with all that is in it.
-func (c contrast) compare(at spot, was, is any) {
-	if reflect.DeepEqual(was, is) {
-		return
-	}
-	a, wasMap := was.(map[string]any)
-	b, isMap := is.(map[string]any)
-	x, wasList := was.([]any)
-	y, isList := is.([]any)
-	switch {
-	case wasMap && (isMap || is == nil) || isMap && was == nil:
-		if at.path != "" && (!wasMap || !isMap) {
-			c.add(at, len(a)+len(b) == 0)
-		}
-		for _, name := range slices.Sorted(maps.Keys(a)) {
-			c.compare(at.field(name), a[name], b[name])
-		}
-		for _, name := range slices.Sorted(maps.Keys(b)) {
-			if _, had := a[name]; !had {
-				c.compare(at.field(name), nil, b[name])
-			}
-		}
-	case wasList && (isList || is == nil) || isList && was == nil:
-		if !wasList || !isList {
-			c.add(at, len(x)+len(y) == 0)
-		}
-		for i := range max(len(x), len(y)) {
-			var one, other any
-			if i < len(x) {
-				one = x[i]
-			}
-			if i < len(y) {
-				other = y[i]
-			}
-			c.compare(at.item(i), one, other)
-		}
-	default:
-		c.add(at, true)
-	}
-}
-
-func (c contrast) add(at spot, leaf bool) {
-	if c[at.path] == nil {
-		c[at.path] = &contrasted{steps: at.steps}
-	}
-	c[at.path].leaf = c[at.path].leaf || leaf
-}
-
-func join(path, name string) string {
-	switch {
-	case name == "" || strings.ContainsAny(name, `.[]*"\ `):
-		quoted, _ := json.Marshal(name) // a string always encodes
-		return path + "[" + string(quoted) + "]"
-	case path == "":
-		return name
-	}
-	return path + "." + name
 }
 
 // shows are the rules of findings that say that objects are shown otherwise.

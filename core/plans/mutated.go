@@ -16,6 +16,7 @@ import (
 	kjson "sigs.k8s.io/json"
 	"stele.dev/stele/core/metadata"
 	"stele.dev/stele/core/plans/past"
+	"stele.dev/stele/core/plans/paths"
 	"stele.dev/stele/core/validity"
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/policy"
@@ -322,7 +323,7 @@ func fieldPath(pointer string, named bool) (path string) {
 		case !named && i == 2 && names[0] == "metadata":
 			path += "[*]"
 		default:
-			path = join(path, name)
+			path = paths.Join(path, name)
 		}
 	}
 	return path

@@ -1,4 +1,4 @@
-// Package paths has values at the paths of errors in objects, and the bounds that a schema has there.
+// Package paths has values at the paths of errors in objects, where two values differ, and the bounds that a schema has there.
 package paths
 
 import (
