@@ -284,11 +284,11 @@ func (s *scratch) count(active *policy.Policy, changes []*objects.Change) {
 	s.measured = nil
 }
 
-// publish makes the scratch state the tip.
+// publish makes the scratch state the tip, before watchers hear of its changes: a request of a client that has heard of one is decided
+// with it.
 func (c *Committer) publish(s *scratch, b *eventlog.Batch) {
-	state := c.objects.Publish(s.tx, b.Last())
 	before := c.tip.Load()
-	after := &Tip{Head: b.Head(), Time: b.Time, Objects: state, Policies: s.policies, Policy: s.policy, Quotas: s.quotas, ClockSets: before.ClockSets.After(b)}
+	after := &Tip{Head: b.Head(), Time: b.Time, Policies: s.policies, Policy: s.policy, Quotas: s.quotas, ClockSets: before.ClockSets.After(b)}
 	other := before.PolicyRevision() != after.PolicyRevision()
 	if after.Activated = before.Activated; other {
 		after.Activated = b.Time
@@ -296,7 +296,10 @@ func (c *Committer) publish(s *scratch, b *eventlog.Batch) {
 	if after.EpochStart = before.EpochStart; b.Epoch != before.Head.Epoch {
 		after.EpochStart = b.First
 	}
-	c.tip.Store(after)
+	c.objects.PublishAfter(s.tx, b.Last(), func(state *objects.State) {
+		after.Objects = state
+		c.tip.Store(after)
+	})
 	c.folded.Add(int64(b.Size))
 	grown := make(chan struct{})
 	close(*c.grown.Swap(&grown))

@@ -95,6 +95,12 @@ func (s *Store) State() *State { return s.state.Load() }
 // Publish makes a scratch copy the current state. revision is that of the last event, which may be about
 // no object.
 func (s *Store) Publish(tx *Tx, revision uint64) *State {
+	return s.PublishAfter(tx, revision, func(*State) {})
+}
+
+// PublishAfter is [Store.Publish]. It calls a function with the new state before it tells watchers, so that what the function makes known
+// is known to whoever has heard of a change. The function must not call the store.
+func (s *Store) PublishAfter(tx *Tx, revision uint64, before func(*State)) *State {
 	next := new(State) // a pointer into tx would keep all of tx in memory
 	*next = tx.next
 	next.store, next.scratch, next.Revision = s, nil, max(next.Revision, revision)
@@ -103,6 +109,7 @@ func (s *Store) Publish(tx *Tx, revision uint64) *State {
 	s.dropIndexes(tx)
 	s.state.Store(next)
 	s.revision = next.Revision
+	before(next)
 	for _, c := range tx.changes {
 		f := s.feed(c.Object.kind.GroupResource)
 		f.changes.push(c)
