@@ -45,7 +45,7 @@ sim:
 # Compares the queues of priority levels with kube-apiserver's, and tries their random model, on SEEDS seeds from FROM on; measures a polite
 # client in both: docs/OVERLOAD.md.
 fairness-search:
-	go test ./core/flow/fairqueue -run 'TestSameTurns|TestModel|TestSeatLimit|TestPoliteClient' -v -timeout 0 -fairness-from $(FROM) -fairness-seeds $(SEEDS) -fairness-upstream
+	go test ./limits/fairqueue -run 'TestSameTurns|TestModel|TestSeatLimit|TestPoliteClient' -v -timeout 0 -fairness-from $(FROM) -fairness-seeds $(SEEDS) -fairness-upstream
 
 # Plants bugs in the program, and searches for a seed of the simulation that finds each.
 BUGS ?= .
@@ -54,7 +54,7 @@ sim-bugs:
 
 # Writes TIMES times etcd's quota of 64 MiB on the disk of the temporary folder, in small objects.
 soak:
-	go test ./core/plane -run TestManyTimesTheQuotaIsWritten -v -timeout 0 -soak.folder $${TMPDIR:-/tmp} \
+	go test ./core/run/plane -run TestManyTimesTheQuotaIsWritten -v -timeout 0 -soak.folder $${TMPDIR:-/tmp} \
 	  -soak.quota $$((64 << 20)) -soak.times $(TIMES) -soak.size 2000
 
 # Follows EVENTS events by an index of the past, and reads it: docs/PERFORMANCE.md.
@@ -88,7 +88,7 @@ dead-sinks:
 # Times CREATES writes beside hanging reviews of a webhook that is not about them, and as many without: docs/WEBHOOKS.md.
 CREATES ?= 20000
 hanging-webhook:
-	go test ./core/webhooks -count 1 -run TestLatencyBesideAHangingWebhook -v -timeout 0 -webhooks.writes $(CREATES)
+	go test ./core/reviewers/webhooks -count 1 -run TestLatencyBesideAHangingWebhook -v -timeout 0 -webhooks.writes $(CREATES)
 
 # Replaces servers of the version at FROM by those of this one, one by one, while clients use them: docs/OPERATING.md.
 # Versions before bb6d975 keep no log in an etcd cluster.

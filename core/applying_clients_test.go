@@ -12,7 +12,7 @@ import (
 	corev1 "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"stele.dev/stele/core/explain"
+	"stele.dev/stele/core/resources/explain"
 )
 
 func TestClientsApply(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"stele.dev/stele/core/managed"
+	"stele.dev/stele/core/object/metadata"
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/eventlog/memlog"
 )
@@ -94,7 +94,7 @@ func TestManagersWithoutAName(t *testing.T) {
 	for agent, want := range map[string]string{
 		"kubectl/v1.37": "kubectl", "": "", "a\x00b\u200b c/d/e": "ab c", strings.Repeat("x", 200): strings.Repeat("x", 128), strings.Repeat("é", 100): strings.Repeat("é", 64),
 	} {
-		if got := managed.Manager(agent); got != want {
+		if got := metadata.FieldManager(agent); got != want {
 			t.Errorf("%q is %q, want %q", agent, got, want)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"stele.dev/stele/core/explain"
+	"stele.dev/stele/core/resources/explain"
 	"stele.dev/stele/eventlog/memlog"
 )
 

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 
-	"stele.dev/stele/core/authn"
-	"stele.dev/stele/core/connections"
+	"stele.dev/stele/core/auth/authn"
+	"stele.dev/stele/limits/connections"
 	"stele.dev/stele/core/status"
 )
 

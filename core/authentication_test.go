@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"stele.dev/stele/core"
-	"stele.dev/stele/core/authn"
-	"stele.dev/stele/core/authn/authntest"
+	"stele.dev/stele/core/auth/authn"
+	"stele.dev/stele/core/auth/authn/authntest"
 )
 
 // authenticatingBy is a control plane that finds out by these options who is asking.

@@ -5,10 +5,10 @@ import (
 	"net/http"
 
 	"stele.dev/stele/core/call"
+	"stele.dev/stele/core/catalog"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/read"
 	"stele.dev/stele/core/status"
-	"stele.dev/stele/core/virtual"
 	"stele.dev/stele/policy"
 )
 
@@ -75,10 +75,10 @@ func (p *Pipeline) checkPast(ctx context.Context, r *Request) error {
 	switch {
 	case r.Past.Moment == nil || r.Past.Tip == nil:
 		return nil
-	case r.row != nil && r.row.Past == virtual.AsToday:
+	case r.row != nil && r.row.Past == catalog.AsToday:
 		r.Past.Tip = nil
 		return nil
-	case r.Write || r.row != nil && r.row.Past == virtual.Refuses || r.ofCollection():
+	case r.Write || r.row != nil && r.row.Past == catalog.Refuses || r.ofCollection():
 		return read.RefusePast(&r.Call)
 	}
 	return p.reader.CheckWindow(ctx, &r.Call, r.Past.Tip.Revision())

@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"stele.dev/stele/core/pki"
-	"stele.dev/stele/core/server"
+	"stele.dev/stele/core/auth/pki"
+	"stele.dev/stele/core/serve/server"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/etcdlog"
 	"stele.dev/stele/eventlog/memlog"

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"stele.dev/stele/core"
-	"stele.dev/stele/core/apart"
 	"stele.dev/stele/eventlog/memlog"
+	"stele.dev/stele/limits/child"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/policy/compile"
@@ -73,7 +73,7 @@ func TestAPushThatTheMachineIsTooBusyForMayBeTriedAgain(t *testing.T) {
 	r := newPlane(t)
 	r.Pipeline = core.New(core.Options{Committer: r.committer, Log: r.log, History: r.history, Authenticator: r.authenticator,
 		Compile: func(context.Context, *bundles.Source) (*compile.Result, schemas.Diagnostics, error) {
-			return nil, nil, &apart.Starved{Why: "the machine is too busy"}
+			return nil, nil, &child.Starved{Why: "the machine is too busy"}
 		}})
 	a := r.must(t, http.StatusServiceUnavailable, "POST", "/apis/policy.stele.dev/v1/policies", policyBody(t, bundle, nil))
 	if a.header.Get("Retry-After") != "1" || !strings.Contains(string(a.body), "the machine is too busy") {

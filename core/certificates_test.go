@@ -27,9 +27,9 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	"stele.dev/stele/core"
-	"stele.dev/stele/core/authn"
-	"stele.dev/stele/core/pki"
-	"stele.dev/stele/core/server"
+	"stele.dev/stele/core/auth/authn"
+	"stele.dev/stele/core/auth/pki"
+	"stele.dev/stele/core/serve/server"
 )
 
 // authority signs any certificate.

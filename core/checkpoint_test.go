@@ -11,10 +11,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"stele.dev/stele/core/bootstrap"
-	"stele.dev/stele/core/checkpoints"
 	"stele.dev/stele/core/commit"
-	"stele.dev/stele/core/plane/planetest"
+	"stele.dev/stele/core/keep/checkpoints"
+	"stele.dev/stele/core/resources/activation"
+	"stele.dev/stele/core/run/plane/planetest"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/memlog"
 	"stele.dev/stele/policy"
@@ -102,7 +102,7 @@ func TestAStartFromACheckpointEqualsAReplay(t *testing.T) {
 				switch rng.IntN(12) {
 				case 0:
 					next := compileBundle(t, pick(rng, bundle, graded, regraded, colorless, sensitive))
-					_, _ = bootstrap.Activate(t.Context(), p.committer, next, "test") // unless it is in force
+					_, _ = activation.ActivateCompiled(t.Context(), p.committer, next, "test") // unless it is in force
 				case 1:
 					p.do("DELETE", widgetsPath+"/"+name, "")
 				case 2:

@@ -46,8 +46,8 @@ import (
 	toolswatch "k8s.io/client-go/tools/watch"
 	"k8s.io/client-go/util/consistencydetector"
 	"k8s.io/client-go/util/retry"
-	"stele.dev/stele/core/pki"
-	"stele.dev/stele/core/server"
+	"stele.dev/stele/core/auth/pki"
+	"stele.dev/stele/core/serve/server"
 	"stele.dev/stele/eventlog/memlog"
 )
 

@@ -7,10 +7,10 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"stele.dev/stele/core/authn"
+	"stele.dev/stele/core/auth/authn"
 	"stele.dev/stele/core/call"
-	"stele.dev/stele/core/connections"
 	"stele.dev/stele/core/read"
+	"stele.dev/stele/limits/connections"
 	"stele.dev/stele/core/status"
 )
 

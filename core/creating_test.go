@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	utilrand "k8s.io/apimachinery/pkg/util/rand"
-	"stele.dev/stele/core/metadata"
+	"stele.dev/stele/core/object/metadata"
 )
 
 const leasesPath = "/apis/coordination.k8s.io/v1/namespaces/default/leases"

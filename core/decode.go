@@ -3,7 +3,7 @@ package core
 import (
 	"context"
 
-	"stele.dev/stele/core/memory"
+	"stele.dev/stele/limits/memory"
 )
 
 // decode makes the object that a write asks for: it reads the body, applies a patch to the tip's object, prunes it

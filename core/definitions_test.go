@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
-	"stele.dev/stele/core/activation"
+	"stele.dev/stele/core/resources/activation"
 	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/policy/compile"
 )

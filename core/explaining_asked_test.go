@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"stele.dev/stele/core/explain"
+	"stele.dev/stele/core/resources/explain"
 	"stele.dev/stele/policy"
 )
 

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"stele.dev/stele/core/explain"
+	"stele.dev/stele/core/resources/explain"
 )
 
 const explanationsPath = "/apis/policy.stele.dev/v1/explanations"

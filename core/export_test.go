@@ -3,8 +3,8 @@ package core
 import (
 	"context"
 
-	"stele.dev/stele/core/turns"
-	"stele.dev/stele/core/virtual"
+	"stele.dev/stele/core/catalog"
+	"stele.dev/stele/core/write/turns"
 	"stele.dev/stele/policy"
 )
 
@@ -35,7 +35,7 @@ func takeAll(ctx context.Context, t turns.Turns) (done func(), err error) {
 func (p *Pipeline) Replaying() int64 { return p.reader.Replays.Held() }
 
 // Rows are the rows of the table of virtual resources.
-func (p *Pipeline) Rows() []*virtual.Resource { return p.table.Rows() }
+func (p *Pipeline) Rows() []*catalog.Resource { return p.table.Rows() }
 
 // HoldViews makes views wait for a channel before they read an object. There must be no views yet.
 func (p *Pipeline) HoldViews(until <-chan struct{}) {

@@ -6,8 +6,7 @@ import (
 	"net/http"
 	"strconv"
 
-	"stele.dev/stele/core/commit"
-	"stele.dev/stele/core/negotiate"
+	"stele.dev/stele/core/call/negotiate"
 	"stele.dev/stele/core/status"
 )
 
@@ -21,7 +20,7 @@ func (p *Pipeline) fail(r *Request, err error) {
 	if internal {
 		p.logger.Error("a request failed", "auditID", r.AuditID, "stage", r.Stage, "method", r.HTTP.Method, "path", r.HTTP.URL.Path, "error", err)
 	}
-	if errors.Is(err, commit.ErrUndecided) {
+	if errors.Is(err, status.ErrUndecided) {
 		s.Message += fmt.Sprintf(" (audit id %s)", r.AuditID)
 	}
 	if r.W.Code != 0 {

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"stele.dev/stele/core/call"
-	"stele.dev/stele/core/memory"
+	"stele.dev/stele/limits/memory"
 )
 
 // flow finds the flow of the request, and takes seats of its priority level. It may wait for them. A request keeps its seats

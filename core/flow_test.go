@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"stele.dev/stele/core/explain"
+	"stele.dev/stele/core/resources/explain"
 )
 
 // narrow is the bundle of these tests with a flow schema of all users, with one watch in each namespace.

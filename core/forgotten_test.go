@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"stele.dev/stele/core/plane"
-	"stele.dev/stele/core/plane/planetest"
+	"stele.dev/stele/core/run/plane"
+	"stele.dev/stele/core/run/plane/planetest"
 	"stele.dev/stele/eventlog/logtest"
 	"stele.dev/stele/eventlog/memlog"
 )

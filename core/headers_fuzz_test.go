@@ -11,8 +11,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
-	"stele.dev/stele/core/negotiate"
-	"stele.dev/stele/core/wire"
+	"stele.dev/stele/core/call/negotiate"
+	"stele.dev/stele/core/call/wire"
 )
 
 // Whatever headers and bodies are sent: it is answered, in the form that the answer says it is in, never

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/filters/impersonation"
 	"k8s.io/apiserver/pkg/endpoints/request"
-	"stele.dev/stele/core/authn"
+	"stele.dev/stele/core/auth/authn"
 	"stele.dev/stele/core/status"
 )
 

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
-	"stele.dev/stele/core/authn"
+	"stele.dev/stele/core/auth/authn"
 )
 
 // forge signs claims with whatever key, by another library than the server's.

@@ -7,8 +7,8 @@ import (
 	"net/http/httptest"
 	"testing"
 
-	"stele.dev/stele/core/authn"
-	"stele.dev/stele/core/pki"
+	"stele.dev/stele/core/auth/authn"
+	"stele.dev/stele/core/auth/pki"
 )
 
 // BenchmarkAuthenticate compares what it takes to find out who asks. The difference between a

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"stele.dev/stele/core/tokens"
+	"stele.dev/stele/core/auth/tokens"
 )
 
 // inSecret writes a Secret that holds a token of a service account, as the controller does it.

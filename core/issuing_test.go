@@ -28,9 +28,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"stele.dev/stele/core"
-	"stele.dev/stele/core/authn"
-	"stele.dev/stele/core/plane/planetest"
-	"stele.dev/stele/core/tokens"
+	"stele.dev/stele/core/auth/authn"
+	"stele.dev/stele/core/auth/tokens"
+	"stele.dev/stele/core/run/plane/planetest"
 	"stele.dev/stele/projections/objects"
 )
 

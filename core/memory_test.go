@@ -10,8 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"stele.dev/stele/core/plane"
-	"stele.dev/stele/core/plane/planetest"
+	"stele.dev/stele/core/run/plane"
+	"stele.dev/stele/core/run/plane/planetest"
 	"stele.dev/stele/eventlog/memlog"
 	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/policy/compile"

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"sigs.k8s.io/yaml"
-	"stele.dev/stele/core/typed"
+	"stele.dev/stele/core/object/gotypes"
 )
 
 const (
@@ -115,7 +115,7 @@ func statusOf(t *testing.T, a answer) *metav1.Status {
 	var err error
 	switch a.header.Get("Content-Type") {
 	case protobufType:
-		_, _, err = protobuf.NewSerializer(typed.Scheme, typed.Scheme).Decode(a.body, &schema.GroupVersionKind{}, s)
+		_, _, err = protobuf.NewSerializer(gotypes.Scheme, gotypes.Scheme).Decode(a.body, &schema.GroupVersionKind{}, s)
 	default:
 		err = yaml.Unmarshal(a.body, s)
 	}
@@ -173,7 +173,7 @@ func TestDiscoveryAsProtobuf(t *testing.T) {
 			t.Fatal(err)
 		}
 		a := p.must(t, 200, "GET", path, "", "Accept", protobufType)
-		_, _, err := protobuf.NewSerializer(typed.Scheme, typed.Scheme).Decode(a.body, nil, into)
+		_, _, err := protobuf.NewSerializer(gotypes.Scheme, gotypes.Scheme).Decode(a.body, nil, into)
 		want.GetObjectKind().SetGroupVersionKind(into.GetObjectKind().GroupVersionKind()) // /api has no version as JSON
 		if err != nil || !apiequality.Semantic.DeepEqual(into, want) {
 			t.Errorf("%s: %v\n%v, want\n%v", path, err, into, want)
@@ -235,7 +235,7 @@ func TestBodies(t *testing.T) {
 func encodeProtobuf(t *testing.T, s *metav1.Status) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	if err := protobuf.NewSerializer(typed.Scheme, typed.Scheme).Encode(s, &b); err != nil {
+	if err := protobuf.NewSerializer(gotypes.Scheme, gotypes.Scheme).Encode(s, &b); err != nil {
 		t.Fatal(err)
 	}
 	return b.Bytes()
@@ -263,7 +263,7 @@ func TestADeepDefinitionIsNotFollowed(t *testing.T) {
 	metadata := []byte("\x0a\x08\x0a\x06abcdef")
 	at -= copy(deep[at-len(metadata):], metadata)
 	var body bytes.Buffer
-	if err := protobuf.NewSerializer(typed.Scheme, typed.Scheme).Encode(&runtime.Unknown{TypeMeta: runtime.TypeMeta{Kind: "CustomResourceDefinition", APIVersion: "apiextensions.k8s.io/v1"}, Raw: deep[at:]}, &body); err != nil {
+	if err := protobuf.NewSerializer(gotypes.Scheme, gotypes.Scheme).Encode(&runtime.Unknown{TypeMeta: runtime.TypeMeta{Kind: "CustomResourceDefinition", APIVersion: "apiextensions.k8s.io/v1"}, Raw: deep[at:]}, &body); err != nil {
 		t.Fatal(err)
 	}
 	a := p.do("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", body.String(), "Content-Type", protobufType)

@@ -3,7 +3,7 @@ package core_test
 import (
 	"testing"
 
-	"stele.dev/stele/core/plane/planetest"
+	"stele.dev/stele/core/run/plane/planetest"
 	"stele.dev/stele/eventlog/memlog"
 )
 

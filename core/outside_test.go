@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"stele.dev/stele/core"
-	"stele.dev/stele/core/bootstrap"
+	"stele.dev/stele/core/resources/activation"
 	"stele.dev/stele/eventlog/memlog"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/compile"
@@ -154,7 +154,7 @@ func TestWhatWasAllowedOutsideIsDecidedAgainUnderTheNextPolicy(t *testing.T) {
 	var activated atomic.Bool
 	o.answer = func(*policy.Request) policy.Opinion {
 		if !activated.Swap(true) {
-			if _, err := bootstrap.Activate(context.Background(), r.committer, compileBundle(t, bundle), "test"); err != nil {
+			if _, err := activation.ActivateCompiled(context.Background(), r.committer, compileBundle(t, bundle), "test"); err != nil {
 				t.Error(err)
 			}
 		}

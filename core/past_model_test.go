@@ -14,11 +14,11 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"stele.dev/stele/core/bootstrap"
-	"stele.dev/stele/core/checkpoints"
-	"stele.dev/stele/core/expiry"
-	"stele.dev/stele/core/plane"
-	"stele.dev/stele/core/plane/planetest"
+	"stele.dev/stele/core/keep/checkpoints"
+	"stele.dev/stele/core/keep/expiry"
+	"stele.dev/stele/core/resources/activation"
+	"stele.dev/stele/core/run/plane"
+	"stele.dev/stele/core/run/plane/planetest"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/memlog"
 )
@@ -416,7 +416,7 @@ func (s *story) step() {
 // activate puts another policy in force.
 func (s *story) activate() {
 	i := s.rng.IntN(len(laws))
-	_, err := bootstrap.Activate(s.t.Context(), s.committer, compileBundle(s.t, laws[i].text), "test")
+	_, err := activation.ActivateCompiled(s.t.Context(), s.committer, compileBundle(s.t, laws[i].text), "test")
 	if err == nil {
 		s.law = laws[i]
 	}

@@ -12,46 +12,46 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/version"
-	"stele.dev/stele/core/access"
-	"stele.dev/stele/core/activation"
-	"stele.dev/stele/core/admissionpolicies"
-	"stele.dev/stele/core/authn"
-	"stele.dev/stele/core/blame"
+	"stele.dev/stele/core/auth/authn"
 	"stele.dev/stele/core/call"
-	"stele.dev/stele/core/changes"
 	"stele.dev/stele/core/commit"
-	"stele.dev/stele/core/connections"
-	"stele.dev/stele/core/cost"
-	"stele.dev/stele/core/decisions"
-	"stele.dev/stele/core/decisionsapi"
-	"stele.dev/stele/core/definitions"
-	"stele.dev/stele/core/delivery"
-	"stele.dev/stele/core/explain"
-	"stele.dev/stele/core/flow"
-	"stele.dev/stele/core/flow/fairqueue"
-	"stele.dev/stele/core/flow/flowapi"
-	"stele.dev/stele/core/flowcontrol"
-	"stele.dev/stele/core/lookup"
-	"stele.dev/stele/core/memory"
-	"stele.dev/stele/core/parts"
+	"stele.dev/stele/core/load/cost"
+	"stele.dev/stele/core/record/decisions"
+	"stele.dev/stele/core/resources/access"
+	"stele.dev/stele/core/resources/activation"
+	"stele.dev/stele/core/resources/blame"
+	"stele.dev/stele/core/resources/changes"
+	"stele.dev/stele/core/resources/decisionsapi"
+	"stele.dev/stele/core/resources/rendered"
+	"stele.dev/stele/limits/connections"
+
+	"stele.dev/stele/core/load/flow"
+	"stele.dev/stele/core/resources/delivery"
+	"stele.dev/stele/core/resources/explain"
+	"stele.dev/stele/core/resources/flowapi"
+	"stele.dev/stele/limits/fairqueue"
+
+	"stele.dev/stele/core/write/lookup"
+	"stele.dev/stele/limits/memory"
+
 	"stele.dev/stele/core/past"
-	"stele.dev/stele/core/plans"
-	"stele.dev/stele/core/quotametrics"
-	"stele.dev/stele/core/rbac"
+	"stele.dev/stele/core/resources/plans"
+	"stele.dev/stele/projections/quotas"
+
 	"stele.dev/stele/core/read"
-	"stele.dev/stele/core/rendered"
-	"stele.dev/stele/core/replicas"
-	"stele.dev/stele/core/review"
-	"stele.dev/stele/core/reviews"
-	"stele.dev/stele/core/shadow"
+
+	"stele.dev/stele/core/resources/replicas"
+	"stele.dev/stele/core/resources/reviews"
+	"stele.dev/stele/core/resources/shadow"
+	"stele.dev/stele/core/reviewers/review"
+	"stele.dev/stele/core/serve/nonresource"
 	"stele.dev/stele/core/status"
-	"stele.dev/stele/core/surface"
-	"stele.dev/stele/core/tokenrequest"
-	"stele.dev/stele/core/tokens"
-	"stele.dev/stele/core/turns"
-	"stele.dev/stele/core/views"
-	"stele.dev/stele/core/virtual"
-	"stele.dev/stele/core/webhookobjects"
+
+	"stele.dev/stele/core/auth/tokens"
+	"stele.dev/stele/core/catalog"
+	"stele.dev/stele/core/read/views"
+	"stele.dev/stele/core/write/turns"
+
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/policy/audits"
 	"stele.dev/stele/projections/history"
@@ -184,14 +184,14 @@ type Pipeline struct {
 	committer     *commit.Committer
 	authenticator *authn.Authenticator
 	logger        *slog.Logger
-	table         *virtual.Table
+	table         *catalog.Table
 	reader        *read.Reader
-	surface       *surface.Service
+	surface       *nonresource.Service
 	decisions     *decisions.Recorder // nil if nothing is recorded
 	shadows       *shadow.Shadows
 	views         *views.Service
 	metrics       *metrics
-	quotas        *quotametrics.Metrics
+	quotas        *quotas.Metrics
 	flows         *flow.Control
 	memory        *memory.Guard
 	reviewers     review.Find // nil if no reviewer outside of the policy can be asked
@@ -209,8 +209,8 @@ type Pipeline struct {
 
 // The types of [Options] that other packages define.
 type (
-	Check       = surface.Check
-	Route       = surface.Route
+	Check       = nonresource.Check
+	Route       = nonresource.Route
 	Compile     = activation.Compile
 	Enforceable = activation.Enforceable
 )
@@ -229,7 +229,7 @@ type Options struct {
 	// Compile compiles policies that clients push; nil to refuse such policies.
 	Compile Compile
 	// Parts stores the uploaded parts of large policies; nil to refuse uploads.
-	Parts *parts.Store
+	Parts *activation.Uploads
 	// Enforceable returns why a pushed policy cannot be enforced here; nil if every policy can.
 	Enforceable Enforceable
 	// Metrics is the registry of all metrics that /metrics serves; nil for a new one.
@@ -281,9 +281,9 @@ func New(o Options) *Pipeline {
 	})
 	history := past.New(past.Options{Committer: o.Committer, Log: o.Log, History: o.History, Memory: p.memory, Logger: o.Logger})
 	p.views = views.New(views.Options{Committer: o.Committer, Past: history, Logger: o.Logger})
-	p.quotas = quotametrics.New(o.Committer.Quotas)
+	p.quotas = quotas.NewMetrics(o.Committer.Quotas)
 	p.metrics = newMetrics(o.Metrics, o.Committer, o.History, o.Evaluators, o.Authenticator, p.shadows.Collector(), p.memory, p.views.Collector(), p.quotas)
-	p.surface = surface.New(surface.Options{
+	p.surface = nonresource.New(nonresource.Options{
 		Committer: o.Committer, Tokens: o.Tokens, Version: o.Version, Metrics: p.metrics.handler, Checks: o.Checks,
 		Routes: append(slices.Clip(o.Routes), flowapi.Routes(p.flows)...), Logger: o.Logger,
 	})
@@ -299,9 +299,9 @@ func New(o Options) *Pipeline {
 }
 
 // newTable returns the table of virtual resources. A new resource is a row here.
-func (p *Pipeline) newTable(o Options) *virtual.Table {
+func (p *Pipeline) newTable(o Options) *catalog.Table {
 	pushes := activation.New(activation.Options{Reader: p.reader, Log: o.Log, Compile: o.Compile, Parts: o.Parts, Enforceable: o.Enforceable})
-	rows := []*virtual.Resource{
+	rows := []*catalog.Resource{
 		pushes.Virtual(),
 		plans.New(plans.ServiceOptions{Reader: p.reader, Pushes: pushes, History: o.History, Decisions: o.DecisionLog, Others: otherReplicas(o.Replicas)}),
 		shadow.Resource(p.reader, pushes, p.shadows),
@@ -313,11 +313,11 @@ func (p *Pipeline) newTable(o Options) *virtual.Table {
 	rows = append(rows, access.New(p.reader)...)
 	rows = append(rows, flowapi.Resources(p.reader, p.flows)...)
 	rows = append(rows, reviews.New(reviews.Options{Reader: p.reader, Authenticator: o.Authenticator, Tokens: o.Tokens, Turns: p.largeReviews})...)
-	for _, kind := range append(slices.Concat(rbac.Kinds, flowcontrol.Kinds, admissionpolicies.Kinds, webhookobjects.Kinds), definitions.Kind) {
+	for _, kind := range append(slices.Concat(rendered.RBAC, rendered.FlowControl, rendered.AdmissionPolicies, rendered.Webhooks), rendered.Definitions) {
 		rows = append(rows, rendered.New(p.reader, kind))
 	}
 	if o.Tokens != nil {
-		rows = append(rows, tokenrequest.New(p.reader, o.Tokens, o.Logger))
+		rows = append(rows, reviews.NewTokenRequests(p.reader, o.Tokens, o.Logger))
 	}
 	if o.Replicas != nil {
 		rows = append(rows, replicas.Resource(p.reader, o.Replicas))
@@ -325,7 +325,7 @@ func (p *Pipeline) newTable(o Options) *virtual.Table {
 	if o.Delivery != nil {
 		rows = append(rows, delivery.Resource(p.reader, o.Delivery))
 	}
-	return virtual.NewTable(rows...)
+	return catalog.NewTable(rows...)
 }
 
 // otherReplicas returns a function that names the replicas whose decisions this one does not have.

@@ -121,10 +121,10 @@ var allPlantedBugs = []plantedBug{
 	exceeded, s.measured = usage.Fits(`}}},
 	{"a namespace is removed with what is in it", []edit{
 		{tipFile, `if r, found := o.FirstIn(ns); found {`, `if r, found := o.FirstIn(ns); found && !BUG {`},
-		{"core/edit/namespaces.go", `_, found := d.Tip.Objects.FirstIn(d.Key.Name)
+		{"core/write/edit/namespaces.go", `_, found := d.Tip.Objects.FirstIn(d.Key.Name)
 	return found`, `_, found := d.Tip.Objects.FirstIn(d.Key.Name)
 	return found && !BUG`}}},
-	{"the UID of what is deleted is not checked", []edit{{"core/edit/decode.go",
+	{"the UID of what is deleted is not checked", []edit{{"core/write/edit/decode.go",
 		`if pre.UID != nil && string(*pre.UID) != d.Old.UID {`,
 		`if pre.UID != nil && string(*pre.UID) != d.Old.UID && !BUG {`}}},
 	{"a watch skips a change when it catches up", []edit{{watchFile,

@@ -23,9 +23,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"stele.dev/stele/core/activation"
-	"stele.dev/stele/core/authz"
-	"stele.dev/stele/core/plugins"
+	"stele.dev/stele/core/auth/authz"
+	"stele.dev/stele/core/resources/activation"
+	"stele.dev/stele/core/reviewers/plugins"
 	"stele.dev/stele/eventlog/memlog"
 	"stele.dev/stele/plugins/host"
 	"stele.dev/stele/plugins/sdk"

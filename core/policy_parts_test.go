@@ -6,7 +6,7 @@ import (
 	"runtime"
 	"testing"
 
-	"stele.dev/stele/core/activation"
+	"stele.dev/stele/core/resources/activation"
 	"stele.dev/stele/projections/policies"
 )
 

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"stele.dev/stele/core/activation"
+	"stele.dev/stele/core/resources/activation"
 )
 
 const policiesPath = "/apis/policy.stele.dev/v1/policies"

@@ -8,10 +8,10 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"stele.dev/stele/core/call"
-	"stele.dev/stele/core/decisions"
-	"stele.dev/stele/core/edit"
 	"stele.dev/stele/core/read"
+	"stele.dev/stele/core/record/decisions"
 	"stele.dev/stele/core/status"
+	"stele.dev/stele/core/write/edit"
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/policy/audits"
 )

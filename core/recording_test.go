@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"k8s.io/apiserver/pkg/apis/apiserver"
-	"stele.dev/stele/core/explain"
-	"stele.dev/stele/core/plane"
-	"stele.dev/stele/core/plane/planetest"
+	"stele.dev/stele/core/resources/explain"
+	"stele.dev/stele/core/run/plane"
+	"stele.dev/stele/core/run/plane/planetest"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/eventlog/memlog"

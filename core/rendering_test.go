@@ -22,8 +22,8 @@ import (
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
-	"stele.dev/stele/core/bootstrap"
 	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/resources/activation"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/eventlog/memlog"
@@ -49,7 +49,7 @@ func withSpec(field, selectable string) string {
 
 func (r *replica) activate(t testing.TB, text string) {
 	t.Helper()
-	if _, err := bootstrap.Activate(t.Context(), r.committer, compileBundle(t, text), "test"); err != nil {
+	if _, err := activation.ActivateCompiled(t.Context(), r.committer, compileBundle(t, text), "test"); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -302,7 +302,7 @@ func TestRenderingIsAFoldOfTheLog(t *testing.T) {
 				p.do("DELETE", path, "")
 			default:
 				next := compileBundle(t, pick(rng, bundles...))
-				if _, err := bootstrap.Activate(t.Context(), p.committer, next, "test"); err != nil && !strings.Contains(err.Error(), "in force already") {
+				if _, err := activation.ActivateCompiled(t.Context(), p.committer, next, "test"); err != nil && !strings.Contains(err.Error(), "in force already") {
 					t.Fatal(err)
 				}
 			}
@@ -369,7 +369,7 @@ func TestWhatCannotBeRenderedStays(t *testing.T) {
 	running.Go(func() { c.Run(ctx) })
 	activate := func(text string) {
 		t.Helper()
-		if _, err := bootstrap.Activate(ctx, c, compileBundle(t, text), "test"); err != nil {
+		if _, err := activation.ActivateCompiled(ctx, c, compileBundle(t, text), "test"); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -2,12 +2,12 @@ package core
 
 import (
 	"stele.dev/stele/core/call"
+	"stele.dev/stele/core/catalog"
 	"stele.dev/stele/core/commit"
-	"stele.dev/stele/core/edit"
-	"stele.dev/stele/core/explain"
-	"stele.dev/stele/core/lookup"
-	"stele.dev/stele/core/turns"
-	"stele.dev/stele/core/virtual"
+	"stele.dev/stele/core/resources/explain"
+	"stele.dev/stele/core/write/edit"
+	"stele.dev/stele/core/write/lookup"
+	"stele.dev/stele/core/write/turns"
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/policy"
 )
@@ -18,12 +18,12 @@ type Request struct {
 	edit.Draft // the object of a write; decode sets it
 
 	// authorization
-	row        *virtual.Resource // the virtual resource that the request is about; nil for stored objects and paths
+	row        *catalog.Resource // the virtual resource that the request is about; nil for stored objects and paths
 	item       string            // the object's name, if this request deletes one object of a collection
 	authorized *policy.Decision  // the policy's decision before conditions; it may depend on the object
 	creating   *policy.Decision  // the decision about create, if an update creates its object; conditions sets it
 
-	write     virtual.Write      // the write of a virtual resource; decode sets it
+	write     catalog.Write      // the write of a virtual resource; decode sets it
 	mutations []*logpb.Mutation  // what changed the object; mutation sets it
 	reviews   []*logpb.Review    // what webhooks and plugins said; mutation and validation set it
 	findings  []*logpb.Admission // the findings of admission rules; validation sets it

@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	endpoints "k8s.io/apiserver/pkg/endpoints/metrics"
 	"stele.dev/stele/core/call"
-	"stele.dev/stele/core/virtual"
+	"stele.dev/stele/core/catalog"
 )
 
 // requestMetrics has kube-apiserver's metrics of requests, with the same names, labels and buckets, so that existing
@@ -54,7 +54,7 @@ func newRequestMetrics() *requestMetrics {
 }
 
 // request counts an answered request and its duration.
-func (m *requestMetrics) request(c *call.Call, t *virtual.Table) {
+func (m *requestMetrics) request(c *call.Call, t *catalog.Table) {
 	i := m.instruments(labelsOf(c, t))
 	i.total.Inc()
 	i.duration.Observe(time.Since(c.Received).Seconds())
@@ -83,7 +83,7 @@ func (m *requestMetrics) watching(c *call.Call) (done func()) {
 
 // labelsOf returns the labels of a call. It names only served resources, because clients can send any number of other
 // names. A nil table means that the call is known to be about a resource.
-func labelsOf(c *call.Call, t *virtual.Table) labels {
+func labelsOf(c *call.Call, t *catalog.Table) labels {
 	l := labels{verb: verbOfMethod(c.HTTP.Method), dryRun: dryRunOf(c.HTTP), code: c.W.Code}
 	switch {
 	case c.Info == nil:

@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"stele.dev/stele/core/bootstrap"
+	"stele.dev/stele/core/resources/activation"
 	"stele.dev/stele/eventlog/logtest"
 	"stele.dev/stele/eventlog/memlog"
 )
@@ -73,7 +73,7 @@ func TestAFullLog(t *testing.T) {
 		r.must(t, 200, "PATCH", widgetsPath+"/held", `{"metadata":{"finalizers":`+finalizers+`}}`, "Content-Type", "application/merge-patch+json")
 	}
 	r.must(t, 404, "GET", widgetsPath+"/held", "")
-	if _, err := bootstrap.Activate(t.Context(), r.committer, compileBundle(t, lockedOut), "test"); err != nil {
+	if _, err := activation.ActivateCompiled(t.Context(), r.committer, compileBundle(t, lockedOut), "test"); err != nil {
 		t.Errorf("a policy: %v", err)
 	}
 	r.must(t, 507, "POST", widgetsPath, widget("late", 1))

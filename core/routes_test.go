@@ -8,10 +8,10 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/user"
 	"stele.dev/stele/core"
-	"stele.dev/stele/core/authn"
+	"stele.dev/stele/core/auth/authn"
 	"stele.dev/stele/core/call"
-	"stele.dev/stele/core/plane"
-	"stele.dev/stele/core/plane/planetest"
+	"stele.dev/stele/core/run/plane"
+	"stele.dev/stele/core/run/plane/planetest"
 )
 
 // A path that a part of the server adds is authorized like /metrics, and has no past.

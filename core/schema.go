@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 
-	"stele.dev/stele/core/metadata"
+	"stele.dev/stele/core/object/metadata"
 	"stele.dev/stele/core/status"
-	"stele.dev/stele/core/validity"
+	"stele.dev/stele/core/write/validity"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/schemas/program"
 )

@@ -7,8 +7,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"stele.dev/stele/core/call"
-	"stele.dev/stele/core/explain"
-	"stele.dev/stele/core/shadow"
+	"stele.dev/stele/core/resources/explain"
+	"stele.dev/stele/core/resources/shadow"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/policy"
 )

@@ -23,11 +23,11 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"stele.dev/stele/core/bootstrap"
-	"stele.dev/stele/core/checkpoints"
-	"stele.dev/stele/core/plane"
-	"stele.dev/stele/core/plane/planetest"
-	"stele.dev/stele/core/verification"
+	"stele.dev/stele/core/keep/checkpoints"
+	"stele.dev/stele/core/keep/verification"
+	"stele.dev/stele/core/resources/activation"
+	"stele.dev/stele/core/run/plane"
+	"stele.dev/stele/core/run/plane/planetest"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/archive"
 	"stele.dev/stele/eventlog/logpb"
@@ -510,7 +510,7 @@ func (s *simulation) crash(ctx context.Context, rng *rand.Rand) {
 func (s *simulation) activate(ctx context.Context, rng *rand.Rand) {
 	for i := 0; wait(ctx, time.Duration(rng.IntN(800))*time.Millisecond); i++ {
 		attempt, cancel := context.WithTimeout(ctx, 5*time.Second)
-		_, err := bootstrap.Activate(attempt, s.replica(rng).committer, compileBundle(s.t, []string{simulatedLockedOut, simulated}[i%2]), "sim")
+		_, err := activation.ActivateCompiled(attempt, s.replica(rng).committer, compileBundle(s.t, []string{simulatedLockedOut, simulated}[i%2]), "sim")
 		cancel()
 		if err == nil {
 			s.count("activation")
@@ -1158,7 +1158,7 @@ func TestActivationSendsWritesBack(t *testing.T) {
 			a = slow.do("POST", widgetsPath, widget("a", 1), "Authorization", "Bearer editor-token")
 		}()
 		time.Sleep(500 * time.Millisecond)
-		if _, err := bootstrap.Activate(t.Context(), other.committer, compileBundle(t, lockedOut), "test"); err != nil {
+		if _, err := activation.ActivateCompiled(t.Context(), other.committer, compileBundle(t, lockedOut), "test"); err != nil {
 			t.Fatal(err)
 		}
 		<-done

@@ -21,7 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
-	"stele.dev/stele/core/typed"
+	"stele.dev/stele/core/object/gotypes"
 )
 
 // dial opens a watch over WebSocket.
@@ -125,7 +125,7 @@ func TestProtobufOverWebSocket(t *testing.T) {
 	if err := e.Unmarshal(message); err != nil || e.Type != "ADDED" {
 		t.Fatalf("%v: %q", err, message)
 	}
-	object, _, err := protobuf.NewSerializer(typed.Scheme, typed.Scheme).Decode(e.Object.Raw, &schema.GroupVersionKind{}, nil)
+	object, _, err := protobuf.NewSerializer(gotypes.Scheme, gotypes.Scheme).Decode(e.Object.Raw, &schema.GroupVersionKind{}, nil)
 	if m, ok := object.(*corev1.ConfigMap); err != nil || !ok || m.Name != "a" {
 		t.Errorf("%v, %v", object, err)
 	}

@@ -14,7 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"stele.dev/stele/core/bootstrap"
+	"stele.dev/stele/core/resources/activation"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/policy"
@@ -141,7 +141,7 @@ func (s *lawgivers) remember(f *policy.Form) {
 
 func (s *lawgivers) activate(ctx context.Context, rng *rand.Rand) {
 	for wait(ctx, time.Duration(rng.IntN(40))*time.Millisecond) {
-		if _, err := bootstrap.Activate(ctx, s.replica(rng).committer, pick(rng, s.compiled...), "lawgiver"); err == nil {
+		if _, err := activation.ActivateCompiled(ctx, s.replica(rng).committer, pick(rng, s.compiled...), "lawgiver"); err == nil {
 			s.count("activation")
 		}
 	}

@@ -17,8 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"stele.dev/stele/core/authn"
-	"stele.dev/stele/core/pki"
+	"stele.dev/stele/core/auth/authn"
+	"stele.dev/stele/core/auth/pki"
 )
 
 // Programs with a token that only a webhook knows, as clients of client-go: who they are is asked once, and

@@ -6,8 +6,8 @@ import (
 
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"stele.dev/stele/core/call"
-	"stele.dev/stele/core/discovery"
-	"stele.dev/stele/core/explain"
+	"stele.dev/stele/core/catalog/discovery"
+	"stele.dev/stele/core/resources/explain"
 )
 
 // note adds the verdict of the stage that ran to the explanation, if there is one.

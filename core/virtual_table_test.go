@@ -6,14 +6,14 @@ import (
 	"strings"
 	"testing"
 
-	"stele.dev/stele/core/virtual"
+	"stele.dev/stele/core/catalog"
 )
 
 // rowRequest is a method at a path of a row's resource, and the verb that it means.
 type rowRequest struct{ verb, method, path string }
 
 // requestsOf returns requests of all verbs at the paths of a row's resource.
-func requestsOf(r *virtual.Resource) []rowRequest {
+func requestsOf(r *catalog.Resource) []rowRequest {
 	root := "/apis/" + r.Group + "/" + r.Version
 	if r.Group == "" {
 		root = "/api/" + r.Version
@@ -71,11 +71,11 @@ func TestEveryRowOfTheTableIsServedAsItSays(t *testing.T) {
 					continue
 				}
 				read := row.Write == nil || q.verb == "get" || q.verb == "list"
-				refused := row.Past == virtual.Refuses || !read
+				refused := row.Past == catalog.Refuses || !read
 				if is := then.code == http.StatusMethodNotAllowed && strings.Contains(string(then.body), "this is the past"); is != refused {
 					t.Errorf("%s %s%s: %v", q.method, at, q.path, then)
 				}
-				if row.Past == virtual.AsToday && then.code != now.code {
+				if row.Past == catalog.AsToday && then.code != now.code {
 					t.Errorf("%s %s%s: %v, today: %v", q.method, at, q.path, then, now)
 				}
 			}

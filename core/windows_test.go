@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"stele.dev/stele/core/bootstrap"
-	"stele.dev/stele/core/explain"
+	"stele.dev/stele/core/resources/activation"
+	"stele.dev/stele/core/resources/explain"
 	"stele.dev/stele/eventlog/memlog"
 )
 
@@ -217,7 +217,7 @@ func TestAWindowHoldsFromItsActivationOn(t *testing.T) {
 			policy string
 			code   int
 		}{{narrow, 410}, {wide, 200}} {
-			if _, err := bootstrap.Activate(t.Context(), p.committer, compileBundle(t, next.policy), "test"); err != nil {
+			if _, err := activation.ActivateCompiled(t.Context(), p.committer, compileBundle(t, next.policy), "test"); err != nil {
 				t.Fatal(err)
 			}
 			p.must(t, next.code, "GET", look, "", as("reader")...)
@@ -307,7 +307,7 @@ func TestAKindThatIsNoMoreKeepsTheWindowThatItHad(t *testing.T) {
 	inTime(t, windowed(""), func(t *testing.T, p *replica) {
 		then := "/at/" + p.write(t, vaultsPath, "a") + vaultsPath + "/a"
 		p.must(t, 200, "DELETE", vaultsPath+"/a", "")
-		if _, err := bootstrap.Activate(t.Context(), p.committer, compileBundle(t, without), "test"); err != nil {
+		if _, err := activation.ActivateCompiled(t.Context(), p.committer, compileBundle(t, without), "test"); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(4 * time.Minute)

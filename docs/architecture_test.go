@@ -26,29 +26,29 @@ var mayImport = map[string][]string{
 	"eventlog":      {"eventlog/...", "limits/..."},
 	"schemas":       {"schemas/...", "limits/..."},
 	"policy":        {"policy/...", "schemas/...", "eventlog"},
-	"policy/audits": {"policy", "policy/rights/members", "eventlog/logpb"},       // what events have of a rule
+	"policy/audits": {"policy", "policy/rights", "eventlog/logpb"},               // what events have of a rule
 	"projections":   {"schemas/...", "eventlog", "eventlog/logpb", "limits/..."}, // the log, not its backends; and no other projection
 	"plugins":       {"plugins/...", "limits/..."},                               // authors of plugins import it
 	"core":          {"core/...", "limits/...", "plugins/...", "policy/...", "projections/...", "schemas/...", "eventlog", "eventlog/logpb"},
 	// What reads or writes the cold part of the log.
-	"core/logproof":      {"core/...", "eventlog", "eventlog/proof"},
-	"projections/views":  {"policy", "policy/views", "projections/objects", "schemas"}, // views are what a policy says, of objects
-	"projections/quotas": {"policy/quotas", "projections/objects"},                     // what a policy lets quotas count, of objects
-	"core/retention":     {"core/...", "policy", "policy/reach", "projections/...", "eventlog", "eventlog/logpb", "eventlog/archive", "eventlog/segment"},
-	"core/plane":         {"core/...", "limits/...", "plugins/...", "policy/...", "projections/...", "schemas/...", "eventlog", "eventlog/archive", "eventlog/backup/stores", "eventlog/bucket", "eventlog/segment"},
+	"core/keep/logapi":    {"core/...", "eventlog", "eventlog/proof"},
+	"projections/views":   {"policy", "policy/views", "projections/objects", "schemas"}, // views are what a policy says, of objects
+	"projections/quotas":  {"policy/quotas", "projections/objects"},                     // what a policy lets quotas count, of objects
+	"core/keep/retention": {"core/...", "policy", "policy/reach", "projections/...", "eventlog", "eventlog/logpb", "eventlog/archive", "eventlog/segment"},
+	"core/run/plane":      {"core/...", "limits/...", "plugins/...", "policy/...", "projections/...", "schemas/...", "eventlog", "eventlog/archive", "eventlog/backup/stores", "eventlog/bucket", "eventlog/segment"},
 	// The log of decisions is in local files.
-	"core/decisions": {"core/...", "limits/...", "policy/...", "projections/audit/hashing", "eventlog", "eventlog/filelog", "eventlog/logpb"},
+	"core/record/decisions": {"core/...", "limits/...", "policy/...", "projections/audit/hashing", "eventlog", "eventlog/filelog", "eventlog/logpb"},
 	// What replicas share.
-	"core/bucketsync": {"eventlog", "eventlog/archive", "eventlog/backup/stores", "eventlog/bucket", "eventlog/segment", "projections/checkpoint"},
+	"core/keep/bucketsync": {"eventlog", "eventlog/archive", "eventlog/backup/stores", "eventlog/bucket", "eventlog/segment", "projections/checkpoint"},
 	// The log's backends: the data directory has an etcd, and planes of tests keep their log in memory.
-	"core/plane/datadir":   {"core/pki", "eventlog", "eventlog/etcdlog"},
-	"core/suiterun":        {"core/...", "eventlog", "eventlog/logpb", "eventlog/memlog", "policy/...", "projections/...", "schemas/..."}, // tests of bundles, in memory
-	"core/plane/planetest": {"core/...", "eventlog", "eventlog/memlog", "policy/...", "projections/policies"},
-	"examples":             {"examples/...", "plugins/..."},
-	"cmd":                  {"..."}, // it wires
-	"docs":                 {},
+	"core/run/plane/datadir":   {"core/auth/pki", "eventlog", "eventlog/etcdlog"},
+	"core/run/suiterun":        {"core/...", "eventlog", "eventlog/logpb", "eventlog/memlog", "policy/...", "projections/...", "schemas/..."}, // tests of bundles, in memory
+	"core/run/plane/planetest": {"core/...", "eventlog", "eventlog/memlog", "policy/...", "projections/policies"},
+	"examples":                 {"examples/...", "plugins/..."},
+	"cmd":                      {"..."}, // it wires
+	"docs":                     {},
 	// The stored log as files, of which backups are made.
-	"core/logfiles": {"core/...", "eventlog", "eventlog/archive", "eventlog/backup", "projections/checkpoint"},
+	"core/keep/logapi": {"core/...", "eventlog", "eventlog/archive", "eventlog/backup", "projections/checkpoint"},
 }
 
 // home lists the folders that may import a heavy dependency, and the reason.
@@ -68,7 +68,7 @@ var home = []struct {
 	{"github.com/google/go-containerregistry", []string{"cmd/stele/internal/artifact"}, "the client of registries is large, and speaks plain HTTP unless it is wrapped"},
 	{"github.com/docker/cli", []string{"cmd/stele/internal/artifact"}, "only registries have credentials of docker"},
 	{"filippo.io/age", []string{"eventlog/backup", "cmd/stele/internal/backup"}, "only backups are encrypted"},
-	{"github.com/oklog/run", []string{"core/plane"}, "packages have errgroups and contexts; a control plane has one group"},
+	{"github.com/oklog/run", []string{"core/run/plane"}, "packages have errgroups and contexts; a control plane has one group"},
 }
 
 // A package has at most maxLines lines of code, and should have at most aimLines. Tests and generated files do not
@@ -87,7 +87,7 @@ var large = map[string]string{
 	"cmd/stele/internal/client":  "a file for each kind of answer, on one connection",
 	"cmd/stele":                  "a file for each command",
 	"core":                       "a file for each stage, and the loop that runs them on one request",
-	"core/plans":                 "stored objects and recorded writes are tried by the same code, and explained by the same findings",
+	"core/resources/plans":       "stored objects and recorded writes are tried by the same code, and explained by the same findings",
 	"policy":                     "deciding is one program over one form: access, the chain, conditions and admission share it",
 	"core/read":                  "get, list and watch share pages, history windows and the past, also for the rows of views",
 	"projections/objects":        "trees, changes, watchers and indexes are written under the same locks; derived objects are written as the others",
@@ -171,7 +171,7 @@ func TestImportsPointOneWay(t *testing.T) {
 
 func TestNothingBelowCoreImportsCore(t *testing.T) {
 	// The assembly of a control plane, and what tests of it need.
-	assembly := []string{"core/plane", "core/plane/planetest", "core/suiterun"}
+	assembly := []string{"core/run/plane", "core/run/plane/planetest", "core/run/suiterun"}
 	sources(t, func(folder, file string) {
 		if !strings.HasPrefix(folder, "core/") || strings.HasSuffix(file, "_test.go") || slices.Contains(assembly, folder) {
 			return

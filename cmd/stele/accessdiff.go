@@ -13,7 +13,7 @@ import (
 	"stele.dev/stele/cmd/stele/internal/compiling"
 	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
-	"stele.dev/stele/core/access"
+	"stele.dev/stele/core/resources/access"
 	"stele.dev/stele/policy"
 )
 

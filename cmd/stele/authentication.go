@@ -11,9 +11,9 @@ import (
 	"k8s.io/apiserver/pkg/apis/apiserver"
 	cliflag "k8s.io/component-base/cli/flag"
 	"stele.dev/stele/cmd/stele/internal/usage"
-	"stele.dev/stele/core/authn"
-	"stele.dev/stele/core/plane"
-	"stele.dev/stele/core/tokens"
+	"stele.dev/stele/core/auth/authn"
+	"stele.dev/stele/core/auth/tokens"
+	"stele.dev/stele/core/run/plane"
 )
 
 // authenticationOptions are the flags about authentication. They have the names and meanings of kube-apiserver's.

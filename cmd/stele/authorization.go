@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/pflag"
 	"stele.dev/stele/cmd/stele/internal/usage"
-	"stele.dev/stele/core/authz"
-	"stele.dev/stele/core/webhooks"
+	"stele.dev/stele/core/auth/authz"
+	"stele.dev/stele/core/reviewers/webhooks"
 	"stele.dev/stele/plugins/host"
 )
 

@@ -22,7 +22,7 @@ import (
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
-	"stele.dev/stele/core/chaos"
+	"stele.dev/stele/core/conformance/chaos"
 	"stele.dev/stele/eventlog/etcdlog"
 )
 

@@ -14,7 +14,7 @@ import (
 	"stele.dev/stele/cmd/stele/internal/client"
 	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
-	"stele.dev/stele/core/difference"
+	"stele.dev/stele/core/object/difference"
 )
 
 type diffOptions struct {

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"stele.dev/stele/core/chaos"
+	"stele.dev/stele/core/conformance/chaos"
 	"stele.dev/stele/eventlog/etcdlog/etcdtest"
 )
 

@@ -5,12 +5,12 @@ import (
 
 	"github.com/spf13/cobra"
 	"stele.dev/stele/cmd/stele/internal/compiling"
-	"stele.dev/stele/core/apart"
+	"stele.dev/stele/limits/child"
 	"stele.dev/stele/schemas/workers"
 )
 
 // evaluateApart returns the command of a worker process, which checks the constraints that only CUE can check.
-func evaluateApart() (*exec.Cmd, error) { return apart.Command("policy", "evaluate") }
+func evaluateApart() (*exec.Cmd, error) { return child.Command("policy", "evaluate") }
 
 // evaluateCommand returns the hidden command that evaluateApart runs.
 func evaluateCommand() *cobra.Command {

@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 
 	"github.com/rogpeppe/go-internal/testscript"
-	"stele.dev/stele/core/authn/authntest"
-	"stele.dev/stele/core/pki"
+	"stele.dev/stele/core/auth/authn/authntest"
+	"stele.dev/stele/core/auth/pki"
 )
 
 // issuerKey holds the script's issuer of JWTs.

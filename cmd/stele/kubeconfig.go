@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
-	"stele.dev/stele/core/pki"
+	"stele.dev/stele/core/auth/pki"
 )
 
 type kubeconfigOptions struct {

@@ -16,7 +16,7 @@ import (
 	"stele.dev/stele/cmd/stele/internal/proofs"
 	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
-	"stele.dev/stele/core/changes"
+	"stele.dev/stele/core/resources/changes"
 )
 
 // logOptions are the flags of log, history and policy log.

@@ -20,7 +20,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/testscript"
-	"stele.dev/stele/core/authn/authntest"
+	"stele.dev/stele/core/auth/authn/authntest"
 )
 
 // process is a running `stele serve`.

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/spf13/pflag"
-	"stele.dev/stele/core/authn"
+	"stele.dev/stele/core/auth/authn"
 )
 
 func TestFlagsOfAnIssuer(t *testing.T) {

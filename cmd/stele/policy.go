@@ -9,8 +9,8 @@ import (
 	"stele.dev/stele/cmd/stele/internal/importing"
 	"stele.dev/stele/cmd/stele/internal/planning"
 	"stele.dev/stele/cmd/stele/internal/policytest"
-	"stele.dev/stele/cmd/stele/internal/publishing"
 	"stele.dev/stele/cmd/stele/internal/pushing"
+
 	"stele.dev/stele/cmd/stele/internal/scaffold"
 	"stele.dev/stele/cmd/stele/internal/shadowing"
 	"stele.dev/stele/cmd/stele/internal/usage"
@@ -23,7 +23,7 @@ func policyCommand() *cobra.Command {
 		Short: "Write, check, activate and inspect policies",
 		Args:  usage.NoArguments,
 	}
-	cmd.AddCommand(publishing.Command(), importing.Command(), exporting.Command(), documenting.Command())
+	cmd.AddCommand(pushing.PublishCommand(), importing.Command(), exporting.Command(), documenting.Command())
 	cmd.AddCommand(vetting.Command(), planning.Command(), pushing.PushCommand(), showCommand(), explaining.Command(), pushing.RollbackCommand(), policyLogCommand(), compiling.Command(), configsCommand(), evaluateCommand())
 	cmd.AddCommand(policytest.Command(), policytest.SuiteCommand(), scaffold.InitCommand(), scaffold.VendorCommand(), scaffold.FormatCommand(), shadowing.Command())
 	return cmd

@@ -8,7 +8,7 @@ import (
 	"stele.dev/stele/cmd/stele/internal/client"
 	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
-	"stele.dev/stele/core/activation"
+	"stele.dev/stele/core/resources/activation"
 )
 
 type showOptions struct {

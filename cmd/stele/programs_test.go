@@ -18,7 +18,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"stele.dev/stele/cmd/stele/internal/build"
 	"stele.dev/stele/cmd/stele/internal/flood"
-	"stele.dev/stele/core/tokens"
+	"stele.dev/stele/core/auth/tokens"
 	"stele.dev/stele/eventlog/etcdlog/etcdtest"
 	"stele.dev/stele/examples/controller/provision"
 	"stele.dev/stele/examples/ha/balance"

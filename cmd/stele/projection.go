@@ -8,7 +8,7 @@ import (
 	"stele.dev/stele/cmd/stele/internal/client"
 	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
-	"stele.dev/stele/core/verification"
+	"stele.dev/stele/core/keep/verification"
 )
 
 func projectionCommand() *cobra.Command {

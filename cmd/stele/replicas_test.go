@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
-	"stele.dev/stele/core/chaos"
+	"stele.dev/stele/core/conformance/chaos"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/archive"
 	"stele.dev/stele/eventlog/etcdlog"

@@ -22,7 +22,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	typedv1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
-	"stele.dev/stele/core/chaos"
+	"stele.dev/stele/core/conformance/chaos"
 	"stele.dev/stele/examples/ha/balance"
 )
 

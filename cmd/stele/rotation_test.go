@@ -30,8 +30,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/transport"
-	"stele.dev/stele/core/authn/authntest"
-	"stele.dev/stele/core/pki"
+	"stele.dev/stele/core/auth/authn/authntest"
+	"stele.dev/stele/core/auth/pki"
 )
 
 // site is a server whose operator's files lie in a folder.

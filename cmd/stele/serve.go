@@ -24,15 +24,15 @@ import (
 	"stele.dev/stele/cmd/stele/internal/auditing"
 	"stele.dev/stele/cmd/stele/internal/build"
 	"stele.dev/stele/cmd/stele/internal/compiling"
-	"stele.dev/stele/cmd/stele/internal/connections"
 	"stele.dev/stele/cmd/stele/internal/delivery"
+	"stele.dev/stele/cmd/stele/internal/flags"
 	"stele.dev/stele/cmd/stele/internal/show"
-	"stele.dev/stele/cmd/stele/internal/sinks"
+
 	"stele.dev/stele/cmd/stele/internal/usage"
-	"stele.dev/stele/core/controllers"
-	"stele.dev/stele/core/plane"
-	"stele.dev/stele/core/plane/datadir"
-	"stele.dev/stele/core/server"
+	"stele.dev/stele/core/run/controllers"
+	"stele.dev/stele/core/run/plane"
+	"stele.dev/stele/core/run/plane/datadir"
+	"stele.dev/stele/core/serve/server"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/examples"
 	"stele.dev/stele/policy/bundles"
@@ -59,9 +59,9 @@ type serveOptions struct {
 	authentication authenticationOptions
 	authorization  authorizationOptions
 	compile        compiling.Options
-	connections    connections.Flags
+	connections    flags.Connections
 	delivery       delivery.Flags
-	sinks          sinks.Flags
+	sinks          flags.Sinks
 	storage        storageOptions
 }
 

@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/pflag"
 	"stele.dev/stele/cmd/stele/internal/usage"
-	"stele.dev/stele/core/server"
+	"stele.dev/stele/core/serve/server"
 )
 
 // addShutdownFlags adds the flags on how clients move between the servers behind a balancer.

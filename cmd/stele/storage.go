@@ -10,8 +10,8 @@ import (
 	"stele.dev/stele/cmd/stele/internal/buckets"
 	"stele.dev/stele/cmd/stele/internal/cluster"
 	"stele.dev/stele/cmd/stele/internal/usage"
-	"stele.dev/stele/core/plane"
-	"stele.dev/stele/core/plane/datadir"
+	"stele.dev/stele/core/run/plane"
+	"stele.dev/stele/core/run/plane/datadir"
 	"stele.dev/stele/eventlog/archive"
 	"stele.dev/stele/eventlog/etcdlog"
 )

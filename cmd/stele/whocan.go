@@ -11,8 +11,8 @@ import (
 	"stele.dev/stele/cmd/stele/internal/client"
 	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
-	"stele.dev/stele/core/access"
-	"stele.dev/stele/core/explain"
+	"stele.dev/stele/core/resources/access"
+	"stele.dev/stele/core/resources/explain"
 )
 
 type whoCanOptions struct {

@@ -17,10 +17,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
-	"stele.dev/stele/core/managed"
-	"stele.dev/stele/core/negotiate"
+	"stele.dev/stele/core/call/negotiate"
+	"stele.dev/stele/core/call/wire"
+	"stele.dev/stele/core/object/metadata"
 	"stele.dev/stele/core/status"
-	"stele.dev/stele/core/wire"
 )
 
 // ReadLimited reads a body of at most MaxBody bytes, or returns the one that [Fetch] has read. If the body bounds the memory
@@ -148,7 +148,7 @@ func (c *Call) ReadOptions(b *Body) error {
 		validation = metav1.FieldValidationWarn
 	}
 	if manager == "" {
-		manager = managed.Manager(c.HTTP.UserAgent())
+		manager = metadata.FieldManager(c.HTTP.UserAgent())
 	}
 	b.Options = WriteOptions{DryRun: len(dryRun) > 0, FieldManager: manager, Validation: validation, Force: o.Force != nil && *o.Force}
 	return nil

@@ -12,8 +12,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"stele.dev/stele/core/call"
-	"stele.dev/stele/core/memory"
 	"stele.dev/stele/core/status"
+	"stele.dev/stele/limits/memory"
 )
 
 // decoded is a body that counts how often it is decoded.

@@ -5,8 +5,8 @@ import (
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"stele.dev/stele/core/negotiate"
-	"stele.dev/stele/core/table"
+	"stele.dev/stele/core/call/negotiate"
+	"stele.dev/stele/core/object/table"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/schemas"
 )

@@ -15,11 +15,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
-	"stele.dev/stele/core/negotiate"
+	"stele.dev/stele/core/call/negotiate"
+	"stele.dev/stele/core/call/wire"
+	"stele.dev/stele/core/object/gotypes"
+	"stele.dev/stele/core/object/table"
 	"stele.dev/stele/core/status"
-	"stele.dev/stele/core/table"
-	"stele.dev/stele/core/typed"
-	"stele.dev/stele/core/wire"
 )
 
 // WriteJSON encodes v as JSON and answers with it in the format.
@@ -34,7 +34,7 @@ func (c *Call) WriteJSON(f negotiate.Format, code int, v any) error {
 // Format returns the negotiated format of the answer.
 func (c *Call) Format() (negotiate.Format, error) {
 	if c.format == nil {
-		f, err := negotiate.Object(c.HTTP, c.Kind != nil && typed.Has(c.Seen().GroupVersionKind()))
+		f, err := negotiate.Object(c.HTTP, c.Kind != nil && gotypes.Has(c.Seen().GroupVersionKind()))
 		if err != nil {
 			return f, err
 		}

@@ -6,8 +6,8 @@ import (
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"stele.dev/stele/core/metadata"
-	"stele.dev/stele/core/shown"
+	"stele.dev/stele/core/object/metadata"
+	"stele.dev/stele/core/object/versions"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/policy"
 )
@@ -25,7 +25,7 @@ func DecodeStored(text []byte) (*metav1.ObjectMeta, map[string]any, error) {
 func (c *Call) Shown(object []byte) []byte { return c.ShownVersion().Of(object) }
 
 // ShownVersion returns what converts stored objects to the version of the request.
-func (c *Call) ShownVersion() shown.Version { return shown.As(c.Kind) }
+func (c *Call) ShownVersion() versions.Version { return versions.As(c.Kind) }
 
 // DecodeStored decodes a stored object in the version of the request.
 func (c *Call) DecodeStored(text []byte) (*metav1.ObjectMeta, map[string]any, error) {

@@ -2,7 +2,6 @@ package commit
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -11,20 +10,12 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"stele.dev/stele/core/status"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/projections/objects"
 	"stele.dev/stele/projections/policies"
 	"stele.dev/stele/projections/quotas"
-)
-
-var (
-	// ErrNotSent reports a proposal that was withdrawn before it was sent.
-	ErrNotSent = errors.New("commit: not sent")
-	// ErrUndecided reports a proposal that was sent, but whose outcome is unknown.
-	ErrUndecided = errors.New("commit: outcome not known yet")
-	// ErrStopped reports that the committer has stopped.
-	ErrStopped = errors.New("commit: stopped")
 )
 
 // Proposal is an event to append to the log.
@@ -173,10 +164,10 @@ func (c *Committer) Commit(ctx context.Context, p *Proposal) (*Tip, uint64, erro
 	for {
 		if w.state.CompareAndSwap(waiting, withdrawn) {
 			c.cleanQueue()
-			return nil, 0, fmt.Errorf("%w: %w", ErrNotSent, context.Cause(ctx))
+			return nil, 0, fmt.Errorf("%w: %w", status.ErrNotSent, context.Cause(ctx))
 		}
 		if w.state.CompareAndSwap(sent, abandoned) {
-			return nil, 0, fmt.Errorf("%w: %w", ErrUndecided, context.Cause(ctx))
+			return nil, 0, fmt.Errorf("%w: %w", status.ErrUndecided, context.Cause(ctx))
 		}
 		if w.state.Load() == withdrawn { // the outcome was decided just now
 			o := <-w.outcome
@@ -289,9 +280,9 @@ func (c *Committer) settle() bool {
 func (c *Committer) stop(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.stopped = fmt.Errorf("%w: %w", ErrStopped, err)
+	c.stopped = fmt.Errorf("%w: %w", status.ErrStopped, err)
 	for _, w := range append(c.queue, c.askers.refused...) {
-		w.refuse(fmt.Errorf("%w: %w", ErrNotSent, c.stopped))
+		w.refuse(fmt.Errorf("%w: %w", status.ErrNotSent, c.stopped))
 	}
 	c.queue, c.askers = nil, askers{}
 	close(c.stopping)

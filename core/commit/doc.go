@@ -15,9 +15,9 @@
 //
 //   - [*Stale]: a check failed, on a state that was confirmed to be the log's after the proposal was
 //     made. The caller decides anew;
-//   - an error for which eventlog.Refused is true, or [ErrNotSent]: the event is not in the log and
+//   - an error for which eventlog.Refused is true, or [status.ErrNotSent]: the event is not in the log and
 //     never will be;
-//   - [ErrUndecided]: the deadline passed before the outcome was known. The committer continues until
+//   - [status.ErrUndecided]: the deadline passed before the outcome was known. The committer continues until
 //     it knows, and publishes the outcome.
 //
 // # Activations

@@ -3,7 +3,7 @@ package commit
 import (
 	"context"
 
-	"stele.dev/stele/core/shown"
+	"stele.dev/stele/core/object/versions"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/projections/objects"
 	"stele.dev/stele/projections/policies"
@@ -83,7 +83,7 @@ func (c *Committer) Load(proposal *policies.Proposal) (*policy.Policy, error) {
 // render returns the function that renders objects of a kind. An object that cannot be rendered is shown as it was
 // written, so that no object is lost.
 func (c *Committer) render(k *policy.Kind) func([]byte) []byte {
-	stored := shown.Stored(k)
+	stored := versions.Stored(k)
 	return func(payload []byte) []byte {
 		rendered, err := stored(payload)
 		if err != nil {

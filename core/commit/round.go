@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"stele.dev/stele/core/status"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/policy"
@@ -53,7 +54,7 @@ func (c *Committer) putBack(group []*pending) {
 	err := c.enqueue(c.wake, func() { c.queue = append(group[:len(group):len(group)], c.queue...) })
 	if err != nil {
 		for _, p := range group {
-			p.refuse(fmt.Errorf("%w: %w", ErrNotSent, err))
+			p.refuse(fmt.Errorf("%w: %w", status.ErrNotSent, err))
 		}
 	}
 }
@@ -68,9 +69,9 @@ func (r *round) run(ctx context.Context) error {
 	}
 	for _, p := range r.group {
 		if p.state.CompareAndSwap(waiting, withdrawn) {
-			r.decide(p, outcome{err: fmt.Errorf("%w: %w", ErrNotSent, err)})
+			r.decide(p, outcome{err: fmt.Errorf("%w: %w", status.ErrNotSent, err)})
 		} else { // the failed append may have brought new events
-			r.decide(p, outcome{err: fmt.Errorf("%w: %w", ErrUndecided, err)})
+			r.decide(p, outcome{err: fmt.Errorf("%w: %w", status.ErrUndecided, err)})
 		}
 	}
 	return err
@@ -134,7 +135,7 @@ func (r *round) confirmRefusals(refused []refusal) {
 		if x.confirmed || r.log.Exclusive() {
 			x.refuse(x.reason)
 		} else if err := r.askAgain(x.pending); err != nil {
-			x.refuse(fmt.Errorf("%w: %w", ErrNotSent, err))
+			x.refuse(fmt.Errorf("%w: %w", status.ErrNotSent, err))
 		}
 	}
 }
@@ -145,7 +146,7 @@ func (r *round) unsend(group []*pending) []*pending {
 	return slices.DeleteFunc(group, func(p *pending) bool {
 		gone := !p.state.CompareAndSwap(sent, waiting)
 		if gone {
-			r.decide(p, outcome{err: ErrNotSent})
+			r.decide(p, outcome{err: status.ErrNotSent})
 		}
 		return gone
 	})

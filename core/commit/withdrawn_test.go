@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/status"
 	"stele.dev/stele/eventlog/memlog"
 )
 
@@ -34,12 +35,12 @@ func TestWithdrawnProposalsAreNotKept(t *testing.T) {
 		_, _, err := c.Commit(ctx, p)
 		return err
 	}
-	if err := propose("first"); !errors.Is(err, commit.ErrUndecided) {
+	if err := propose("first"); !errors.Is(err, status.ErrUndecided) {
 		t.Fatal(err)
 	}
 	const n = 100
 	for i := range n {
-		if err := propose(fmt.Sprint("w", i)); !errors.Is(err, commit.ErrNotSent) {
+		if err := propose(fmt.Sprint("w", i)); !errors.Is(err, status.ErrNotSent) {
 			t.Fatal(err)
 		}
 	}

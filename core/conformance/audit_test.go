@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 	"stele.dev/stele/core"
 	"stele.dev/stele/core/call"
-	"stele.dev/stele/core/plane"
+	"stele.dev/stele/core/run/plane"
 	"stele.dev/stele/policy/importing"
 )
 

@@ -20,7 +20,7 @@ import (
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/yaml"
 	"stele.dev/stele/core/conformance/testdata/fixtures"
-	"stele.dev/stele/core/plane"
+	"stele.dev/stele/core/run/plane"
 
 	servertesting "k8s.io/apiextensions-apiserver/pkg/cmd/server/testing"
 )

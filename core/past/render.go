@@ -8,9 +8,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/core/commit"
-	"stele.dev/stele/core/memory"
-	"stele.dev/stele/core/shown"
+	"stele.dev/stele/core/object/versions"
 	"stele.dev/stele/core/status"
+	"stele.dev/stele/limits/memory"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/projections/history"
 	"stele.dev/stele/projections/objects"
@@ -147,7 +147,7 @@ func (p *Past) rendererAt(ctx context.Context, tip *commit.Tip, r schema.GroupRe
 	}
 	l.digest = record.Digest
 	if l.policy = loaded.policy.Kind(r); l.policy != nil {
-		l.kind, l.stored = commit.KindOf(l.policy), shown.Stored(l.policy)
+		l.kind, l.stored = commit.KindOf(l.policy), versions.Stored(l.policy)
 	}
 	return l, nil
 }

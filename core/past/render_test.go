@@ -3,7 +3,7 @@ package past
 import (
 	"testing"
 
-	"stele.dev/stele/core/memory"
+	"stele.dev/stele/limits/memory"
 )
 
 // A state that cannot be made because of a panic gives its share of memory back.

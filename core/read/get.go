@@ -12,11 +12,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/core/call"
+	"stele.dev/stele/core/call/negotiate"
 	"stele.dev/stele/core/commit"
-	"stele.dev/stele/core/negotiate"
+	"stele.dev/stele/core/object/table"
 	"stele.dev/stele/core/past"
 	"stele.dev/stele/core/status"
-	"stele.dev/stele/core/table"
 	"stele.dev/stele/projections/objects"
 )
 

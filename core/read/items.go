@@ -10,11 +10,11 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"stele.dev/stele/core/call"
-	"stele.dev/stele/core/negotiate"
-	"stele.dev/stele/core/shown"
+	"stele.dev/stele/core/call/negotiate"
+	"stele.dev/stele/core/call/wire"
+	"stele.dev/stele/core/object/table"
+	"stele.dev/stele/core/object/versions"
 	"stele.dev/stele/core/status"
-	"stele.dev/stele/core/table"
-	"stele.dev/stele/core/wire"
 	"stele.dev/stele/projections/objects"
 )
 
@@ -37,7 +37,7 @@ type items struct {
 	c      *call.Call
 	f      negotiate.Format
 	found  []*objects.Object
-	in     shown.Items
+	in     versions.Items
 	empty  []byte // the list without items, in JSON
 	field  string // the name of the items in it
 	append func(to []byte, x *objects.Object) ([]byte, error)
@@ -53,7 +53,7 @@ func (rd *Reader) AnswerList(c *call.Call, f negotiate.Format, meta metav1.ListM
 // AnswerFound answers with a list that [Reader.FindPage] has found.
 func (rd *Reader) AnswerFound(c *call.Call, list *Found) error {
 	f, meta, found := list.format, list.Meta, list.Objects
-	in := shown.Items{Version: c.ShownVersion(), Untyped: c.Kind.Kind.Builtin && f.As == negotiate.Whole && f.MediaType != negotiate.Protobuf}
+	in := versions.Items{Version: c.ShownVersion(), Untyped: c.Kind.Kind.Builtin && f.As == negotiate.Whole && f.MediaType != negotiate.Protobuf}
 	l := &items{c: c, f: f, found: found, in: in, field: "items", room: list.room}
 	if f.As == negotiate.Metadata && !f.List {
 		return status.NotAcceptable("you requested PartialObjectMetadata, but the requested object is a list (%s)", c.GoType("List"))

@@ -17,8 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage"
 	"stele.dev/stele/core/call"
+	"stele.dev/stele/core/call/negotiate"
 	"stele.dev/stele/core/commit"
-	"stele.dev/stele/core/negotiate"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/projections/objects"
 )

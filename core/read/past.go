@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	"stele.dev/stele/core/call"
+	"stele.dev/stele/core/call/negotiate"
 	"stele.dev/stele/core/commit"
-	"stele.dev/stele/core/negotiate"
 	"stele.dev/stele/core/past"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/projections/objects"

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kjson "sigs.k8s.io/json"
 	"stele.dev/stele/core/call"
-	"stele.dev/stele/core/metadata"
+	"stele.dev/stele/core/object/metadata"
 	"stele.dev/stele/core/past"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/policy"

@@ -8,10 +8,10 @@ import (
 
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/commit"
-	"stele.dev/stele/core/memory"
 	"stele.dev/stele/core/past"
-	"stele.dev/stele/core/surface"
-	"stele.dev/stele/core/views"
+	"stele.dev/stele/core/read/views"
+	"stele.dev/stele/core/serve/nonresource"
+	"stele.dev/stele/limits/memory"
 	"stele.dev/stele/projections/history"
 )
 
@@ -22,7 +22,7 @@ type Options struct {
 	Past      *past.Past
 	// Views has the rows of views.
 	Views   *views.Service
-	Surface *surface.Service
+	Surface *nonresource.Service
 	// Version is the program's version. It is part of ETags, because a new version may render answers differently.
 	Version string
 	// Watching counts a running watch until done is called.

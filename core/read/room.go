@@ -4,8 +4,8 @@ import (
 	"context"
 
 	"stele.dev/stele/core/call"
-	"stele.dev/stele/core/memory"
-	"stele.dev/stele/core/negotiate"
+	"stele.dev/stele/core/call/negotiate"
+	"stele.dev/stele/limits/memory"
 	"stele.dev/stele/projections/objects"
 )
 

@@ -9,13 +9,13 @@ import (
 	"sync"
 	"time"
 
-	"stele.dev/stele/core/authn"
+	"stele.dev/stele/core/auth/authn"
 	"stele.dev/stele/core/call"
-	"stele.dev/stele/core/memory"
-	"stele.dev/stele/core/negotiate"
-	"stele.dev/stele/core/shown"
+	"stele.dev/stele/core/call/negotiate"
+	"stele.dev/stele/core/call/wire"
+	"stele.dev/stele/core/object/versions"
 	"stele.dev/stele/core/status"
-	"stele.dev/stele/core/wire"
+	"stele.dev/stele/limits/memory"
 	"stele.dev/stele/projections/objects"
 )
 
@@ -23,7 +23,7 @@ import (
 type Stream struct {
 	rd       *Reader
 	c        *call.Call
-	version  shown.Version                                        // converts objects to the client's version
+	version  versions.Version                                     // converts objects to the client's version
 	encode   func(object []byte, revision uint64) ([]byte, error) // nil if objects are sent as they are
 	flusher  *http.ResponseController
 	patience *call.Patience

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"stele.dev/stele/core/call"
-	"stele.dev/stele/core/views"
+	"stele.dev/stele/core/read/views"
 	"stele.dev/stele/projections/objects"
 )
 

@@ -14,10 +14,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/storage"
 	"stele.dev/stele/core/call"
+	"stele.dev/stele/core/call/negotiate"
 	"stele.dev/stele/core/commit"
-	"stele.dev/stele/core/negotiate"
-	"stele.dev/stele/core/table"
-	"stele.dev/stele/core/typed"
+	"stele.dev/stele/core/object/gotypes"
+	"stele.dev/stele/core/object/table"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/projections/objects"
 	"stele.dev/stele/schemas"
@@ -329,7 +329,7 @@ func (s *Stream) bookmark(revision uint64, endOfInitial bool) error {
 	if endOfInitial {
 		annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
 	}
-	object, err := typed.Empty(s.c.Kind.GroupVersionKind(), strconv.FormatUint(revision, 10), annotations)
+	object, err := gotypes.Empty(s.c.Kind.GroupVersionKind(), strconv.FormatUint(revision, 10), annotations)
 	if err != nil {
 		return err
 	}

@@ -13,9 +13,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"stele.dev/stele/core/apart"
-	"stele.dev/stele/core/commit"
 	"stele.dev/stele/eventlog"
+	"stele.dev/stele/limits/child"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/projections/history"
 	"stele.dev/stele/projections/objects"
@@ -25,7 +24,7 @@ import (
 // the second result tells the caller to log it.
 func From(err error) (s *metav1.Status, internal bool) {
 	var api apierrors.APIStatus
-	var starved *apart.Starved
+	var starved *child.Starved
 	var forgotten *eventlog.ForgottenError
 	switch {
 	case errors.As(err, &api):
@@ -40,9 +39,9 @@ func From(err error) (s *metav1.Status, internal bool) {
 		s = failure(http.StatusInsufficientStorage, "InsufficientStorage", "the write was refused, nothing has changed: "+err.Error())
 	case errors.Is(err, history.ErrBehind):
 		s = unavailable(whyBehind(err) + "; try again")
-	case errors.Is(err, commit.ErrUndecided):
+	case errors.Is(err, ErrUndecided):
 		s = &apierrors.NewTimeoutError("it is not known yet whether the write took effect; its audit record will tell. Read the object before trying again", 0).ErrStatus
-	case errors.Is(err, commit.ErrNotSent), errors.Is(err, commit.ErrStopped), eventlog.Refused(err):
+	case errors.Is(err, ErrNotSent), errors.Is(err, ErrStopped), eventlog.Refused(err):
 		s = unavailable("the write was not sent, nothing has changed; try again")
 	case errors.As(err, &starved):
 		s = unavailable("the policy could not be checked: " + starved.Why + "; try again")

@@ -15,7 +15,7 @@ import (
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/audits"
-	"stele.dev/stele/policy/rights/members"
+	"stele.dev/stele/policy/rights"
 )
 
 // get is a request of tim, who is a human and a developer.
@@ -369,7 +369,7 @@ func TestSamplesStandForAllRequests(t *testing.T) {
 		for range 100 {
 			q := g.request()
 			for _, s := range append([]policy.Subject{{User: q.User}}, subjects(q.Groups)...) {
-				for _, implied := range members.Implied(s) { // every user is in these
+				for _, implied := range rights.Implied(s) { // every user is in these
 					q.Groups = append(q.Groups, implied.Group)
 				}
 			}

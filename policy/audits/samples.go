@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"stele.dev/stele/policy"
-	"stele.dev/stele/policy/rights/members"
+	"stele.dev/stele/policy/rights"
 )
 
 // Other stands in [Samples] for a value that no audit rule names. A rule that matches a request with it matches those with any
@@ -101,7 +101,7 @@ func subjectsOf(r *policy.AuditRule) (list []person) {
 			p = person{user: Other, groups: []string{s.Group}}
 		}
 		if len(r.Subjects) > 0 {
-			for _, implied := range members.Implied(s) {
+			for _, implied := range rights.Implied(s) {
 				p.groups = append(p.groups, implied.Group)
 			}
 		}

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/bundles"
-	"stele.dev/stele/policy/compile/builtins"
+
 	"stele.dev/stele/policy/evaluation"
 	"stele.dev/stele/policy/plan"
 	"stele.dev/stele/policy/probes"
@@ -96,7 +96,7 @@ func (c *compiler) bundle(v cue.Value) *policy.Form {
 	f := &policy.Form{Version: policy.FormVersion}
 	f.Cluster, _ = v.LookupPath(cue.ParsePath("cluster")).String()
 	f.Kinds = append(f.Kinds, builtinKinds()...)
-	f.Roles, f.Bindings = builtins.Roles(), builtins.Bindings()
+	f.Roles, f.Bindings = BuiltinRoles(), BuiltinBindings()
 	own := len(f.Kinds)
 
 	c.chain(f, v)
@@ -132,7 +132,7 @@ func (c *compiler) bundle(v cue.Value) *policy.Form {
 	c.shortNames(f)
 	c.windows(v, f)
 	c.retentions(v, f)
-	builtins.Aggregate(f.Roles)
+	AggregateRoles(f.Roles)
 	c.joining(v, f.Roles)
 
 	// The checks from here on may need the kinds and roles of all teams.

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/bundles"
-	"stele.dev/stele/policy/compile/builtins"
+
 	"stele.dev/stele/policy/evaluation"
 	"stele.dev/stele/policy/wording"
 	"stele.dev/stele/schemas"
@@ -46,7 +46,7 @@ func (c *compiler) crosscheck(v cue.Value, f *policy.Form) {
 	c.onlyInNamespaces(f.Kinds)
 	c.historyOfKinds(f.Kinds)
 	roles := c.Words("#BuiltinRoles")
-	for _, r := range f.Roles[len(builtins.Roles()):] {
+	for _, r := range f.Roles[len(BuiltinRoles()):] {
 		roles = append(roles, r.Name)
 	}
 	for _, v := range c.roleNames {

@@ -7,7 +7,7 @@ import (
 
 	"cuelang.org/go/cue"
 	"stele.dev/stele/policy"
-	"stele.dev/stele/policy/compile/builtins"
+
 	"stele.dev/stele/policy/wording"
 )
 
@@ -51,7 +51,7 @@ func (c *compiler) joining(v cue.Value, roles []policy.Role) {
 				continue
 			}
 			written := rule.ID[:strings.LastIndexByte(rule.ID, '/')]
-			direct := builtins.HasLabels(labels[written], roles[i].Aggregate)
+			direct := HasLabels(labels[written], roles[i].Aggregate)
 			if first, ok := found[rule.ID]; !ok || direct && !first.direct {
 				found[rule.ID] = joined{rule, roles[i].Name, direct}
 			}

@@ -8,7 +8,6 @@ import (
 	"k8s.io/apiserver/pkg/apis/flowcontrol/bootstrap"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"stele.dev/stele/policy"
-	"stele.dev/stele/policy/uid"
 )
 
 // builtins are the objects that every kube-apiserver makes.
@@ -40,7 +39,7 @@ func Mandatory(name string) bool {
 
 func builtinLevel(o *flowcontrolv1.PriorityLevelConfiguration) Level {
 	l := Level{PriorityLevel: policy.PriorityLevel{ID: "flow/priorityLevels/" + o.Name, Name: o.Name}, Builtin: true,
-		UID: uid.Of(flowcontrolv1.GroupName, LevelResource, "", o.Name)}
+		UID: policy.UIDOf(flowcontrolv1.GroupName, LevelResource, "", o.Name)}
 	if exempt := o.Spec.Exempt; exempt != nil {
 		l.Exempt, l.NominalConcurrencyShares, l.LendablePercent = true, int(*exempt.NominalConcurrencyShares), int(*exempt.LendablePercent)
 		return l

@@ -12,7 +12,6 @@ import (
 
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	"stele.dev/stele/policy"
-	"stele.dev/stele/policy/uid"
 )
 
 // The resources of flow schemas and priority levels in the API.
@@ -65,13 +64,13 @@ func InForce(f *policy.Flow) ([]*Schema, []*Level) {
 	}
 	for i := range f.PriorityLevels {
 		if l := &f.PriorityLevels[i]; !Mandatory(l.Name) {
-			levels[l.Name] = &Level{PriorityLevel: *l, UID: uid.Of(flowcontrolv1.GroupName, LevelResource, "", l.Name)}
+			levels[l.Name] = &Level{PriorityLevel: *l, UID: policy.UIDOf(flowcontrolv1.GroupName, LevelResource, "", l.Name)}
 		}
 	}
 	schemas := map[string]*Schema{}
 	add := func(s policy.FlowSchema, builtin bool) {
 		if level := levels[s.PriorityLevel]; level != nil {
-			schemas[s.Name] = &Schema{FlowSchema: s, Level: level, Builtin: builtin, UID: uid.Of(flowcontrolv1.GroupName, SchemaResource, "", s.Name)}
+			schemas[s.Name] = &Schema{FlowSchema: s, Level: level, Builtin: builtin, UID: policy.UIDOf(flowcontrolv1.GroupName, SchemaResource, "", s.Name)}
 		}
 	}
 	for _, s := range b.schemas {

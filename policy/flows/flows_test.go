@@ -24,10 +24,9 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/klog/v2"
-	"stele.dev/stele/core/flowcontrol"
+	"stele.dev/stele/core/resources/rendered"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/flows"
-	"stele.dev/stele/policy/uid"
 )
 
 func TestMain(m *testing.M) {
@@ -59,7 +58,7 @@ func TestTheBuiltinObjectsAreUpstreams(t *testing.T) {
 		t.Errorf("the order is %q, want %q", got, order)
 	}
 	for _, s := range table.Schemas() {
-		if diff := cmp.Diff(specs[s.Name], any(flowcontrol.SchemaSpec(&s.FlowSchema))); diff != "" {
+		if diff := cmp.Diff(specs[s.Name], any(rendered.FlowSchemaSpec(&s.FlowSchema))); diff != "" {
 			t.Errorf("%s (-upstream +here):\n%s", s.Name, diff)
 		}
 	}
@@ -68,7 +67,7 @@ func TestTheBuiltinObjectsAreUpstreams(t *testing.T) {
 		specs[o.Name] = o.Spec
 	}
 	for _, l := range table.Levels() {
-		if diff := cmp.Diff(specs[l.Name], any(flowcontrol.LevelSpec(l))); diff != "" || !l.Builtin {
+		if diff := cmp.Diff(specs[l.Name], any(rendered.PriorityLevelSpec(l))); diff != "" || !l.Builtin {
 			t.Errorf("%s (-upstream +here):\n%s", l.Name, diff)
 		}
 		delete(specs, l.Name)
@@ -127,7 +126,7 @@ func TestUIDsStay(t *testing.T) {
 		return ""
 	}
 	changed := uidOf(&policy.Flow{FlowSchemas: []policy.FlowSchema{{Name: "service-accounts", MatchingPrecedence: 3, PriorityLevel: "exempt"}}})
-	if is := uidOf(&policy.Flow{}); is == "" || is != changed || is != uid.Of("flowcontrol.apiserver.k8s.io", "flowschemas", "", "service-accounts") {
+	if is := uidOf(&policy.Flow{}); is == "" || is != changed || is != policy.UIDOf("flowcontrol.apiserver.k8s.io", "flowschemas", "", "service-accounts") {
 		t.Errorf("%q, then %q", is, changed)
 	}
 }
@@ -240,7 +239,7 @@ func (g generator) request() *policy.Request {
 // objects returns the flow schemas of a policy as upstream has them.
 func objects(schemas []*flows.Schema) (list []*flowcontrolv1.FlowSchema) {
 	for _, s := range schemas {
-		list = append(list, &flowcontrolv1.FlowSchema{ObjectMeta: metav1.ObjectMeta{Name: s.Name}, Spec: flowcontrol.SchemaSpec(&s.FlowSchema)})
+		list = append(list, &flowcontrolv1.FlowSchema{ObjectMeta: metav1.ObjectMeta{Name: s.Name}, Spec: rendered.FlowSchemaSpec(&s.FlowSchema)})
 	}
 	return list
 }
@@ -262,7 +261,7 @@ func TestClassifyIsUpstreams(t *testing.T) {
 				stored = append(stored, o)
 			}
 			for _, l := range table.Levels() {
-				stored = append(stored, &flowcontrolv1.PriorityLevelConfiguration{ObjectMeta: metav1.ObjectMeta{Name: l.Name}, Spec: flowcontrol.LevelSpec(l)})
+				stored = append(stored, &flowcontrolv1.PriorityLevelConfiguration{ObjectMeta: metav1.ObjectMeta{Name: l.Name}, Spec: rendered.PriorityLevelSpec(l)})
 			}
 			client := fake.NewClientset(stored...)
 			factory := informers.NewSharedInformerFactory(client, 0)

@@ -1,6 +1,6 @@
 // Package plan says what a change of policy means: which stored objects break, who gains or loses access, which
 // requests are decided otherwise. It has the document, its classes and its rules. The packages below it compare two
-// policies; core/plans adds what is stored and what was recorded.
+// policies; core/resources/plans adds what is stored and what was recorded.
 package plan
 
 import (

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"stele.dev/stele/policy"
-	"stele.dev/stele/policy/rights/members"
 )
 
 // Types of changes.
@@ -237,8 +236,8 @@ func (d *comparison) compare(b *box, by *covering) {
 // ofGroup reports whether something is true for a group that the subject is certainly in. Then it is
 // listed for the group.
 func (d *comparison) ofGroup(by *covering, is func(g policy.Subject, part *covering) bool) bool {
-	return slices.ContainsFunc(members.Implied(d.subject), func(g policy.Subject) bool {
-		in := append(members.Implied(g), g)
+	return slices.ContainsFunc(Implied(d.subject), func(g policy.Subject) bool {
+		in := append(Implied(g), g)
 		var part covering
 		for side := range by {
 			for _, c := range by[side] {

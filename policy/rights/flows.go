@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"stele.dev/stele/policy"
-	"stele.dev/stele/policy/rights/members"
 )
 
 // Flow schemas match requests as rules of roles do, with these differences: namespaces are names, "*" for all of them, or ""
@@ -50,7 +49,7 @@ func (f *Flows) Parts(subject policy.Subject) (parts []Part, err error) {
 		if len(todo) == 0 {
 			break
 		}
-		if !slices.ContainsFunc(s.Subjects, func(wide policy.Subject) bool { return members.Includes(wide, subject) }) {
+		if !slices.ContainsFunc(s.Subjects, func(wide policy.Subject) bool { return Includes(wide, subject) }) {
 			continue
 		}
 		var taken []box
@@ -89,7 +88,7 @@ func (s *covers) divide(boxes []box, by *box) (inside, rest []box, err error) {
 // Before returns the earlier flow schemas, by index, that take all requests of a flow schema; nil if some are left to it.
 func (f *Flows) Before(schema int) (by []int, err error) {
 	for _, s := range f.schemas[schema].Subjects {
-		for _, subject := range members.Everyone(s) {
+		for _, subject := range Everyone(s) {
 			found, err := f.before(schema, subject)
 			if err != nil || found == nil {
 				return nil, err
@@ -106,7 +105,7 @@ func (f *Flows) before(schema int, subject policy.Subject) (by []int, err error)
 	for _, rule := range f.of(schema) {
 		todo := rule
 		for i := 0; i < schema && len(todo) > 0; i++ {
-			if !slices.ContainsFunc(f.schemas[i].Subjects, func(wide policy.Subject) bool { return members.Includes(wide, subject) }) {
+			if !slices.ContainsFunc(f.schemas[i].Subjects, func(wide policy.Subject) bool { return Includes(wide, subject) }) {
 				continue
 			}
 			for _, earlier := range f.of(i) {
@@ -156,7 +155,7 @@ func (f *Flows) Meet(a, b int) (*Scope, policy.Subject, error) {
 func (f *Flows) common(a, b int) (policy.Subject, bool) {
 	for _, s := range f.schemas[a].Subjects {
 		for _, t := range f.schemas[b].Subjects {
-			if subject, possible := members.Common(s, t); possible {
+			if subject, possible := Common(s, t); possible {
 				return subject, true
 			}
 		}
@@ -210,7 +209,7 @@ func Moves(from, to *Flows, subject policy.Subject, same func(from, to int) bool
 	if err != nil {
 		return nil, err
 	}
-	for _, g := range members.Implied(subject) {
+	for _, g := range Implied(subject) {
 		others, _, err := moves(g)
 		if err != nil {
 			return nil, err

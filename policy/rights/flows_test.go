@@ -9,7 +9,6 @@ import (
 
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/flows"
-	"stele.dev/stele/policy/rights/members"
 )
 
 // some returns a few of the words, at least one.
@@ -74,7 +73,7 @@ func person(q *policy.Request, s policy.Subject) {
 		q.User, q.Groups = "somebody", []string{s.Group}
 	}
 	q.User = strings.Replace(q.User, "*", "y", 1)
-	for _, g := range members.Implied(s) {
+	for _, g := range Implied(s) {
 		q.Groups = append(q.Groups, g.Group)
 	}
 }
@@ -152,7 +151,7 @@ func TestFlowSchemasThatOthersComeBefore(t *testing.T) {
 				t.Fatalf("seed %d: %v come before %d", seed, by, i)
 			}
 			for _, listed := range s.Subjects {
-				for _, subject := range members.Everyone(listed) {
+				for _, subject := range Everyone(listed) {
 					for range 40 {
 						q := randomRequest(r)
 						person(&q, subject)
@@ -180,7 +179,7 @@ func TestMovesAreWhereTheClassifiersDiffer(t *testing.T) {
 		if subject.User == "*" || subject.Group == "*" {
 			continue
 		}
-		all := append([]policy.Subject{subject}, members.Implied(subject)...)
+		all := append([]policy.Subject{subject}, Implied(subject)...)
 		same := func(i, j int) bool { return from[i].Name == to[j].Name }
 		var moves []Move
 		for _, s := range all {

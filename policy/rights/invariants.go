@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"stele.dev/stele/policy"
-	"stele.dev/stele/policy/rights/members"
+
 	"stele.dev/stele/policy/servercontrollers"
 )
 
@@ -93,7 +93,7 @@ type Answer struct {
 func (r *Rights) Only(ctx context.Context, subjects []policy.Subject, q *Requests) (*Answer, error) {
 	listed := func(s policy.Subject) bool {
 		return s.Group == policy.MastersGroup || slices.Contains(subjects, s) ||
-			slices.ContainsFunc(members.Implied(s), func(g policy.Subject) bool { return slices.Contains(subjects, g) })
+			slices.ContainsFunc(Implied(s), func(g policy.Subject) bool { return slices.Contains(subjects, g) })
 	}
 	answer := &Answer{Outsiders: r.outside(func(name string) bool { return r.mayAllow(name) })}
 	budget := maxPieces
@@ -105,7 +105,7 @@ func (r *Rights) Only(ctx context.Context, subjects []policy.Subject, q *Request
 		own := func(claims []*claim) bool {
 			return slices.ContainsFunc(claims, func(c *claim) bool { return c.subject == s && !c.denies })
 		}
-		if slices.ContainsFunc(members.Implied(s), listed) {
+		if slices.ContainsFunc(Implied(s), listed) {
 			continue
 		}
 		err := r.violation(ctx, answer, s, q, &budget, func(claims []*claim) (bool, string, []Ground) {
@@ -221,7 +221,7 @@ func member(s policy.Subject) (user string, groups []string) {
 	if user = s.User; s.Group != "" {
 		user, groups = "somebody", []string{s.Group}
 	}
-	for _, g := range members.Implied(s) {
+	for _, g := range Implied(s) {
 		groups = append(groups, g.Group)
 	}
 	if servercontrollers.Is(s.User) {

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"stele.dev/stele/policy"
-	"stele.dev/stele/policy/rights/members"
 )
 
 // Ground is the binding or deny that causes a right.
@@ -158,7 +157,7 @@ func resourceBoxes(resources []string) (pairs [][2]set) {
 // all returns the claims of a subject and of its certain groups.
 func (r *Rights) all(s policy.Subject) []*claim {
 	list := slices.Clip(r.claims[s])
-	for _, g := range members.Implied(s) {
+	for _, g := range Implied(s) {
 		list = append(list, r.claims[g]...)
 	}
 	return list

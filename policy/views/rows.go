@@ -4,7 +4,6 @@ import (
 	"strconv"
 
 	"stele.dev/stele/policy"
-	"stele.dev/stele/policy/uid"
 )
 
 // Shown is the row of an object.
@@ -97,7 +96,7 @@ func (v *View) groupRow(g *group) (payload []byte, sortKey string) {
 	to = append(to, `"name":`...)
 	to = appendText(to, g.name)
 	to = append(to, `,"uid":"`...)
-	to = append(to, uid.Of(policy.ViewsGroup, v.Form.Name, "", g.name)...)
+	to = append(to, policy.UIDOf(policy.ViewsGroup, v.Form.Name, "", g.name)...)
 	to = append(to, `"}`...)
 	return v.appendColumns(to, values), v.sortKeyOf(values)
 }

@@ -7,7 +7,6 @@ import (
 	"cuelang.org/go/cue/ast"
 	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/fromcue/cuesyntax"
-	"stele.dev/stele/schemas/fromcue/marks"
 )
 
 // carry keeps the attributes of a value that CUE evaluates, because CUE drops them. It adds secrets and
@@ -47,10 +46,10 @@ func (c *Compiler) carryMark(n *schemas.Node, m cuesyntax.Mark, at *place, why s
 	}
 	for i := range attribute.NumArgs() {
 		key, value := attribute.Arg(i)
-		if m.Copied && key != "sensitive" || marks.Carried(n, m.Path, attribute.Name(), key, value, m.Flat) {
+		if m.Copied && key != "sensitive" || cuesyntax.CarriedMark(n, m.Path, attribute.Name(), key, value, m.Flat) {
 			continue
 		}
-		if m.Flat && key == "immutable" || !marks.Give(n, m.Path, attribute.Name(), key, c.position(m.Attribute, at)) {
+		if m.Flat && key == "immutable" || !cuesyntax.GiveMark(n, m.Path, attribute.Name(), key, c.position(m.Attribute, at)) {
 			c.refuse(at, m.Attribute, fmt.Sprintf("the attribute @%s(%s) would be lost: %s", attribute.Name(), attribute.Contents(), why),
 				"take the field out of that part, or write the part in a simpler way")
 			return
@@ -74,7 +73,7 @@ func (c *Compiler) checkImmutable(n *schemas.Node, at *place) {
 		return
 	}
 	if l := n.List; l != nil && l.Type != schemas.ListMap {
-		marks.VisitParts(l, func(item *schemas.Node) {
+		cuesyntax.VisitParts(l, func(item *schemas.Node) {
 			if item.Immutable != nil {
 				c.diags = append(c.diags, schemas.Diagnostic{Pos: *item.Immutable, Path: at.path,
 					Message: "the attribute @k8s(immutable) in the items of a list of which it cannot be told which item is which",

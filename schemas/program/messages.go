@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/jsonvalue"
-	"stele.dev/stele/schemas/numbers"
+
 	"stele.dev/stele/schemas/textforms"
 	"stele.dev/stele/schemas/wording"
 )
@@ -272,7 +272,7 @@ func (v *inspection) badNumber(c *check, x any) {
 // outside reports whether x is below or above the interval.
 func outside(s *schemas.Scalar, x any) (below, above bool) {
 	in := func(lower, upper *schemas.Bound) bool {
-		iv, err := numbers.NewInterval(lower, upper)
+		iv, err := NewInterval(lower, upper)
 		if err != nil {
 			return false
 		}

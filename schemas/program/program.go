@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/jsonvalue"
-	"stele.dev/stele/schemas/numbers"
+
 	"stele.dev/stele/schemas/textforms"
 )
 
@@ -172,13 +172,13 @@ type textCheck struct {
 type numberCheck struct {
 	rule     *schemas.Scalar
 	integer  bool // only integers are admitted
-	bounds   numbers.Interval
+	bounds   Interval
 	ints     []int64 // the enum, split by Go type
 	floats   []float64
 	enum     bool
 	notInt   []int64
 	notFloat []float64
-	multiple *numbers.Multiple // nil: any number
+	multiple *Multiple // nil: any number
 }
 
 type listCheck struct {
@@ -550,13 +550,13 @@ func (c *check) addText(s *schemas.Scalar, enum, not []any) error {
 }
 
 func (c *check) addNumber(s *schemas.Scalar, enum, not []any) error {
-	bounds, err := numbers.NewInterval(s.Minimum, s.Maximum)
+	bounds, err := NewInterval(s.Minimum, s.Maximum)
 	if err != nil {
 		return err
 	}
-	var of *numbers.Multiple
+	var of *Multiple
 	if s.MultipleOf != nil {
-		if of, err = numbers.NewMultiple(s.MultipleOf); err != nil {
+		if of, err = NewMultiple(s.MultipleOf); err != nil {
 			return err
 		}
 	}

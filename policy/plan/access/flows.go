@@ -13,7 +13,6 @@ import (
 	"stele.dev/stele/policy/flows"
 	"stele.dev/stele/policy/plan"
 	"stele.dev/stele/policy/rights"
-	"stele.dev/stele/policy/rights/members"
 )
 
 // maxMoves limits the moves of requests that a finding shows, and maxScopes the sets of requests in each.
@@ -122,7 +121,7 @@ func (c *comparison) moves(t *traffics, changed map[string]bool) error {
 		for _, s := range table.Schemas() {
 			list = append(list, &s.FlowSchema)
 			for _, listed := range s.Subjects {
-				for _, subject := range members.Everyone(listed) {
+				for _, subject := range rights.Everyone(listed) {
 					if !known[subject] {
 						known[subject] = true
 						subjects = append(subjects, subject)

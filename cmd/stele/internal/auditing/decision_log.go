@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/pflag"
 	quantity "k8s.io/apimachinery/pkg/api/resource"
-	"stele.dev/stele/core/decisions"
-	"stele.dev/stele/core/plane"
+	"stele.dev/stele/core/record/decisions"
+	"stele.dev/stele/core/run/plane"
 )
 
 // AddLogFlags adds the flags on the log of decisions.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/pflag"
 	"stele.dev/stele/cmd/stele/internal/auditing"
-	"stele.dev/stele/core/plane"
+	"stele.dev/stele/core/run/plane"
 )
 
 func TestFlagsOfTheLogOfDecisions(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"stele.dev/stele/cmd/stele/internal/client"
 	"stele.dev/stele/cmd/stele/internal/usage"
-	"stele.dev/stele/core/decisionsapi"
+	"stele.dev/stele/core/resources/decisionsapi"
 )
 
 // verbs are the verbs of requests; requests for other paths than those of resources have the HTTP method as verb.

@@ -10,7 +10,7 @@ import (
 
 	"stele.dev/stele/cmd/stele/internal/client"
 	"stele.dev/stele/cmd/stele/internal/show"
-	"stele.dev/stele/core/decisionsapi"
+	"stele.dev/stele/core/resources/decisionsapi"
 )
 
 // printer prints pages of decisions.

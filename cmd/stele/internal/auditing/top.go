@@ -12,7 +12,7 @@ import (
 	"stele.dev/stele/cmd/stele/internal/client"
 	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
-	"stele.dev/stele/core/decisionsapi"
+	"stele.dev/stele/core/resources/decisionsapi"
 )
 
 // properties are what decisions are counted by.

@@ -14,9 +14,9 @@ import (
 	"stele.dev/stele/cmd/stele/internal/client"
 	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
-	"stele.dev/stele/core/logfiles"
-	"stele.dev/stele/core/plane/datadir"
-	"stele.dev/stele/core/retention"
+	"stele.dev/stele/core/keep/logapi"
+	"stele.dev/stele/core/keep/retention"
+	"stele.dev/stele/core/run/plane/datadir"
 	"stele.dev/stele/eventlog/archive"
 	"stele.dev/stele/eventlog/backup"
 	"stele.dev/stele/projections/checkpoint"
@@ -239,5 +239,5 @@ func openFolder(ctx context.Context, dir *datadir.Dir) (backup.Source, error) {
 			break
 		}
 	}
-	return logfiles.Options{Log: log, Archive: segments, Checkpoints: checkpoints, Retention: dir.Path(retention.Folder)}.Source(), nil
+	return logapi.FileOptions{Log: log, Archive: segments, Checkpoints: checkpoints, Retention: dir.Path(retention.Folder)}.Source(), nil
 }

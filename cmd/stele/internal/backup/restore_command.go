@@ -12,10 +12,10 @@ import (
 	"stele.dev/stele/cmd/stele/internal/client"
 	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
-	"stele.dev/stele/core/pki"
-	"stele.dev/stele/core/plane/datadir"
-	"stele.dev/stele/core/retention"
-	"stele.dev/stele/core/tokens"
+	"stele.dev/stele/core/auth/pki"
+	"stele.dev/stele/core/auth/tokens"
+	"stele.dev/stele/core/keep/retention"
+	"stele.dev/stele/core/run/plane/datadir"
 	"stele.dev/stele/eventlog/backup"
 )
 

@@ -14,7 +14,7 @@ import (
 
 	"k8s.io/client-go/rest"
 	"stele.dev/stele/cmd/stele/internal/client"
-	"stele.dev/stele/core/logfiles"
+	"stele.dev/stele/core/keep/logapi"
 	"stele.dev/stele/eventlog/backup"
 )
 
@@ -41,26 +41,26 @@ func NewServer(config *rest.Config) (backup.Source, error) {
 
 // State implements [backup.Source].
 func (s *server) State(ctx context.Context) (*backup.State, error) {
-	body, err := s.get(ctx, logfiles.StatePath, nil, 0)
+	body, err := s.get(ctx, logapi.StatePath, nil, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer body.Close()
 	state := &backup.State{}
 	if err := json.NewDecoder(body).Decode(state); err != nil {
-		return nil, fmt.Errorf("the answer of %s to %s cannot be read: %w", s.url.Host, logfiles.StatePath, err)
+		return nil, fmt.Errorf("the answer of %s to %s cannot be read: %w", s.url.Host, logapi.StatePath, err)
 	}
 	return state, nil
 }
 
 // Batches implements [backup.Source].
 func (s *server) Batches(ctx context.Context, after, until uint64) (io.ReadCloser, error) {
-	return s.get(ctx, logfiles.BatchesPath, url.Values{"after": {strconv.FormatUint(after, 10)}, "until": {strconv.FormatUint(until, 10)}}, 0)
+	return s.get(ctx, logapi.BatchesPath, url.Values{"after": {strconv.FormatUint(after, 10)}, "until": {strconv.FormatUint(until, 10)}}, 0)
 }
 
 // File implements [backup.Source].
 func (s *server) File(ctx context.Context, name string, offset int64) (io.ReadCloser, error) {
-	return s.get(ctx, logfiles.Prefix+name, nil, offset)
+	return s.get(ctx, logapi.Prefix+name, nil, offset)
 }
 
 // get reads a path, from an offset on.
@@ -95,9 +95,9 @@ func refusal(response *http.Response, name string) error {
 	case http.StatusUnauthorized:
 		return fmt.Errorf("%w: %w", fs.ErrPermission, err)
 	case http.StatusForbidden:
-		return fmt.Errorf("%w: %w; the policy must allow the verb get on the nonResourceURL %s*", fs.ErrPermission, err, logfiles.Prefix)
+		return fmt.Errorf("%w: %w; the policy must allow the verb get on the nonResourceURL %s*", fs.ErrPermission, err, logapi.Prefix)
 	case http.StatusNotFound:
-		if name == logfiles.StatePath {
+		if name == logapi.StatePath {
 			err = fmt.Errorf("the server has no %s: it is older than this program, or it is no stele", name)
 		}
 		return fmt.Errorf("%w: %w", fs.ErrNotExist, err)

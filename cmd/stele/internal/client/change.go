@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"stele.dev/stele/core/changes"
+	"stele.dev/stele/core/resources/changes"
 )
 
 // UserOf returns the user who made a change.

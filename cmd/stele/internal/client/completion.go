@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"stele.dev/stele/cmd/stele/internal/usage"
-	"stele.dev/stele/core/changes"
+	"stele.dev/stele/core/resources/changes"
 )
 
 // completeRecent offers the values that a property of the newest changes has.

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/rest"
-	"stele.dev/stele/core/decisionsapi"
+	"stele.dev/stele/core/resources/decisionsapi"
 )
 
 // Decision is a decision, and its JSON as the server sent it.

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
-	"stele.dev/stele/core/decisionsapi"
-	"stele.dev/stele/core/replicas"
+	"stele.dev/stele/core/resources/decisionsapi"
+	"stele.dev/stele/core/resources/replicas"
 )
 
 // DecisionsEverywhere is a client of the decisions of all servers of a log: each has a decision log of its own. Writes are asked of

@@ -14,7 +14,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/fields"
-	"stele.dev/stele/core/decisionsapi"
+	"stele.dev/stele/core/resources/decisionsapi"
 )
 
 // How often the list of servers is read: while one of them is missing, and otherwise.

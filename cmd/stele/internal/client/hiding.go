@@ -4,7 +4,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"stele.dev/stele/cmd/stele/internal/secrets"
-	"stele.dev/stele/core/changes"
+	"stele.dev/stele/core/resources/changes"
 )
 
 // hiding finds the secret fields of changed objects: those of today's schema, and those of the policy that was in

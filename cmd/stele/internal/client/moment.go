@@ -15,7 +15,7 @@ import (
 
 	"k8s.io/client-go/rest"
 	"stele.dev/stele/cmd/stele/internal/usage"
-	"stele.dev/stele/core/changes"
+	"stele.dev/stele/core/resources/changes"
 )
 
 // MomentHelp is the part of help texts that explains moments.

@@ -8,8 +8,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"stele.dev/stele/core/activation"
-	"stele.dev/stele/core/plans"
+	"stele.dev/stele/core/resources/activation"
+	"stele.dev/stele/core/resources/plans"
 	"stele.dev/stele/policy/plan"
 )
 

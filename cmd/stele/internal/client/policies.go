@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	"k8s.io/client-go/rest"
-	"stele.dev/stele/core/activation"
-	"stele.dev/stele/core/changes"
+	"stele.dev/stele/core/resources/activation"
+	"stele.dev/stele/core/resources/changes"
 )
 
 // Commits returns a function that names the commit of an activated policy, if the user may read it.

@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"stele.dev/stele/core/activation"
+	"stele.dev/stele/core/resources/activation"
 )
 
 // A rollback goes back from policy to policy, whatever was rolled back before.

@@ -8,7 +8,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"stele.dev/stele/core/activation"
+	"stele.dev/stele/core/resources/activation"
 	"stele.dev/stele/projections/policies"
 )
 

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"k8s.io/client-go/rest"
-	"stele.dev/stele/core/replicas"
+	"stele.dev/stele/core/resources/replicas"
 )
 
 // Replicas returns the servers of the log.

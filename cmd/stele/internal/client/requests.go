@@ -17,8 +17,8 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	kjson "sigs.k8s.io/json"
-	"stele.dev/stele/core/blame"
-	"stele.dev/stele/core/explain"
+	"stele.dev/stele/core/resources/blame"
+	"stele.dev/stele/core/resources/explain"
 )
 
 // rawSerializer is for clients that decode JSON themselves.

@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 
 	"k8s.io/client-go/rest"
-	"stele.dev/stele/core/retention"
+	"stele.dev/stele/core/keep/retention"
 )
 
 // Retention asks the server what it keeps of the past. It returns the answer decoded and as JSON.

@@ -8,8 +8,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"stele.dev/stele/core/activation"
-	"stele.dev/stele/core/shadow"
+	"stele.dev/stele/core/resources/activation"
+	"stele.dev/stele/core/resources/shadow"
 )
 
 // ErrNoShadow is the error if the server that answers has no shadow policy.

@@ -13,7 +13,7 @@ import (
 	"k8s.io/kube-openapi/pkg/spec3"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 	"stele.dev/stele/cmd/stele/internal/secrets"
-	"stele.dev/stele/core/openapi"
+	"stele.dev/stele/core/catalog/openapi"
 	"stele.dev/stele/schemas"
 )
 

@@ -24,12 +24,12 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
-	"stele.dev/stele/core/access"
-	"stele.dev/stele/core/activation"
-	"stele.dev/stele/core/changes"
-	"stele.dev/stele/core/delivery"
-	"stele.dev/stele/core/plane/datadir"
-	"stele.dev/stele/core/replicas"
+	"stele.dev/stele/core/resources/access"
+	"stele.dev/stele/core/resources/activation"
+	"stele.dev/stele/core/resources/changes"
+	"stele.dev/stele/core/resources/delivery"
+	"stele.dev/stele/core/resources/replicas"
+	"stele.dev/stele/core/run/plane/datadir"
 )
 
 // Status is the state of a control plane, as a document.

@@ -5,7 +5,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
-	"stele.dev/stele/core/verification"
+	"stele.dev/stele/core/keep/verification"
 )
 
 // Verify asks the server to verify the projections with these names, or all, and waits for the results.

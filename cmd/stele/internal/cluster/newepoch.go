@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 	"stele.dev/stele/cmd/stele/internal/build"
 	"stele.dev/stele/cmd/stele/internal/usage"
-	"stele.dev/stele/core/plane/datadir"
+	"stele.dev/stele/core/run/plane/datadir"
 )
 
 // NewEpochCommand returns `stele log new-epoch`.

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
-	"stele.dev/stele/core/apart"
+	"stele.dev/stele/limits/child"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/policy/compile"
@@ -54,9 +54,9 @@ func (o *Options) AddFlags(f *pflag.FlagSet) {
 }
 
 // limits returns the limits for compiling a source.
-func (o *Options) limits(source *bundles.Source) apart.Limits {
+func (o *Options) limits(source *bundles.Source) child.Limits {
 	cpu := cmp.Or(o.cpu, compileCPU+compileCPUPerMiB*time.Duration(source.Size()>>20))
-	return apart.Limits{CPU: cpu, Wall: compileWall*cpu + compileStart, Memory: cmp.Or(o.memory.Value(), Memory), Output: compileOutput}
+	return child.Limits{CPU: cpu, Wall: compileWall*cpu + compileStart, Memory: cmp.Or(o.memory.Value(), Memory), Output: compileOutput}
 }
 
 // compilation is the answer of the child process as JSON. The bytes of the form follow it.
@@ -132,7 +132,7 @@ func (o *Options) read(ctx context.Context, source *bundles.Source, lints bool, 
 		}
 		return form(rest, min(c.Size, compileOutput))
 	})
-	var failure *apart.Failure
+	var failure *child.Failure
 	switch {
 	case errors.As(err, &failure):
 		return nil, schemas.Diagnostics{{Message: "the bundle could not be compiled: " + failure.Why, Hint: compileHint(failure.Limit)}}, nil
@@ -143,15 +143,15 @@ func (o *Options) read(ctx context.Context, source *bundles.Source, lints bool, 
 }
 
 // compileHint returns advice for a compilation that exceeded a limit.
-func compileHint(l apart.Limit) string {
+func compileHint(l child.Limit) string {
 	switch l {
-	case apart.CPU:
+	case child.CPU:
 		return "look for a definition that contains itself, for comprehensions over long lists and for large disjunctions; --compile-cpu raises the limit"
-	case apart.Memory:
+	case child.Memory:
 		return "look for a definition that contains itself, for comprehensions over long lists and for large disjunctions; --compile-memory raises the limit"
-	case apart.Stack:
+	case child.Stack:
 		return "look for a definition that contains itself, and for expressions that nest thousands of levels deep"
-	case apart.Output:
+	case child.Output:
 		return "split the bundle into several control planes"
 	}
 	return ""
@@ -174,18 +174,18 @@ type sourceFile struct {
 
 // RunOnSource runs a hidden subcommand of `stele policy` as a child process with a source as its input, and calls read
 // to read the answer. One child runs at a time.
-func RunOnSource(ctx context.Context, l apart.Limits, command string, configs map[string]string, source *bundles.Source, read func(*json.Decoder, io.Reader) error) error {
+func RunOnSource(ctx context.Context, l child.Limits, command string, configs map[string]string, source *bundles.Source, read func(*json.Decoder, io.Reader) error) error {
 	return run(ctx, l, command, sourceHead{Configs: configs}, source, read)
 }
 
-func run(ctx context.Context, l apart.Limits, command string, head sourceHead, source *bundles.Source, read func(*json.Decoder, io.Reader) error) error {
+func run(ctx context.Context, l child.Limits, command string, head sourceHead, source *bundles.Source, read func(*json.Decoder, io.Reader) error) error {
 	patience := time.NewTimer(compileQueue)
 	defer patience.Stop()
 	select {
 	case compiling <- struct{}{}:
 		defer func() { <-compiling }()
 	case <-patience.C:
-		return &apart.Starved{Why: "other bundles are being compiled"}
+		return &child.Starved{Why: "other bundles are being compiled"}
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -193,7 +193,7 @@ func run(ctx context.Context, l apart.Limits, command string, head sourceHead, s
 	for _, f := range source.Files {
 		head.Files = append(head.Files, sourceFile{f.Path, len(f.Data)})
 	}
-	return apart.Run(ctx, l, []string{"policy", command}, func(w io.Writer) error {
+	return child.Run(ctx, l, []string{"policy", command}, func(w io.Writer) error {
 		if err := json.NewEncoder(w).Encode(head); err != nil {
 			return err
 		}
@@ -240,7 +240,7 @@ func ReadSource(r io.Reader) (*bundles.Source, map[string]string, error) {
 
 func readSource(r io.Reader) (*bundles.Source, sourceHead, error) {
 	var head sourceHead
-	if err := apart.Confine(); err != nil {
+	if err := child.Confine(); err != nil {
 		return nil, head, err
 	}
 	d := json.NewDecoder(r)

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"stele.dev/stele/cmd/stele/internal/usage"
-	"stele.dev/stele/core/delivery"
+	"stele.dev/stele/core/resources/delivery"
 )
 
 // Flags are the flags of serve about the source of its policy.

@@ -16,16 +16,16 @@ import (
 	"syscall"
 	"time"
 
-	"stele.dev/stele/cmd/stele/internal/gittree"
+	"stele.dev/stele/cmd/stele/internal/gitrepo"
 	"stele.dev/stele/cmd/stele/internal/signers"
-	"stele.dev/stele/core/bootstrap"
-	"stele.dev/stele/core/delivery"
+	"stele.dev/stele/core/resources/activation"
+	"stele.dev/stele/core/resources/delivery"
 	"stele.dev/stele/policy/bundles"
 )
 
 const (
 	// gitActor is the user in the log who activates policies of a git repository.
-	gitActor = bootstrap.Actor + ":policy-git"
+	gitActor = activation.ServerActor + ":policy-git"
 	// candidate and accepted are the references of the mirror: to what was fetched, and to the last commit that was
 	// accepted.
 	candidate = "refs/stele/candidate"
@@ -231,8 +231,8 @@ func committed(text []byte) time.Time {
 func (g *Git) home() string { return filepath.Join(g.Folder, "home") }
 func (g *Git) path() string { return filepath.Join(g.Folder, "mirror.git") }
 
-func (g *Git) mirror() *gittree.Repository {
-	return &gittree.Repository{Dir: g.path(), Env: g.environment()}
+func (g *Git) mirror() *gitrepo.Repository {
+	return &gitrepo.Repository{Dir: g.path(), Env: g.environment()}
 }
 
 // fetch fetches the reference into the mirror. It removes a mirror that is too large.

@@ -19,7 +19,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/crypto/ssh"
 	"stele.dev/stele/cmd/stele/internal/delivery"
-	core "stele.dev/stele/core/delivery"
+	core "stele.dev/stele/core/resources/delivery"
 )
 
 // repository is a git repository with a bundle in its root.

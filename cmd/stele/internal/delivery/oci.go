@@ -8,13 +8,13 @@ import (
 
 	"stele.dev/stele/cmd/stele/internal/artifact"
 	"stele.dev/stele/cmd/stele/internal/signers"
-	"stele.dev/stele/core/bootstrap"
-	"stele.dev/stele/core/delivery"
+	"stele.dev/stele/core/resources/activation"
+	"stele.dev/stele/core/resources/delivery"
 	"stele.dev/stele/policy/bundles"
 )
 
 // ociActor is the user in the log who activates policies of a registry.
-const ociActor = bootstrap.Actor + ":policy-oci"
+const ociActor = activation.ServerActor + ":policy-oci"
 
 // OCI is an artifact of an OCI registry. It implements [delivery.Source]. It keeps nothing on disk.
 type OCI struct {

@@ -17,10 +17,10 @@ import (
 	"github.com/fsnotify/fsnotify"
 	"stele.dev/stele/cmd/stele/internal/compiling"
 	"stele.dev/stele/cmd/stele/internal/show"
-	"stele.dev/stele/core/activation"
-	"stele.dev/stele/core/bootstrap"
+	"stele.dev/stele/core/resources/activation"
+
 	"stele.dev/stele/core/commit"
-	"stele.dev/stele/core/plane"
+	"stele.dev/stele/core/run/plane"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/policy/compile"
@@ -28,7 +28,7 @@ import (
 
 const (
 	// watchActor is the user in the log who activates saved policies.
-	watchActor = bootstrap.Actor + ":policy-watch"
+	watchActor = activation.ServerActor + ":policy-watch"
 	// watchQuiet is how long the watch waits after the last change of a file. Editors write a file several times,
 	// and a checkout writes many files.
 	watchQuiet = 300 * time.Millisecond
@@ -182,7 +182,7 @@ func (w *Watch) save(ctx context.Context) {
 	w.warnDropped(ctx, compiled)
 	for {
 		digest := activation.Proposal(compiled, "").Digest
-		revision, err := bootstrap.Activate(ctx, w.plane.Committer, compiled, watchActor)
+		revision, err := activation.ActivateCompiled(ctx, w.plane.Committer, compiled, watchActor)
 		var stale *commit.Stale
 		var renamed *activation.Renamed
 		switch {

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	"stele.dev/stele/core/plane/datadir"
+	"stele.dev/stele/core/run/plane/datadir"
 	"stele.dev/stele/eventlog/etcdlog"
 	"stele.dev/stele/eventlog/segment"
 )

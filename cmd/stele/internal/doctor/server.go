@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/client-go/rest"
 	"stele.dev/stele/cmd/stele/internal/client"
-	"stele.dev/stele/core/plane/datadir"
+	"stele.dev/stele/core/run/plane/datadir"
 )
 
 // server looks at the server of the flags.

@@ -11,14 +11,13 @@ import (
 	"stele.dev/stele/cmd/stele/internal/compiling"
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/policy"
-	"stele.dev/stele/policy/reference"
 )
 
 // formats are the formats, with the ends of the names of files.
 var formats = map[string]struct {
 	end   string
 	write func(*policy.Form) ([]byte, error)
-}{"markdown": {".md", reference.Markdown}, "html": {".html", reference.HTML}}
+}{"markdown": {".md", Markdown}, "html": {".html", HTML}}
 
 // Command returns the command `doc`.
 func Command() *cobra.Command {

@@ -10,9 +10,9 @@ import (
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"sigs.k8s.io/yaml"
 	"stele.dev/stele/cmd/stele/internal/usage"
-	"stele.dev/stele/core/apart"
-	"stele.dev/stele/core/explain"
-	"stele.dev/stele/core/suiterun"
+	"stele.dev/stele/core/resources/explain"
+	"stele.dev/stele/core/run/suiterun"
+	"stele.dev/stele/limits/child"
 	"stele.dev/stele/policy/suites"
 )
 
@@ -33,7 +33,7 @@ func (o *options) offline(ctx context.Context, cmd *cobra.Command, args []string
 	if err != nil {
 		return nil, err
 	}
-	r, err := suiterun.New(ctx, compiled, suiterun.Options{Worker: func() (*exec.Cmd, error) { return apart.Command("policy", "evaluate") }})
+	r, err := suiterun.New(ctx, compiled, suiterun.Options{Worker: func() (*exec.Cmd, error) { return child.Command("policy", "evaluate") }})
 	if err != nil {
 		return nil, err
 	}

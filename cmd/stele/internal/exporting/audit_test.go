@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"stele.dev/stele/cmd/stele/internal/exporting"
-	"stele.dev/stele/core/plane/planetest"
+	"stele.dev/stele/core/run/plane/planetest"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/importing"
 	"stele.dev/stele/schemas"

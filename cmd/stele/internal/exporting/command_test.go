@@ -14,7 +14,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"stele.dev/stele/cmd/stele/internal/compiling"
 	"stele.dev/stele/cmd/stele/internal/exporting"
-	"stele.dev/stele/core/plane/planetest"
+	"stele.dev/stele/core/run/plane/planetest"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/projections/policies"
 )

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apiserver/pkg/apis/flowcontrol/bootstrap"
 	"stele.dev/stele/cmd/stele/internal/exporting"
-	"stele.dev/stele/core/plane/planetest"
+	"stele.dev/stele/core/run/plane/planetest"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/importing"
 )

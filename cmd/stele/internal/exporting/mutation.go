@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"stele.dev/stele/core/admissionpolicies"
+	"stele.dev/stele/core/resources/rendered"
 	"stele.dev/stele/policy"
 )
 
@@ -13,7 +13,7 @@ func (e *exporter) mutations(f *policy.Form) {
 	var exported []*policy.Mutation
 	for _, i := range inOrder(f.Mutations) {
 		if m := &f.Mutations[i]; e.expressible(m.ID, "MutatingAdmissionPolicy", m.Objects, m.Source) {
-			p, b := admissionpolicies.Mutating(f, m)
+			p, b := rendered.MutatingPolicy(f, m)
 			e.add(p)
 			e.add(b)
 			exported = append(exported, m)

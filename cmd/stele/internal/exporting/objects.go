@@ -8,12 +8,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
-	"stele.dev/stele/core/admissionpolicies"
-	"stele.dev/stele/core/definitions"
-	"stele.dev/stele/core/flowcontrol"
-	"stele.dev/stele/core/rbac"
-	"stele.dev/stele/core/rendered"
-	"stele.dev/stele/core/webhookobjects"
+	"stele.dev/stele/core/resources/rendered"
+
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/audits"
 	"stele.dev/stele/schemas"
@@ -28,8 +24,8 @@ type exporter struct {
 // Objects returns what Kubernetes can express of a policy, in a fixed order, and a line for each part that it cannot.
 func Objects(f *policy.Form) ([]any, []string) {
 	e := &exporter{objects: []any{}}
-	e.rendered(definitions.Kind, f)
-	for _, k := range rbac.Kinds {
+	e.rendered(rendered.Definitions, f)
+	for _, k := range rendered.RBAC {
 		e.rendered(k, f)
 	}
 	e.access(f)
@@ -37,7 +33,7 @@ func Objects(f *policy.Form) ([]any, []string) {
 	for i := range f.Validations {
 		e.admission(f, &f.Validations[i])
 	}
-	for _, k := range slices.Concat(flowcontrol.Kinds, webhookobjects.Kinds) {
+	for _, k := range slices.Concat(rendered.FlowControl, rendered.Webhooks) {
 		e.rendered(k, f)
 	}
 	return e.objects, e.notes
@@ -143,7 +139,7 @@ func (e *exporter) access(f *policy.Form) {
 // admission adds a rule as a policy and its binding.
 func (e *exporter) admission(f *policy.Form, v *policy.Validation) {
 	if e.expressible(v.ID, "ValidatingAdmissionPolicy", v.Objects, v.Source) {
-		p, b := admissionpolicies.Validating(f, v)
+		p, b := rendered.ValidatingPolicy(f, v)
 		e.add(p)
 		e.add(b)
 	}
@@ -151,7 +147,7 @@ func (e *exporter) admission(f *policy.Form, v *policy.Validation) {
 
 // expressible reports whether a policy of Kubernetes can say what a rule does, and notes why not.
 func (e *exporter) expressible(id, kind string, objects []policy.StoredKind, at schemas.Position) bool {
-	why := admissionpolicies.Inexpressible(kind, objects)
+	why := rendered.Inexpressible(kind, objects)
 	if why != "" {
 		e.note(at, "%s is not exported: %s", id, why)
 	}

@@ -16,14 +16,14 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"stele.dev/stele/cmd/stele/internal/checkout"
 	"stele.dev/stele/cmd/stele/internal/client"
 	"stele.dev/stele/cmd/stele/internal/compiling"
+	"stele.dev/stele/cmd/stele/internal/gitrepo"
 	"stele.dev/stele/cmd/stele/internal/report"
 	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
-	"stele.dev/stele/core/activation"
-	"stele.dev/stele/core/plans"
+	"stele.dev/stele/core/resources/activation"
+	"stele.dev/stele/core/resources/plans"
 	"stele.dev/stele/policy/plan"
 )
 
@@ -285,7 +285,7 @@ func (o *options) part(ctx context.Context, cmd *cobra.Command, from *origin, wi
 	if err != nil {
 		return nil, err
 	}
-	git, err := checkout.Of(ctx, t.Name, compiled.Source)
+	git, err := gitrepo.ReadCheckout(ctx, t.Name, compiled.Source)
 	if err != nil {
 		return nil, err
 	}

@@ -7,7 +7,7 @@ import (
 	"os"
 
 	"stele.dev/stele/cmd/stele/internal/compiling"
-	"stele.dev/stele/core/plans"
+	"stele.dev/stele/core/resources/plans"
 )
 
 // howToExport says how to get a file for --objects.

@@ -14,9 +14,9 @@ import (
 	"github.com/spf13/cobra"
 	"stele.dev/stele/cmd/stele/internal/client"
 	"stele.dev/stele/cmd/stele/internal/compiling"
-	"stele.dev/stele/cmd/stele/internal/gittree"
+	"stele.dev/stele/cmd/stele/internal/gitrepo"
 	"stele.dev/stele/cmd/stele/internal/show"
-	"stele.dev/stele/core/plans"
+	"stele.dev/stele/core/resources/plans"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/policy/compile"
@@ -138,7 +138,7 @@ func folderText(dir string, source *bundles.Source) string {
 }
 
 // repositoryOf returns the git repository of a bundle, and the bundle's folder in it.
-func repositoryOf(ctx context.Context, t compiling.Target) (*gittree.Repository, string, error) {
+func repositoryOf(ctx context.Context, t compiling.Target) (*gitrepo.Repository, string, error) {
 	root, err := moduleRoot(t)
 	if err != nil {
 		return nil, "", err
@@ -147,7 +147,7 @@ func repositoryOf(ctx context.Context, t compiling.Target) (*gittree.Repository,
 	if err != nil {
 		return nil, "", fmt.Errorf("%s is in no git repository, so --from git:… names nothing: %w", t.Name, err)
 	}
-	return &gittree.Repository{Dir: root}, path.Join(prefix, t.Source.Package), nil
+	return &gitrepo.Repository{Dir: root}, path.Join(prefix, t.Source.Package), nil
 }
 
 // moduleRoot returns the folder of the module of a bundle.

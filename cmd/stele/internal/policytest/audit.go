@@ -13,8 +13,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"stele.dev/stele/cmd/stele/internal/client"
-	"stele.dev/stele/core/changes"
-	"stele.dev/stele/core/explain"
+	"stele.dev/stele/core/resources/changes"
+	"stele.dev/stele/core/resources/explain"
 	"stele.dev/stele/policy/suites"
 )
 

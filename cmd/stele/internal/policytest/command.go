@@ -17,14 +17,14 @@ import (
 	"stele.dev/stele/cmd/stele/internal/compiling"
 	"stele.dev/stele/cmd/stele/internal/report"
 	"stele.dev/stele/cmd/stele/internal/usage"
-	"stele.dev/stele/core/apart"
+	"stele.dev/stele/limits/child"
 	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/policy/suites"
 	"stele.dev/stele/schemas"
 )
 
 // suiteLimits bound the process that evaluates a package of tests.
-var suiteLimits = apart.Limits{CPU: 20 * time.Second, Wall: 80 * time.Second, Memory: compiling.Memory, Output: 256 << 20}
+var suiteLimits = child.Limits{CPU: 20 * time.Second, Wall: 80 * time.Second, Memory: compiling.Memory, Output: 256 << 20}
 
 type options struct {
 	client.Flags
@@ -38,7 +38,7 @@ type options struct {
 	auditID  string
 	all      bool // all tests of the module
 	pattern  *regexp.Regexp
-	limits   apart.Limits
+	limits   child.Limits
 }
 
 // Command returns the command `stele policy test`.
@@ -141,7 +141,7 @@ type suiteAnswer struct {
 func (o *options) read(ctx context.Context, source *bundles.Source) (*suites.Suite, schemas.Diagnostics, error) {
 	var a suiteAnswer
 	err := compiling.RunOnSource(ctx, o.limits, "suite", nil, source, func(d *json.Decoder, _ io.Reader) error { return d.Decode(&a) })
-	var failure *apart.Failure
+	var failure *child.Failure
 	if errors.As(err, &failure) {
 		return nil, schemas.Diagnostics{{Pos: schemas.Position{File: bundles.FirstFile(source), Line: 1, Column: 1},
 			Message: "the tests could not be evaluated: " + failure.Why, Hint: "look for a definition that contains itself, and for comprehensions over long lists"}}, nil
@@ -163,4 +163,4 @@ func SuiteCommand() *cobra.Command {
 }
 
 // worker returns the command of a process that evaluates CUE for objects.
-func worker() (*exec.Cmd, error) { return apart.Command("policy", "evaluate") }
+func worker() (*exec.Cmd, error) { return child.Command("policy", "evaluate") }

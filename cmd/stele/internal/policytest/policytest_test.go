@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"stele.dev/stele/cmd/stele/internal/compiling"
 	"stele.dev/stele/cmd/stele/internal/usage"
-	"stele.dev/stele/core/plane/planetest"
+	"stele.dev/stele/core/run/plane/planetest"
 )
 
 // TestMain lets the test binary be the child processes that evaluate CUE.

@@ -12,7 +12,7 @@ import (
 	"stele.dev/stele/cmd/stele/internal/client"
 	"stele.dev/stele/cmd/stele/internal/report"
 	"stele.dev/stele/cmd/stele/internal/usage"
-	"stele.dev/stele/core/suiterun"
+	"stele.dev/stele/core/run/suiterun"
 	"stele.dev/stele/schemas"
 )
 

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 	"stele.dev/stele/cmd/stele/internal/show"
-	"stele.dev/stele/core/suiterun"
+	"stele.dev/stele/core/run/suiterun"
 	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/policy/suites"
 	"stele.dev/stele/policy/wording"

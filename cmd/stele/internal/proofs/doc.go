@@ -15,8 +15,8 @@ import (
 	"golang.org/x/mod/sumdb/note"
 	"k8s.io/client-go/rest"
 	"stele.dev/stele/cmd/stele/internal/client"
-	"stele.dev/stele/core/logproof"
-	"stele.dev/stele/core/pki"
+	"stele.dev/stele/core/auth/pki"
+	"stele.dev/stele/core/keep/logapi"
 	"stele.dev/stele/eventlog/proof"
 )
 
@@ -44,13 +44,13 @@ func (o *serverFlags) connect() (server, error) {
 
 // head reads the tree head of a size, 0 for the newest.
 func (s server) head(ctx context.Context, size uint64) (proof.TreeHead, error) {
-	text, err := client.Read(ctx, s.config, logproof.HeadPath, sizes("size", size))
+	text, err := client.Read(ctx, s.config, logapi.HeadPath, sizes("size", size))
 	if err != nil {
 		return proof.TreeHead{}, err
 	}
 	head, err := proof.ParseHead(string(text))
 	if err != nil {
-		return proof.TreeHead{}, fmt.Errorf("%s: %w", logproof.HeadPath, err)
+		return proof.TreeHead{}, fmt.Errorf("%s: %w", logapi.HeadPath, err)
 	}
 	return head, nil
 }
@@ -61,7 +61,7 @@ func (s server) head(ctx context.Context, size uint64) (proof.TreeHead, error) {
 func (s server) consistency(ctx context.Context, from, to namedHead) (*proof.Consistency, error) {
 	query := sizes("from", from.head.Size)
 	query.Set("to", strconv.FormatUint(to.head.Size, 10))
-	document, err := client.Read(ctx, s.config, logproof.ConsistencyPath, query)
+	document, err := client.Read(ctx, s.config, logapi.ConsistencyPath, query)
 	if err != nil {
 		return nil, err
 	}

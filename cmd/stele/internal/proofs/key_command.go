@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"stele.dev/stele/cmd/stele/internal/usage"
-	"stele.dev/stele/core/pki"
+	"stele.dev/stele/core/auth/pki"
 	"stele.dev/stele/eventlog/proof"
 )
 

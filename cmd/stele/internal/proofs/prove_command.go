@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"stele.dev/stele/cmd/stele/internal/client"
 	"stele.dev/stele/cmd/stele/internal/usage"
-	"stele.dev/stele/core/logproof"
+	"stele.dev/stele/core/keep/logapi"
 	"stele.dev/stele/eventlog/proof"
 )
 
@@ -99,9 +99,9 @@ func (o *proveOptions) run(cmd *cobra.Command, args []string) error {
 // inclusion reads the proof that the event of a revision is in the tree of a head, and checks it. The text of the
 // head becomes part of the proof.
 func (s server) inclusion(ctx context.Context, revision uint64, head namedHead, contents bool) (*proof.Inclusion, error) {
-	path := logproof.InclusionPath
+	path := logapi.InclusionPath
 	if contents {
-		path = logproof.ContentsPath
+		path = logapi.ContentsPath
 	}
 	query := url.Values{"revision": {strconv.FormatUint(revision, 10)}, "size": {strconv.FormatUint(head.head.Size, 10)}}
 	document, err := client.Read(ctx, s.config, path, query)

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"stele.dev/stele/core/commit"
-	"stele.dev/stele/core/plane/planetest"
+	"stele.dev/stele/core/run/plane/planetest"
 	"stele.dev/stele/eventlog/verify"
 	"stele.dev/stele/projections/checkpoint"
 )

@@ -15,8 +15,8 @@ import (
 	"stele.dev/stele/cmd/stele/internal/compiling"
 	"stele.dev/stele/cmd/stele/internal/planning"
 	"stele.dev/stele/cmd/stele/internal/show"
-	"stele.dev/stele/core/activation"
-	"stele.dev/stele/core/plans"
+	"stele.dev/stele/core/resources/activation"
+	"stele.dev/stele/core/resources/plans"
 	"stele.dev/stele/policy/compile"
 	"stele.dev/stele/policy/plan"
 )

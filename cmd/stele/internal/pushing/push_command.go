@@ -8,21 +8,21 @@ import (
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"stele.dev/stele/cmd/stele/internal/checkout"
 	"stele.dev/stele/cmd/stele/internal/client"
 	"stele.dev/stele/cmd/stele/internal/compiling"
+	"stele.dev/stele/cmd/stele/internal/gitrepo"
 	"stele.dev/stele/cmd/stele/internal/planning"
 	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
-	"stele.dev/stele/core/activation"
-	"stele.dev/stele/core/replicas"
+	"stele.dev/stele/core/resources/activation"
+	"stele.dev/stele/core/resources/replicas"
 	"stele.dev/stele/policy/bundles"
 )
 
 // commitOf returns the commit that git reports, and the files that differ from it. --commit must be that one, or the
 // folder is in no repository.
 func (o *pushOptions) commitOf(ctx context.Context, dir string, source *bundles.Source) (commit string, changed []string, err error) {
-	c, err := checkout.Of(ctx, dir, source)
+	c, err := gitrepo.ReadCheckout(ctx, dir, source)
 	if err == nil && o.clean {
 		err = c.Clean(dir)
 	}

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"stele.dev/stele/cmd/stele/internal/usage"
-	"stele.dev/stele/core/replicas"
+	"stele.dev/stele/core/resources/replicas"
 )
 
 // exitNotApplied is the exit code of a push that is in force, while not all replicas have applied it in time.

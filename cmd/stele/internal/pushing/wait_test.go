@@ -10,7 +10,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"stele.dev/stele/cmd/stele/internal/usage"
-	"stele.dev/stele/core/replicas"
+	"stele.dev/stele/core/resources/replicas"
 )
 
 func replica(name string, applied uint64, live bool) replicas.ReplicaObject {

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"stele.dev/stele/cmd/stele/internal/secrets"
-	"stele.dev/stele/core/difference"
+	"stele.dev/stele/core/object/difference"
 )
 
 // Kind is a kind that the server serves.

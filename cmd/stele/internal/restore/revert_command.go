@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"stele.dev/stele/cmd/stele/internal/client"
 	"stele.dev/stele/cmd/stele/internal/usage"
-	"stele.dev/stele/core/changes"
+	"stele.dev/stele/core/resources/changes"
 )
 
 type revertOptions struct {

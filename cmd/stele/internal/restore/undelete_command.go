@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 	"stele.dev/stele/cmd/stele/internal/client"
 	"stele.dev/stele/cmd/stele/internal/usage"
-	"stele.dev/stele/core/changes"
+	"stele.dev/stele/core/resources/changes"
 )
 
 type undeleteOptions struct {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"stele.dev/stele/cmd/stele/internal/secrets"
-	"stele.dev/stele/core/difference"
+	"stele.dev/stele/core/object/difference"
 )
 
 // View is an item as part of a document.

@@ -11,12 +11,11 @@ import (
 	"github.com/spf13/cobra"
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/policy/format"
-	"stele.dev/stele/policy/skeleton"
 )
 
 // InitCommand returns the command `init`.
 func InitCommand() *cobra.Command {
-	var names skeleton.Names
+	var names Names
 	cmd := &cobra.Command{
 		Use:   "init [DIR]",
 		Short: "Make a policy repository: a base, a team, two clusters, tests and CI",
@@ -43,8 +42,8 @@ It writes nothing if one of its files exists already.`,
 	return cmd
 }
 
-func initialize(cmd *cobra.Command, dir string, names skeleton.Names) error {
-	files, err := skeleton.Files(names)
+func initialize(cmd *cobra.Command, dir string, names Names) error {
+	files, err := Files(names)
 	if err != nil {
 		return usage.Mark(err)
 	}
@@ -90,7 +89,7 @@ func create(path string, data []byte) error {
 }
 
 // checkFree returns an error if a file exists already, or if the folder is inside of another module.
-func checkFree(dir string, files []skeleton.File) error {
+func checkFree(dir string, files []File) error {
 	var taken []string
 	for _, f := range files {
 		found, err := inTheWay(dir, f.Path)
@@ -131,7 +130,7 @@ func inTheWay(dir, path string) (string, error) {
 }
 
 // parts returns the files, with the definitions as one entry.
-func parts(files []skeleton.File) (list []string) {
+func parts(files []File) (list []string) {
 	for _, f := range files {
 		name := f.Path
 		if format.Has(name) {

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"stele.dev/stele/cmd/stele/internal/scaffold"
-	"stele.dev/stele/core/suiterun"
+	"stele.dev/stele/core/run/suiterun"
 	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/policy/compile"
 	"stele.dev/stele/policy/suites"

@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"stele.dev/stele/core/difference"
+	"stele.dev/stele/core/object/difference"
 	"stele.dev/stele/schemas"
 )
 

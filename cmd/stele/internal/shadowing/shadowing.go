@@ -9,13 +9,13 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
-	"stele.dev/stele/cmd/stele/internal/checkout"
 	"stele.dev/stele/cmd/stele/internal/client"
 	"stele.dev/stele/cmd/stele/internal/compiling"
+	"stele.dev/stele/cmd/stele/internal/gitrepo"
 	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
-	"stele.dev/stele/core/activation"
-	"stele.dev/stele/core/shadow"
+	"stele.dev/stele/core/resources/activation"
+	"stele.dev/stele/core/resources/shadow"
 	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/policy/plan"
 )
@@ -95,7 +95,7 @@ func (o *startOptions) run(cmd *cobra.Command, dir string) error {
 
 // commitOf returns the commit that git reports; empty outside of a repository.
 func commitOf(ctx context.Context, dir string, source *bundles.Source) (string, error) {
-	c, err := checkout.Of(ctx, dir, source)
+	c, err := gitrepo.ReadCheckout(ctx, dir, source)
 	return c.String(), err
 }
 

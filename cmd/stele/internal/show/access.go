@@ -7,7 +7,7 @@ import (
 
 	"stele.dev/stele/policy/rights"
 
-	"stele.dev/stele/core/access"
+	"stele.dev/stele/core/resources/access"
 )
 
 // changeMarks are the marks and styles of types of changes.

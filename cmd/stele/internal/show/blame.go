@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/yaml"
 	"stele.dev/stele/cmd/stele/internal/secrets"
-	"stele.dev/stele/core/blame"
-	"stele.dev/stele/core/difference"
+	"stele.dev/stele/core/object/difference"
+	"stele.dev/stele/core/resources/blame"
 )
 
 // part is a field or a list item of an object. It has either parts of its own or the blame of its value.

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/cmd/stele/internal/secrets"
-	"stele.dev/stele/core/blame"
+	"stele.dev/stele/core/resources/blame"
 )
 
 func TestBlameIsYAMLWithWhatIsKnownOfEachFieldLeftOfIt(t *testing.T) {

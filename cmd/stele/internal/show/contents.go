@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"stele.dev/stele/core/activation"
+	"stele.dev/stele/core/resources/activation"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/contents"
 )

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 	"stele.dev/stele/cmd/stele/internal/secrets"
-	"stele.dev/stele/core/difference"
+	"stele.dev/stele/core/object/difference"
 )
 
 // ObjectDifference is how an object differs between two revisions.

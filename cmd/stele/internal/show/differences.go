@@ -7,7 +7,7 @@ import (
 
 	"github.com/pmezard/go-difflib/difflib"
 	"sigs.k8s.io/yaml"
-	"stele.dev/stele/core/difference"
+	"stele.dev/stele/core/object/difference"
 )
 
 // Differences returns the indented lines that show how fields differ.

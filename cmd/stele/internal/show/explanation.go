@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"stele.dev/stele/core/explain"
+	"stele.dev/stele/core/resources/explain"
 )
 
 // Explanation prints whether a request is allowed, and below it a line for each stage with the rules that the stage

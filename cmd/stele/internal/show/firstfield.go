@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"stele.dev/stele/core/difference"
+	"stele.dev/stele/core/object/difference"
 )
 
 // firstField returns the most important field that a change changed and the number of the other ones: "spec.tier

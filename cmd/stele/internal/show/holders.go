@@ -10,7 +10,7 @@ import (
 	"stele.dev/stele/policy/rights"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"stele.dev/stele/core/access"
+	"stele.dev/stele/core/resources/access"
 	"stele.dev/stele/policy"
 )
 

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"stele.dev/stele/cmd/stele/internal/client"
-	"stele.dev/stele/core/explain"
+	"stele.dev/stele/core/resources/explain"
 )
 
 func TestColumnsAreAlignedAndNeverBecomeNarrower(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/cmd/stele/internal/client"
-	"stele.dev/stele/core/activation"
+	"stele.dev/stele/core/resources/activation"
 )
 
 // Report prints the result of a push or a rollback.

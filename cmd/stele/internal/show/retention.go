@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"stele.dev/stele/core/retention"
+	"stele.dev/stele/core/keep/retention"
 )
 
 // Retention prints what is kept of the past, one line for each kind.

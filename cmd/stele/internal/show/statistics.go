@@ -10,7 +10,7 @@ import (
 
 	"stele.dev/stele/cmd/stele/internal/client"
 	"stele.dev/stele/cmd/stele/internal/secrets"
-	"stele.dev/stele/core/changes"
+	"stele.dev/stele/core/resources/changes"
 )
 
 // Statistics counts changes by user, client, kind and verb.

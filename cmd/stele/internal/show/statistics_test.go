@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/cmd/stele/internal/client"
 	"stele.dev/stele/cmd/stele/internal/secrets"
-	"stele.dev/stele/core/changes"
-	"stele.dev/stele/core/difference"
+	"stele.dev/stele/core/object/difference"
+	"stele.dev/stele/core/resources/changes"
 	"stele.dev/stele/schemas"
 )
 

@@ -15,7 +15,7 @@ import (
 	"stele.dev/stele/cmd/stele/internal/client"
 	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
-	"stele.dev/stele/core/flow/flowapi"
+	"stele.dev/stele/core/resources/flowapi"
 )
 
 // options are the flags of both commands.

@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 	"stele.dev/stele/cmd/stele/internal/client"
 	"stele.dev/stele/cmd/stele/internal/show"
-	"stele.dev/stele/core/flow/flowapi"
+	"stele.dev/stele/core/resources/flowapi"
 )
 
 // flowList is the flows of a server at a moment.

@@ -22,7 +22,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"stele.dev/stele/cmd/stele/internal/show"
-	"stele.dev/stele/core/flow/flowapi"
+	"stele.dev/stele/core/resources/flowapi"
 )
 
 var update = flag.Bool("update", false, "write the golden files")

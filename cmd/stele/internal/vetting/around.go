@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"stele.dev/stele/cmd/stele/internal/checkout"
 	"stele.dev/stele/cmd/stele/internal/compiling"
+	"stele.dev/stele/cmd/stele/internal/gitrepo"
 	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/policy/compile"
 	"stele.dev/stele/policy/format"
@@ -21,7 +21,7 @@ import (
 // around returns the findings about the files around a bundle: the copy of the definitions, the commit, and accepted
 // findings.
 func (o *options) around(ctx context.Context, t compiling.Target, compiled *compile.Result) (found []lint.Finding, err error) {
-	root, err := checkout.ModuleRoot(t.Name, t.Source.Package)
+	root, err := gitrepo.ModuleRoot(t.Name, t.Source.Package)
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +45,7 @@ func (o *options) around(ctx context.Context, t compiling.Target, compiled *comp
 			found = append(found, lint.New("ACCEPT_EXPIRED", a.Source, a.Rule, "the entry has expired on "+a.Until, ""))
 		}
 	}
-	c, err := checkout.Of(ctx, t.Name, compiled.Source)
+	c, err := gitrepo.ReadCheckout(ctx, t.Name, compiled.Source)
 	if err != nil {
 		return nil, err
 	}
@@ -68,23 +68,23 @@ func first(file string) schemas.Position { return schemas.Position{File: file, L
 
 // prefixOf returns the path of a bundle's module from the root of its repository, or else from the current folder.
 func prefixOf(t compiling.Target) string {
-	root, err := checkout.ModuleRoot(t.Name, t.Source.Package)
+	root, err := gitrepo.ModuleRoot(t.Name, t.Source.Package)
 	if err != nil {
 		return ""
 	}
-	return checkout.Prefix(context.Background(), root)
+	return gitrepo.Prefix(context.Background(), root)
 }
 
 // changedSince returns the bundles that use files which differ from a revision of git.
 func changedSince(ctx context.Context, revision string, targets []compiling.Target) (changed []compiling.Target, err error) {
 	files := map[string][]string{} // by module
 	for _, t := range targets {
-		root, err := checkout.ModuleRoot(t.Name, t.Source.Package)
+		root, err := gitrepo.ModuleRoot(t.Name, t.Source.Package)
 		if err != nil {
 			return nil, err
 		}
 		if _, known := files[root]; !known {
-			if files[root], err = checkout.Since(ctx, root, revision); err != nil {
+			if files[root], err = gitrepo.ChangedSince(ctx, root, revision); err != nil {
 				return nil, err
 			}
 		}

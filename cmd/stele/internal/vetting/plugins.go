@@ -6,7 +6,7 @@ import (
 	"io"
 
 	"stele.dev/stele/cmd/stele/internal/usage"
-	coreplugins "stele.dev/stele/core/plugins"
+	coreplugins "stele.dev/stele/core/reviewers/plugins"
 	"stele.dev/stele/plugins/host"
 	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/policy/compile"

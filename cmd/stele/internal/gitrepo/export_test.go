@@ -1,0 +1,4 @@
+package gitrepo
+
+// MaxList is the limit of the list of files.
+var MaxList = &maxList

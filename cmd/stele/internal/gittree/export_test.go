@@ -1,4 +1,0 @@
-package gittree
-
-// MaxList is the limit of the list of files.
-var MaxList = &maxList

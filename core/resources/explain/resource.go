@@ -1,0 +1,160 @@
+package explain
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"k8s.io/apiserver/pkg/endpoints/request"
+	kjson "sigs.k8s.io/json"
+	"stele.dev/stele/core/call"
+	"stele.dev/stele/core/call/negotiate"
+	"stele.dev/stele/core/catalog"
+	"stele.dev/stele/core/load/cost"
+	"stele.dev/stele/core/read"
+	"stele.dev/stele/core/record/decisions"
+	"stele.dev/stele/core/resources/changes"
+	"stele.dev/stele/core/status"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/projections/history"
+)
+
+// explainer is the user agent of explained requests.
+const explainer = "stele-explain"
+
+// Runner runs explained requests through the pipeline.
+type Runner interface {
+	// Explain runs a request as a dry run, as the user of asker, and returns its result. If authorizeOnly is not nil, only
+	// authentication, impersonation and authorization run, for the request that it describes.
+	Explain(ctx context.Context, asker *call.Call, q *http.Request, authorizeOnly *request.RequestInfo, t *Trace) Status
+}
+
+type service struct {
+	*read.Reader
+	runner    Runner
+	decisions *decisions.Recorder
+}
+
+// New returns the virtual resource of explanations. The recorder has the requests that left no event in the log; it may be
+// nil.
+func New(rd *read.Reader, runner Runner, recorder *decisions.Recorder) *catalog.Resource {
+	v := &service{rd, runner, recorder}
+	return &catalog.Resource{Resource: Resource(), Object: func() any { return Explanation{} }, Past: catalog.AsToday, Cost: estimate, Serve: v.serve}
+}
+
+// estimate returns the time of a call: a create runs the request without its effects, and a get searches the log.
+func estimate(c *call.Call) time.Duration {
+	if c.Info.Verb == "get" {
+		return 10 * time.Millisecond
+	}
+	return 500*time.Microsecond + cost.Body(c)
+}
+
+// serve explains a request that the client describes (create), or a past request (get).
+func (v *service) serve(ctx context.Context, c *call.Call) error {
+	f, err := negotiate.Untyped(c.HTTP)
+	if err != nil {
+		return err
+	}
+	if c.Info.Verb == "get" {
+		e, err := v.find(ctx, c)
+		if err != nil {
+			return err
+		}
+		return c.WriteJSON(f, http.StatusOK, e)
+	}
+	if c.Explained {
+		return status.BadRequest("explanations cannot be explained")
+	}
+	if c.Body == nil {
+		mediaType, err := negotiate.Body(c.HTTP, negotiate.JSON)
+		if err != nil {
+			return err
+		}
+		c.Body = &call.Body{MediaType: mediaType}
+		if c.Body.Raw, err = call.ReadLimited(c.HTTP); err != nil {
+			return err
+		}
+	}
+	if err := v.See(ctx, c, ""); err != nil {
+		return err
+	}
+	e := new(Explanation)
+	strict, err := kjson.UnmarshalStrict(c.Body.Raw, e)
+	if err == nil && len(strict) > 0 {
+		err = strict[0]
+	}
+	if err != nil {
+		return status.BadRequestf("%s in version %q cannot be handled as a %s: %v", Kind, Version, Kind, err)
+	}
+	if e.Kind != Kind || e.APIVersion != Group+"/"+Version {
+		return status.BadRequestf("the object provided is unrecognized (must be of type %s): it is %s, %s", Kind, e.APIVersion, e.Kind)
+	}
+	if err := v.explain(ctx, c, e); err != nil {
+		return err
+	}
+	return c.WriteJSON(f, http.StatusCreated, e)
+}
+
+// explain runs the request of e through the pipeline as a dry run, and records the verdict of each stage. It uses the
+// same code as real requests, so the explanation cannot differ from them.
+func (v *service) explain(ctx context.Context, asker *call.Call, e *Explanation) error {
+	t := &Trace{}
+	ctx = policy.Explain(ctx)
+	q, err := newRequest(ctx, &e.Spec, t)
+	if err != nil {
+		return err
+	}
+	var only *request.RequestInfo
+	if s := &e.Spec; q.URL.Path == "" { // a verb that only rules can name
+		t.until = "authorization"
+		only = &request.RequestInfo{IsResourceRequest: s.Resource != "", Path: s.Path, Verb: s.Verb, APIGroup: s.Group, APIVersion: s.Version,
+			Resource: s.Resource, Subresource: s.Subresource, Namespace: s.Namespace, Name: s.Name}
+	}
+	e.Status = v.runner.Explain(ctx, asker, q, only, t)
+	e.Status.Stages = t.Stages
+	return nil
+}
+
+// maxExamined is the number of changes to search for an audit ID if a request that left no event has the same ID.
+const maxExamined = 20_000
+
+// find returns the explanation of a request by its audit ID: from the log if it was a write, else from the log of
+// decisions. Clients choose audit IDs, so both may exist; then the write is explained.
+func (v *service) find(ctx context.Context, c *call.Call) (*Explanation, error) {
+	if err := v.See(ctx, c, ""); err != nil {
+		return nil, err
+	}
+	if err := v.History.Reach(ctx, c.Tip.Revision()); err != nil {
+		return nil, err
+	}
+	if err := v.decisions.Flush(ctx); err != nil {
+		return nil, err
+	}
+	decided, err := v.decisions.Find(ctx, c.Info.Name)
+	if err != nil {
+		return nil, err
+	}
+	looked := 0
+	for h, err := range v.Replays.InTurns(ctx, v.History.Before(ctx, history.Filter{}, c.Tip.Revision())) {
+		if err != nil {
+			return nil, err
+		}
+		if looked++; looked > maxExamined && len(decided) > 0 {
+			break
+		}
+		if h.Meta.GetRequest().GetAuditId() == c.Info.Name {
+			e := Written(changes.From(h))
+			e.Status.Audit = AuditOf(h.Meta.GetDecisions().GetAudit())
+			return e, nil
+		}
+	}
+	if len(decided) > 0 {
+		return Decided(decided[0]), nil
+	}
+	notFound := status.NotFound(c.Resource(), c.Info.Name)
+	notFound.ErrStatus.Message = fmt.Sprintf("no write in the log has the audit id %q, and no decision that this replica has recorded; "+
+		"reads that were answered are recorded if an audit rule selects them, and each replica records its own", c.Info.Name)
+	return nil, notFound
+}

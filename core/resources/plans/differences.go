@@ -1,0 +1,110 @@
+package plans
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"stele.dev/stele/core/resources/plans/paths"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/plan"
+	"stele.dev/stele/schemas"
+)
+
+// differ counts where the policies show an object otherwise.
+func (t *kindTrial) differ(o *Object, was, is *policy.Object, to *results) {
+	nodes := []*schemas.Node{t.from.version.Schema, t.to.version.Schema}
+	for path, x := range paths.Compare(nodes, was.Content, is.Content) {
+		d := to.difference(path)
+		d.objects++
+		d.leaf = d.leaf || x.Leaf
+		if s := t.visible(o, &outcome{}); s != nil {
+			if value, found := paths.LookUp(was.Content, x.Steps); found && !t.isSecret(x.Steps) {
+				s.Value = short(value)
+			}
+			d.samples.add(*s)
+		}
+	}
+}
+
+// shows are the rules of findings that say that objects are shown otherwise.
+var shows = map[string]bool{
+	"FIELD_REMOVED": true, "STRUCT_CLOSED": true, "DEFAULT_ADDED": true, "DEFAULT_CHANGED": true, "DEFAULT_REMOVED": true,
+	"FIELD_ADDED": true, "ALTERNATIVE_REMOVED": true, "ALTERNATIVE_ADDED": true, "STRUCT_OPENED": true, "FIELD_OPTIONAL": true, "FIELD_TYPE_CHANGED": true,
+}
+
+// attachDifferences adds to the findings how many objects are shown otherwise.
+func (t *kindTrial) attachDifferences(p *plan.Plan, found *results) {
+	explained := map[string]bool{}
+	for i := range p.Findings {
+		f := &p.Findings[i]
+		if f.Kind != t.is.Resource() || !shows[f.Rule] || f.Version != "" && f.Version != t.is.StorageVersion {
+			continue
+		}
+		d := found.differ[f.Path]
+		for path := range found.differ {
+			if path == f.Path || below(path, f.Path) || below(f.Path, path) {
+				explained[path] = true
+			}
+		}
+		t.shownOtherwise(f, d)
+	}
+	for _, path := range slices.Sorted(maps.Keys(found.differ)) {
+		d := found.differ[path]
+		if explained[path] || !d.leaf {
+			continue
+		}
+		f := plan.Finding{Rule: "OBJECTS_DIFFER", Class: plan.Changes, Kind: t.is.Resource(), Path: path, Evidence: plan.Observed}
+		t.count(&f, d)
+		p.Findings = append(p.Findings, f)
+	}
+}
+
+func (t *kindTrial) count(f *plan.Finding, d *difference) {
+	if f.Objects == nil {
+		f.Objects = &plan.Objects{Of: t.of}
+	}
+	f.Objects.Differ = d.objects
+	if f.Objects.Violating+f.Objects.Stuck+f.Objects.StatusStuck > 0 {
+		return // the samples are those of what is refused
+	}
+	for _, s := range d.samples {
+		f.Objects.Samples = append(f.Objects.Samples, s.Sample)
+	}
+}
+
+// shownOtherwise says of a finding how many objects it shows otherwise.
+func (t *kindTrial) shownOtherwise(f *plan.Finding, d *difference) {
+	n := 0
+	if d != nil {
+		t.count(f, d)
+		n = d.objects
+	}
+	switch f.Rule {
+	case "FIELD_REMOVED", "STRUCT_CLOSED":
+		if n == 0 {
+			return
+		}
+		f.Class, f.Evidence = plan.Breaks, plan.Observed
+		part, _, _ := strings.Cut(f.Path, ".")
+		f.Details = append(f.Details, fmt.Sprintf("%d of %d objects have it. It is not shown any more, to anybody.", n, t.of),
+			fmt.Sprintf("The next write that changes %s deletes it. A policy that has the field again shows it only in objects whose %s nobody has changed in between.", part, part))
+	case "DEFAULT_ADDED", "DEFAULT_CHANGED", "DEFAULT_REMOVED":
+		line := fmt.Sprintf("%d of %d objects are shown otherwise", n, t.of)
+		if n == 0 {
+			line += ": all have been written with a value"
+		}
+		f.Details = append(f.Details, line+".")
+	}
+}
+
+// short returns a value as JSON; nil if it is long.
+func short(value any) json.RawMessage {
+	text, err := json.Marshal(value)
+	if err != nil || len(text) > maxValue {
+		return nil
+	}
+	return text
+}

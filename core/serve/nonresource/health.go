@@ -1,0 +1,107 @@
+package nonresource
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+
+	"stele.dev/stele/core/call"
+	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/status"
+)
+
+// Check is a named health check.
+type Check struct {
+	Name string
+	// Live is true if only a restart can help: the check counts for /livez too. All checks count for /readyz.
+	Live bool
+	// Warns is true if the server is still useful while the check fails: /readyz shows it, and succeeds. Only the
+	// check's own path fails.
+	Warns bool
+	// Check returns why the check fails, or nil.
+	Check func() error
+}
+
+// checks returns all checks, in the order in which they are shown.
+func (s *Service) checks() []Check {
+	own := []Check{
+		{Name: "ping", Live: true, Check: func() error { return nil }},
+		{Name: "policy", Check: func() error {
+			if s.Committer.Tip().Policy == nil {
+				return fmt.Errorf("no policy is in force")
+			}
+			return nil
+		}},
+		{Name: "log", Check: func() error {
+			if d := s.Committer.Unconfirmed(); d > commit.MaxUnconfirmed {
+				return fmt.Errorf("not heard from for %s", d.Round(1e9))
+			}
+			return nil
+		}},
+		{Name: "shutdown", Check: func() error {
+			if s.notReady.Load() {
+				return fmt.Errorf("the server is about to stop")
+			}
+			return nil
+		}},
+	}
+	return append(own, s.Options.Checks...)
+}
+
+// answerHealth answers as kube-apiserver does: "ok" or the check that failed, and with ?verbose the list of checks.
+// The reason of a failure may quote a plugin, so it is shown only under the path of that check, which a policy must
+// grant.
+func (s *Service) answerHealth(c *call.Call, kind, only string) error {
+	excluded := c.HTTP.URL.Query()["exclude"]
+	var text strings.Builder
+	var failed []string
+	found := false
+	for _, check := range s.checks() {
+		if only != "" && check.Name != only || kind != "/readyz" && !check.Live {
+			continue
+		}
+		found = true
+		if slices.Contains(excluded, check.Name) {
+			fmt.Fprintf(&text, "[+]%s excluded: ok\n", check.Name)
+		} else if err := check.Check(); err != nil && check.Warns && only == "" {
+			fmt.Fprintf(&text, "[!]%s failed: reason withheld; the server is ready\n", check.Name)
+		} else if err != nil {
+			failed = append(failed, fmt.Sprintf("%s: %v", check.Name, err))
+			reason := "reason withheld"
+			if only != "" {
+				reason = err.Error()
+			}
+			fmt.Fprintf(&text, "[-]%s failed: %s\n", check.Name, reason)
+		} else if check.Name == "policy" && c.Tip.Policy != nil {
+			fmt.Fprintf(&text, "[+]policy ok: %s is in force since revision %d\n", c.Tip.Policy.DigestString(), c.Tip.PolicyRevision())
+		} else {
+			fmt.Fprintf(&text, "[+]%s ok\n", check.Name)
+		}
+	}
+	if !found {
+		return status.NotServed("get", c.Resource())
+	}
+	h := c.W.Header()
+	h.Set("Content-Type", "text/plain; charset=utf-8")
+	h.Set("X-Content-Type-Options", "nosniff")
+	c.Sent = true
+	name := kind[1:]
+	if len(failed) > 0 {
+		level := slog.LevelWarn
+		if s.notReady.Load() { // it is known, and asked for often
+			level = slog.LevelDebug
+		}
+		s.Logger.Log(c.HTTP.Context(), level, name+" check failed", "checks", failed)
+		c.W.WriteHeader(http.StatusInternalServerError)
+		fmt.Fprintf(c.W, "%s%s check failed\n", text.String(), name)
+		return nil
+	}
+	if _, verbose := c.HTTP.URL.Query()["verbose"]; verbose {
+		fmt.Fprintf(c.W, "%s%s check passed\n", text.String(), name)
+		return nil
+	}
+	fmt.Fprint(c.W, "ok")
+	return nil
+}

@@ -1,0 +1,50 @@
+package edit
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"stele.dev/stele/core/object/canonical"
+	"stele.dev/stele/core/object/metadata"
+)
+
+// keepHidden returns the object to store if the stored one has hidden fields that the write must keep; else nil. A
+// field is hidden if the schema in force lacks it; it is shown again when a schema has it again. A write replaces a
+// top-level field (spec, status, ...) only if it changes it, so that adding a label does not drop hidden fields of
+// the spec.
+func (d *Draft) keepHidden(meta *metav1.ObjectMeta, content map[string]any) ([]byte, error) {
+	stored := d.Old.Kept()
+	if stored == nil || d.Kind.Kind.Face != nil {
+		return nil, nil
+	}
+	_, was, err := metadata.DecodeStored(stored)
+	if err != nil {
+		return nil, err
+	}
+	_, pruned, err := metadata.DecodeStored(stored)
+	if err != nil {
+		return nil, err
+	}
+	if unknown, _, _ := d.Kind.Kind.Stored().Storage().Program.TryPrepare(pruned); len(unknown) == 0 {
+		return nil, nil // it differs by defaults only, which are stored with the object
+	}
+	_, shown, err := metadata.DecodeStored(d.Old.JSON)
+	if err != nil {
+		return nil, err
+	}
+	next := make(map[string]any, len(content))
+	keeps := false
+	for part, value := range content {
+		next[part] = value
+		if is, has := shown[part]; has && canonical.Equal(is, value) && was[part] != nil && !canonical.Equal(was[part], value) {
+			next[part], keeps = was[part], true
+		}
+	}
+	for part, value := range was { // a top-level field that is hidden
+		if _, shows := shown[part]; !shows && content[part] == nil {
+			next[part], keeps = value, true
+		}
+	}
+	if !keeps {
+		return nil, nil
+	}
+	return d.encode(meta, next)
+}
