@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"log/slog"
-	"stele.dev/stele/limits/connections"
 	"stele.dev/stele/core/serve/server"
+	"stele.dev/stele/limits/connections"
 )
 
 // one is a listener with one connection.

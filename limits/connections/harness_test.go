@@ -20,8 +20,8 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 	"stele.dev/stele/core/auth/pki"
-	"stele.dev/stele/limits/connections"
 	"stele.dev/stele/core/serve/server"
+	"stele.dev/stele/limits/connections"
 )
 
 // keys are made once: that takes time.

@@ -20,8 +20,8 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"stele.dev/stele/core/status"
 )
 
 // Kind is what a share of the budget is for. A request takes shares in the order of the kinds.
@@ -274,7 +274,7 @@ func (g *Guard) wait(ctx context.Context, k Kind, w *waiter) (err error) {
 // never returns the error for a share that is larger than the budget.
 func (g *Guard) never(k Kind, n int64) error {
 	g.refused[k][tooLarge]++
-	return &status.Error{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusRequestEntityTooLarge, Reason: metav1.StatusReasonRequestEntityTooLarge,
+	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusRequestEntityTooLarge, Reason: metav1.StatusReasonRequestEntityTooLarge,
 		Message: fmt.Sprintf("this request needs about %s of memory for %s, and the server has %s: %s, or give the server more memory (--memory)",
 			bytes(n), about[k].name, bytes(g.most(k, n)), about[k].advice)}}
 }
@@ -288,10 +288,8 @@ func (g *Guard) full(k Kind, n int64) error {
 			most = other
 		}
 	}
-	err := status.TooManyRequests(fmt.Sprintf("the server's memory for %s is full: this request needs about %s, and %s of %s are taken, most of it by %s; %s, or try again later",
-		about[k].name, bytes(n), bytes(g.all), bytes(g.most(k, n)), about[most].name, about[k].advice))
-	err.ErrStatus.Details.RetryAfterSeconds = retryAfter
-	return err
+	return apierrors.NewTooManyRequests(fmt.Sprintf("the server's memory for %s is full: this request needs about %s, and %s of %s are taken, most of it by %s; %s, or try again later",
+		about[k].name, bytes(n), bytes(g.all), bytes(g.most(k, n)), about[most].name, about[k].advice), retryAfter)
 }
 
 func bytes(n int64) string {
