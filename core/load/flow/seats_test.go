@@ -118,7 +118,7 @@ func TestSmoothedDemandRisesAtOnceAndHalvesInFiveMinutes(t *testing.T) {
 // The levels of Kubernetes without system and leader-election, and 6 seats for each share.
 func fourLevels() (exempt, high, low, rest *flow.SeatLevel, all []*flow.SeatLevel) {
 	limits := flow.Divide(870, []flow.SeatShares{{}, {Shares: 40, LendablePercent: 50}, {Shares: 100, LendablePercent: 90}, {Shares: 5}})
-	exempt, high, low, rest = &flow.SeatLevel{Limits: limits[0], Exempt: true}, &flow.SeatLevel{Limits: limits[1]}, &flow.SeatLevel{Limits: limits[2]}, &flow.SeatLevel{Limits: limits[3]}
+	exempt, high, low, rest = &flow.SeatLevel{SeatLimits: limits[0], Exempt: true}, &flow.SeatLevel{SeatLimits: limits[1]}, &flow.SeatLevel{SeatLimits: limits[2]}, &flow.SeatLevel{SeatLimits: limits[3]}
 	return exempt, high, low, rest, []*flow.SeatLevel{high, exempt, low, rest}
 }
 
@@ -203,7 +203,7 @@ func TestABorrowerStopsAtItsLimitAndALenderAtIts(t *testing.T) {
 		"borrowing": {{Shares: 1, LendablePercent: 50, BorrowingLimitPercent: percent(33)}, {Shares: 1, LendablePercent: 67, BorrowingLimitPercent: percent(50)}},
 	} {
 		limits := flow.Divide(24, shares)
-		busy, idle := &flow.SeatLevel{Limits: limits[0]}, &flow.SeatLevel{Limits: limits[1]}
+		busy, idle := &flow.SeatLevel{SeatLimits: limits[0]}, &flow.SeatLevel{SeatLimits: limits[1]}
 		observe(24, busy)
 		observe(6, idle)
 		adjust(t, []*flow.SeatLevel{busy, idle})
@@ -215,7 +215,7 @@ func TestABorrowerStopsAtItsLimitAndALenderAtIts(t *testing.T) {
 
 func TestALevelThatLendsAllKeepsOneSeat(t *testing.T) {
 	limits := flow.Divide(20, []flow.SeatShares{{Shares: 1}, {Shares: 1, LendablePercent: 100}, {}})
-	busy, idle, none := &flow.SeatLevel{Limits: limits[0]}, &flow.SeatLevel{Limits: limits[1]}, &flow.SeatLevel{Limits: limits[2]}
+	busy, idle, none := &flow.SeatLevel{SeatLimits: limits[0]}, &flow.SeatLevel{SeatLimits: limits[1]}, &flow.SeatLevel{SeatLimits: limits[2]}
 	observe(50, busy)
 	if adjust(t, []*flow.SeatLevel{busy, idle, none}); busy.Current != 20 || idle.Current != 1 || none.Current != 0 {
 		t.Errorf("seats = %d, %d, %d, want 20, 1, 0", busy.Current, idle.Current, none.Current)
@@ -226,7 +226,7 @@ func TestALevelThatLendsAllKeepsOneSeat(t *testing.T) {
 func TestSeatsThatNobodyMayBorrowStayFree(t *testing.T) {
 	zero := 0
 	limits := flow.Divide(10, []flow.SeatShares{{Shares: 1, LendablePercent: 100}, {Shares: 1, BorrowingLimitPercent: &zero}})
-	exempt, only := &flow.SeatLevel{Limits: limits[0], Exempt: true}, &flow.SeatLevel{Limits: limits[1]}
+	exempt, only := &flow.SeatLevel{SeatLimits: limits[0], Exempt: true}, &flow.SeatLevel{SeatLimits: limits[1]}
 	observe(20, only)
 	if adjust(t, []*flow.SeatLevel{exempt, only}); only.Current != 5 || exempt.Current != 0 {
 		t.Errorf("seats = %d, %d, want 5, 0", only.Current, exempt.Current)
@@ -234,7 +234,7 @@ func TestSeatsThatNobodyMayBorrowStayFree(t *testing.T) {
 }
 
 func TestLimitsThatContradictThemselvesChangeNothing(t *testing.T) {
-	one, other := &flow.SeatLevel{Limits: flow.SeatLimits{Nominal: 5, Lower: -5, Upper: 10}, Current: 3}, &flow.SeatLevel{Limits: flow.SeatLimits{Nominal: 5, Upper: 10}, Current: 7}
+	one, other := &flow.SeatLevel{SeatLimits: flow.SeatLimits{Nominal: 5, Lower: -5, Upper: 10}, Current: 3}, &flow.SeatLevel{SeatLimits: flow.SeatLimits{Nominal: 5, Upper: 10}, Current: 7}
 	one.Demand.Observe(-2, 0, 0)
 	if _, err := flow.Adjust([]*flow.SeatLevel{one, other}); err == nil || one.Current != 3 || other.Current != 7 {
 		t.Errorf("Adjust: %v, seats %d and %d; want an error, 3 and 7", err, one.Current, other.Current)
