@@ -89,6 +89,7 @@ var large = map[string]string{
 	"core":                       "a file for each stage, and the loop that runs them on one request",
 	"core/plans":                 "stored objects and recorded writes are tried by the same code, and explained by the same findings",
 	"policy":                     "deciding is one program over one form: access, the chain, conditions and admission share it",
+	"core/authn":                 "a file for each kind of credential and header, and the chain that tries them",
 	"core/read":                  "get, list and watch share pages, history windows and the past, also for the rows of views",
 	"projections/objects":        "trees, changes, watchers and indexes are written under the same locks; derived objects are written as the others",
 	"policy/importing":           "a file for each kind of objects",
