@@ -5,8 +5,8 @@ import (
 	"errors"
 
 	"stele.dev/stele/core/auth/authn"
-	"stele.dev/stele/limits/connections"
 	"stele.dev/stele/core/status"
+	"stele.dev/stele/limits/connections"
 )
 
 // authentication sets the requester. A failed authentication gets a 401 without a reason, or a 429 if there were too many of

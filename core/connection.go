@@ -10,8 +10,8 @@ import (
 	"stele.dev/stele/core/auth/authn"
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/read"
-	"stele.dev/stele/limits/connections"
 	"stele.dev/stele/core/status"
+	"stele.dev/stele/limits/connections"
 )
 
 // requestTimeout bounds every request, except watches and virtual resources with another timeout.

@@ -37,7 +37,7 @@ func (o *storageOptions) addFlags(f *pflag.FlagSet) {
 	o.quota.Quantity = *resource.NewQuantity(etcdlog.DefaultQuota, resource.BinarySI)
 	o.minFree.Quantity = *resource.NewQuantity(etcdlog.DefaultMinFree, resource.BinarySI)
 	o.etcd.AddFlags(f, "default: an etcd embedded in this process")
-	f.StringVar(&o.bucket.Place, "bucket", "", "folder or bucket that all replicas of the log share, for older events and checkpoints: a path, file://, s3://, gs:// or azblob://, as for backups (default: none; then nothing leaves an etcd of --etcd-endpoints)")
+	f.StringVar(&o.bucket.Place, "bucket", "", "folder or bucket that all replicas of the log share, for older events and checkpoints: a path, file://, s3://, gs:// or azblob://, as for backups, the last two in builds that have them (default: none; then nothing leaves an etcd of --etcd-endpoints)")
 	f.BoolVar(&o.bucket.Replace, "replace-lost-bucket", false, "use --bucket in place of the bucket that the log has recorded; it is filled with what this replica has")
 	f.Var(&o.quota, "etcd-quota", "maximum size of the database of the newest events; when 80 % of it are in use, writes are refused (507), and at 90 % deletes too")
 	f.Var(&o.minFree, "min-free-disk", "free space of the disk below which writes are refused (507), and below half of it deletes too")

@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
-		child(os.Args[2])
+		behave(os.Args[2])
 		return
 	}
 	if len(os.Args) > 2 && os.Args[1] == "parent" {
@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 
 var hoard [][]byte
 
-func child(how string) {
+func behave(how string) {
 	switch how {
 	case "echo":
 		_, _ = io.Copy(os.Stdout, os.Stdin)

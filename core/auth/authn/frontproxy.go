@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
-	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
+	authx509 "k8s.io/apiserver/pkg/authentication/request/x509"
 )
 
 // FrontProxyOptions are the options of [NewFrontProxy], named like kube-apiserver's flags --requestheader-*.
@@ -57,11 +57,7 @@ func NewFrontProxy(o FrontProxyOptions) (*FrontProxy, error) {
 	if err := p.open(); err != nil {
 		return nil, fmt.Errorf("--requestheader-client-ca-file: %w", err)
 	}
-	p.headers = headerrequest.NewDynamicVerifyOptionsSecure(
-		p.authorities.VerifyOptions,
-		headerrequest.StaticStringSlice(o.AllowedNames), headerrequest.StaticStringSlice(o.UsernameHeaders), headerrequest.StaticStringSlice(o.UIDHeaders),
-		headerrequest.StaticStringSlice(o.GroupHeaders), headerrequest.StaticStringSlice(o.ExtraHeaderPrefixes),
-	)
+	p.headers = authx509.NewDynamicCAVerifier(p.authorities.VerifyOptions, authenticator.RequestFunc(p.authenticateHeaders), authx509.StaticStringSlice(o.AllowedNames))
 	return p, nil
 }
 

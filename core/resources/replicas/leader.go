@@ -6,14 +6,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
-	"k8s.io/client-go/tools/leaderelection"
-	"k8s.io/client-go/tools/leaderelection/resourcelock"
-	"k8s.io/klog/v2"
 )
 
 // leaderValid is for how long nobody else takes the Lease of a leader that does not renew it.
@@ -30,34 +25,13 @@ func (r *Registry) elect(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// getter returns the interface that resourcelock wants.
-type getter struct {
-	coordinationclient.CoordinationV1Interface
-	leases coordinationclient.LeaseInterface
-}
-
-func (g getter) Leases(string) coordinationclient.LeaseInterface { return g.leases }
-
 // term is one election, and the time in which this replica leads. It returns when the work of a leader has ended.
 func (r *Registry) term(ctx context.Context) error {
 	began, ended := make(chan context.Context, 1), make(chan struct{})
-	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock: &resourcelock.LeaseLock{
-			LeaseMeta: metav1.ObjectMeta{Namespace: Namespace, Name: LeaderLease}, Client: getter{leases: r.leases}, LockConfig: resourcelock.ResourceLockConfig{Identity: r.id},
-		},
-		LeaseDuration: r.leaderValid(), RenewDeadline: 2 * r.o.Every, RetryPeriod: r.o.Every / 2,
-		ReleaseOnCancel: true, Name: LeaderLease,
-		Callbacks: leaderelection.LeaderCallbacks{
-			OnStartedLeading: func(leads context.Context) { began <- leads },
-			OnStoppedLeading: func() {}, // Run returns
-		},
-	})
-	if err != nil {
-		return err
-	}
+	e := &election{leases: r.leases, id: r.id, logger: r.o.Logger, lasts: r.leaderValid(), deadline: 2 * r.o.Every, retry: r.o.Every / 2}
 	// The Lease is given up when the work has ended. So the election ends later than ctx.
-	electing, stop := context.WithCancel(klog.NewContext(context.WithoutCancel(ctx), logr.FromSlogHandler(r.o.Logger.Handler())))
-	go func() { defer close(ended); elector.Run(electing) }()
+	electing, stop := context.WithCancel(context.WithoutCancel(ctx))
+	go func() { defer close(ended); e.run(electing, func(leads context.Context) { began <- leads }) }()
 	defer func() { stop(); <-ended }()
 	select {
 	case <-ctx.Done():

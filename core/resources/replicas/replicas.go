@@ -4,8 +4,8 @@
 // leases, and its annotations say what others want to know: address, build, what of the log the replica has, which
 // keys it uses. A replica that stops deletes its Lease; the leader deletes those of replicas that were killed.
 //
-// One replica leads: it holds the Lease [LeaderLease], by client-go's leader election, and runs what only one replica
-// needs to run.
+// One replica leads: it holds the Lease [LeaderLease], by the protocol of client-go's leader election, and runs what
+// only one replica needs to run.
 //
 // # Safety
 //
@@ -36,10 +36,11 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
-	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
-	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/gentype"
 	"stele.dev/stele/core/auth/loopback"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/eventlog"
@@ -125,8 +126,8 @@ type Registry struct {
 	started time.Time
 	leading atomic.Bool
 	failing atomic.Pointer[error] // why the Lease of this replica could not be written
-	leases  coordinationclient.LeaseInterface
-	maps    coreclient.ConfigMapInterface
+	leases  *gentype.Client[*coordinationv1.Lease]
+	maps    *gentype.Client[*corev1.ConfigMap]
 
 	mu   sync.Mutex
 	seen map[string]*sighting // by the name of the Lease
@@ -149,16 +150,13 @@ func New(o Options) *Registry {
 func (r *Registry) Serve(api http.Handler) error {
 	config := loopback.Config(api, &user.DefaultInfo{Name: User, Groups: []string{user.SystemPrivilegedGroup}})
 	config.Timeout = r.o.Every / 2 // a stop does not wait for a log that cannot be reached
-	leases, err := coordinationclient.NewForConfig(config)
+	var err error
+	r.leases, err = loopback.Typed(config, coordinationv1.SchemeGroupVersion.WithResource("leases"), Namespace, func() *coordinationv1.Lease { return new(coordinationv1.Lease) })
 	if err != nil {
 		return err
 	}
-	core, err := coreclient.NewForConfig(config)
-	if err != nil {
-		return err
-	}
-	r.leases, r.maps = leases.Leases(Namespace), core.ConfigMaps(Namespace)
-	return nil
+	r.maps, err = loopback.Typed(config, corev1.SchemeGroupVersion.WithResource("configmaps"), Namespace, func() *corev1.ConfigMap { return new(corev1.ConfigMap) })
+	return err
 }
 
 // ID returns the ID of this replica.

@@ -14,7 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apiserver/pkg/admission/plugin/webhook/request"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"stele.dev/stele/core/reviewers/review"
 	"stele.dev/stele/limits/breaker"
@@ -71,7 +70,7 @@ func (h *hook) Review(ctx context.Context, r *review.Review) (*review.Verdict, e
 }
 
 // ask sends the question, and checks the answer.
-func (h *hook) ask(ctx context.Context, r *review.Review) (*request.AdmissionResponse, error) {
+func (h *hook) ask(ctx context.Context, r *review.Review) (*admissionv1.AdmissionResponse, error) {
 	c, err := h.current()
 	if err != nil {
 		return nil, h.failed(failedConfiguration, http.StatusInternalServerError, fmt.Errorf("could not get REST client: %w", err))
@@ -90,19 +89,19 @@ func (h *hook) ask(ctx context.Context, r *review.Review) (*request.AdmissionRes
 }
 
 // verified returns what a webhook has answered, if that is an answer to the question.
-func (h *hook) verified(r *review.Review, answer *admissionv1.AdmissionReview) (*request.AdmissionResponse, error) {
-	verdict, err := request.VerifyAdmissionResponse(r.UID, h.mutating, answer)
-	if err != nil {
+func (h *hook) verified(r *review.Review, answer *admissionv1.AdmissionReview) (*admissionv1.AdmissionResponse, error) {
+	if err := checkAnswer(r.UID, h.mutating, answer); err != nil {
 		return nil, h.failed(failedAnswer, http.StatusServiceUnavailable, fmt.Errorf("received invalid webhook response: %w", err))
 	}
+	verdict := answer.Response
 	if !verdict.Allowed || len(verdict.Patch) == 0 {
 		return verdict, nil
 	}
 	if err := json.Unmarshal(verdict.Patch, &[]map[string]json.RawMessage{}); err != nil {
 		return nil, h.failed(failedAnswer, http.StatusServiceUnavailable, fmt.Errorf("received undecodable patch in webhook response: %w", err))
 	}
-	if verdict.PatchType != admissionv1.PatchTypeJSONPatch {
-		return nil, h.failed(failedAnswer, http.StatusBadRequest, fmt.Errorf("unsupported patch type %q", verdict.PatchType))
+	if *verdict.PatchType != admissionv1.PatchTypeJSONPatch {
+		return nil, h.failed(failedAnswer, http.StatusBadRequest, fmt.Errorf("unsupported patch type %q", *verdict.PatchType))
 	}
 	return verdict, nil
 }

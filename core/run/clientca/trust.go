@@ -24,7 +24,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
-	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/gentype"
 	clientmetadata "k8s.io/client-go/metadata"
 	"k8s.io/client-go/util/cert"
 	"stele.dev/stele/core/auth/authn"
@@ -63,7 +63,7 @@ type Options struct {
 // Publisher keeps the ConfigMap current. Run is for one goroutine.
 type Publisher struct {
 	options Options
-	maps    corev1client.ConfigMapInterface
+	maps    *gentype.Client[*corev1.ConfigMap]
 	set     *clients.Set
 	queue   clients.Queue[string]
 }
@@ -74,7 +74,7 @@ func New(o Options) (*Publisher, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	config := loopback.Config(o.API, &user.DefaultInfo{Name: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup}})
-	core, err := corev1client.NewForConfig(config)
+	maps, err := loopback.Typed(config, corev1.SchemeGroupVersion.WithResource("configmaps"), Namespace, func() *corev1.ConfigMap { return new(corev1.ConfigMap) })
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +83,7 @@ func New(o Options) (*Publisher, error) {
 		return nil, err
 	}
 	return &Publisher{
-		options: o, maps: core.ConfigMaps(Namespace), set: &clients.Set{Metadata: metadata, Logger: o.Logger}, queue: clients.NewQueue[string](),
+		options: o, maps: maps, set: &clients.Set{Metadata: metadata, Logger: o.Logger}, queue: clients.NewQueue[string](),
 	}, nil
 }
 

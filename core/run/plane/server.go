@@ -9,8 +9,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"stele.dev/stele/core/auth/pki"
 	"stele.dev/stele/core/run/clientca"
-	"stele.dev/stele/limits/connections"
 	"stele.dev/stele/core/serve/server"
+	"stele.dev/stele/limits/connections"
 )
 
 // serve serves the listener, if there is one, from now on: the front answers until Run puts the API in its place.

@@ -1,5 +1,5 @@
 // Package buckets opens the places for backups that a command line names: folders, single files, and buckets by the
-// drivers of gocloud.dev/blob. No other package links these drivers.
+// drivers of gocloud.dev/blob. No other package links these drivers. Those of gs:// and azblob:// need a build with [Tag].
 package buckets
 
 import (
@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"gocloud.dev/blob"
@@ -60,7 +61,8 @@ const Help = `A place for backups is a folder, a single file whose name ends wit
   azblob://container/folder                   AZURE_STORAGE_ACCOUNT, and _KEY, _SAS_TOKEN or a login
 
 The parameters of a bucket are those of gocloud.dev/blob: endpoint=…, s3ForcePathStyle=true and
-others reach servers with the same protocol, such as MinIO.`
+others reach servers with the same protocol, such as MinIO. gs:// and azblob:// are in released
+builds, and in those with: go build -tags ` + Tag + ` ./cmd/stele`
 
 // Create opens a place to write a backup to.
 func Create(ctx context.Context, place string) (*Place, error) {
@@ -146,6 +148,8 @@ func parse(place string) (path string, bucket *url.URL, err error) {
 		return "", nil, fmt.Errorf("%s: a file URL has three slashes and an absolute path, as file:///var/backups/stele", place)
 	case u.Host == "" && u.Scheme != "mem":
 		return "", nil, fmt.Errorf("%s does not name a bucket; for example %s://bucket/folder", place, u.Scheme)
+	case slices.Contains(tagged, u.Scheme) && !blob.DefaultURLMux().ValidBucketScheme(u.Scheme):
+		return "", nil, fmt.Errorf("%s: this build of stele has no %s://; use a released build, or build it with: go build -tags %s ./cmd/stele", u.Redacted(), u.Scheme, Tag)
 	case !blob.DefaultURLMux().ValidBucketScheme(u.Scheme):
 		return "", nil, fmt.Errorf("%s: places begin with file://, s3://, gs:// or azblob://, or are paths", place)
 	}

@@ -15,8 +15,8 @@ import (
 )
 
 func TestPlacesHoldFiles(t *testing.T) {
-	dir := t.TempDir()
-	for _, place := range []string{dir + "/a/folder", "file://" + dir + "/url", "mem://", "mem:///a/folder"} {
+	dir, server := t.TempDir(), newS3(t)
+	for _, place := range []string{dir + "/a/folder", "file://" + dir + "/url", "mem://", "mem:///a/folder", server.place("", ""), server.place("/a/folder", "")} {
 		t.Run(place, func(t *testing.T) {
 			p, err := buckets.Create(t.Context(), place)
 			require.NoError(t, err)

@@ -1,0 +1,4 @@
+package webhooks
+
+// CheckAnswer is checkAnswer.
+var CheckAnswer = checkAnswer
