@@ -15,6 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/filters/impersonation"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"stele.dev/stele/core/authn"
+	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/status"
 )
 
@@ -26,8 +27,10 @@ func (p *Pipeline) impersonation(ctx context.Context, r *Request) error {
 		r.Tip = p.committer.Tip()
 		r.Confirmed = p.committer.Unconfirmed() == 0
 	}
-	r.ClassifyAudit(&p.audits)
-	p.prepareRecord(r)
+	if !r.Mode.Is(call.Replayed) {
+		r.ClassifyAudit(&p.audits)
+		p.prepareRecord(r)
+	}
 	r.User = r.Requester
 	if r.Tip.Policy == nil || !impersonates(r.HTTP.Header) {
 		return nil
