@@ -38,6 +38,11 @@ func TestReplayedStreamsGiveNoFlips(t *testing.T) {
 				p.clear(t)
 			}
 			checkReplay(t, p.planOf(t, files))
+			if files == nil { // the replay does see what the policies would change
+				if r := p.planOf(t, ruled).Replay; len(r.Flips) == 0 || len(r.Alterations) == 0 {
+					t.Errorf("the policies change nothing: %+v", r)
+				}
+			}
 		})
 	}
 }
