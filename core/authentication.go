@@ -12,7 +12,7 @@ import (
 // authentication sets the requester. A failed authentication gets a 401 without a reason, or a 429 if there were too many of
 // its source.
 func (p *Pipeline) authentication(_ context.Context, r *Request) error {
-	if r.Explained {
+	if !r.Mode.OfClient() {
 		return nil // the requester is the user who asked for the explanation
 	}
 	u, err := p.authenticator.Authenticate(r.HTTP)

@@ -27,7 +27,7 @@ func (p *Pipeline) authorization(ctx context.Context, r *Request) error {
 		}
 	}
 	err := p.arrive(ctx, r)
-	if err == nil && r.Info.Verb == "watch" && !r.Explained && p.shadows.Active() {
+	if err == nil && r.Info.Verb == "watch" && r.Mode.OfClient() && p.shadows.Active() {
 		p.offer(r, nil) // it is answered for as long as the client watches
 	}
 	return err
@@ -64,6 +64,7 @@ func (p *Pipeline) arrive(ctx context.Context, r *Request) error {
 	}
 	// Only writes of stored objects reach the stage that decides by the object.
 	if (r.Kind == nil || !r.Write) && r.Decision.Pending != nil && !r.ofCollection() {
+		r.denied = r.Decision
 		return status.Forbidden(&r.Access, r.Decision)
 	}
 	return nil
@@ -95,7 +96,7 @@ func (p *Pipeline) authorized(ctx context.Context, r *Request) error {
 	r.W.Header().Set(policyHeader, r.Tip.Policy.DigestString())
 	r.Access = r.access()
 	r.authorized = r.Tip.Policy.Authorize(ctx, &r.Access)
-	if r.item != "" && (r.authorized.Allowed || r.authorized.Pending != nil) {
+	if r.Mode.IsPart() && (r.authorized.Allowed || r.authorized.Pending != nil) {
 		// A deny rule may name this object of the collection.
 		named := r.Access
 		named.Name = r.item
@@ -103,6 +104,7 @@ func (p *Pipeline) authorized(ctx context.Context, r *Request) error {
 	}
 	r.Decision = r.authorized
 	if !r.Decision.Allowed && r.Decision.Pending == nil {
+		r.denied = r.Decision
 		return status.Forbidden(&r.Access, r.Decision)
 	}
 	return nil
@@ -155,7 +157,7 @@ func (r *Request) findKind() error {
 	}
 	r.Kind = kind
 	r.Key = commit.Key{GroupResource: kind.Kind.Stored().GroupResource(), Namespace: i.Namespace, Name: i.Name}
-	if r.item != "" {
+	if r.Mode.IsPart() {
 		r.Key.Name = r.item
 	}
 	if !r.Kind.Kind.Namespaced {

@@ -19,7 +19,7 @@ const deletesAtOnce = 16
 // ofCollection reports whether the request deletes a collection. It is false for the delete of a single object that
 // such a request runs.
 func (r *Request) ofCollection() bool {
-	return r.Kind != nil && r.row == nil && r.Info.Verb == "deletecollection" && r.item == ""
+	return r.Kind != nil && r.row == nil && r.Info.Verb == "deletecollection" && !r.Mode.IsPart()
 }
 
 // deleteCollection deletes the objects that a list would return, and answers with them, as kube-apiserver does. Each
@@ -105,10 +105,9 @@ func (p *Pipeline) deleteAll(r *Request, all []*objects.Object) error {
 func (p *Pipeline) partOf(r *Request, name string) *Request {
 	info := *r.Info
 	b := *r.Body
-	b.Options.DryRun = r.Dry()
 	b.Delete = b.Delete.DeepCopy()
 	one := newRequest(call.Call{
-		HTTP: r.HTTP, W: call.NewDiscard(), AuditID: r.AuditID, Received: r.Received, Explained: r.Explained,
+		HTTP: r.HTTP, W: call.NewDiscard(), AuditID: r.AuditID, Received: r.Received, Mode: r.Mode.Part(),
 		Info: &info, Write: true, Requester: r.Requester, Tip: r.Tip, Confirmed: r.Confirmed, User: r.User, Audit: r.Audit, Timings: r.Timings, Body: &b,
 	})
 	one.item, one.whole = name, r

@@ -22,6 +22,7 @@ func (p *Pipeline) conditions(ctx context.Context, r *Request) error {
 		return err
 	}
 	if !r.Decision.Allowed {
+		r.denied = r.Decision
 		return status.Forbidden(&r.Access, r.Decision)
 	}
 	return nil
@@ -41,6 +42,7 @@ func (r *Request) mayCreate(ctx context.Context) error {
 		return err
 	}
 	if !d.Allowed {
+		r.denied = d
 		return status.Forbidden(&access, d)
 	}
 	r.creating = d

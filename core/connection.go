@@ -73,7 +73,7 @@ func (p *Pipeline) connection(_ context.Context, r *Request) error {
 	}
 	ctx, cancel := context.WithDeadline(r.HTTP.Context(), r.Received.Add(timeout))
 	r.HTTP, r.Cancel = r.HTTP.WithContext(ctx), cancel
-	if !r.Explained { // its body is part of one that has its share of memory; to wait for more would be a deadlock
+	if r.Mode.OfClient() { // else its body is part of one that has its share of memory; to wait for more would be a deadlock
 		return p.countBody(ctx, r)
 	}
 	return nil

@@ -3,6 +3,7 @@ package core
 import (
 	"context"
 
+	"stele.dev/stele/core/call"
 	"stele.dev/stele/limits/memory"
 )
 
@@ -23,6 +24,10 @@ func (p *Pipeline) decode(ctx context.Context, r *Request) error {
 	if err := r.Start(); err != nil {
 		return err
 	}
+	if r.Mode.Is(call.Replayed) { // without a turn: others do not wait for it
+		r.lookup = p.replayed.Reader(r.Tip.Objects, &r.Key)
+		return r.Draft.Decode(ctx)
+	}
 	r.lookup = p.lookups.Reader(r.Tip.Objects, &r.Key)
 	if r.Large() {
 		done, err := p.largeWrites.Take(ctx)
@@ -36,7 +41,7 @@ func (p *Pipeline) decode(ctx context.Context, r *Request) error {
 
 // roomForRow takes the share of memory of a request for a virtual resource, until the request ends.
 func (p *Pipeline) roomForRow(ctx context.Context, r *Request) error {
-	if r.row.Memory == 0 || r.Explained {
+	if r.row.Memory == 0 || !r.Mode.OfClient() {
 		return nil
 	}
 	done, err := p.memory.Take(ctx, memory.Questions, r.row.Memory)

@@ -15,9 +15,9 @@ import (
 // an HTTP/2 connection, and the body of the request with the seat could not arrive.
 func (p *Pipeline) flow(ctx context.Context, r *Request) error {
 	switch {
-	case r.Tip.Policy == nil || r.Flow.Taken != nil || r.item != "":
+	case r.Tip.Policy == nil || r.Flow.Taken != nil || r.Mode.IsPart():
 		return nil
-	case r.Explained:
+	case !r.Mode.OfClient():
 		p.flows.Classify(&r.Call)
 		return nil
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"stele.dev/stele/core/auth/authn"
+	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/status"
 )
 
@@ -15,8 +16,10 @@ func (p *Pipeline) impersonation(ctx context.Context, r *Request) error {
 		r.Tip = p.committer.Tip()
 		r.Confirmed = p.committer.Unconfirmed() == 0
 	}
-	r.ClassifyAudit(&p.audits)
-	p.prepareRecord(r)
+	if !r.Mode.Is(call.Replayed) {
+		r.ClassifyAudit(&p.audits)
+		p.prepareRecord(r)
+	}
 	r.User = r.Requester
 	if r.Tip.Policy == nil || !authn.Impersonates(r.HTTP.Header) {
 		return nil

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/decide"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/policy/admission"
@@ -44,6 +45,10 @@ func (p *Pipeline) mutation(ctx context.Context, r *Request) error {
 	all := p.mutators(r)
 	if len(all) == 0 {
 		return nil
+	}
+	if r.replay != nil && r.replay.unread && slices.ContainsFunc(all, func(m *mutator) bool { return m.rule != nil && m.rule.Reads() }) {
+		r.replay.unanswered = decide.Unread
+		return errUnanswered
 	}
 	slices.SortStableFunc(all, func(a, b *mutator) int { return cmp.Compare(a.order, b.order) })
 	rules := &ruleMutator{Request: r}
@@ -91,6 +96,9 @@ func (m *ruleMutator) mutate(ctx context.Context, of *mutator, round int) (asked
 		}
 	}
 	applied, asked, err := m.object.Run(of.rule)
+	if m.replay != nil {
+		m.replay.applied = append(m.replay.applied, applied...)
+	}
 	for i := range applied {
 		a := &applied[i]
 		for _, name := range a.Unknown {

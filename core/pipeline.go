@@ -200,6 +200,7 @@ type Pipeline struct {
 	stages        []string // the names of the stages, in their order
 	turns         turns.Writes
 	lookups       *lookup.Cache
+	replayed      *lookup.Cache // of replayed requests, which must not displace what others need
 	largeWrites   turns.Turns
 	largeReviews  turns.Turns
 	// resume is runFrom, for stages that run requests of their own. Go rejects a direct call as an initialization
@@ -268,14 +269,14 @@ func New(o Options) *Pipeline {
 	p := &Pipeline{
 		committer: o.Committer, authenticator: o.Authenticator, logger: o.Logger,
 		decisions: o.Decisions, reviewers: o.Reviewers,
-		largeWrites: turns.New(), largeReviews: turns.New(), lookups: lookup.NewCache(),
+		largeWrites: turns.New(), largeReviews: turns.New(), lookups: lookup.NewCache(), replayed: lookup.NewCache(),
 	}
 	p.resume = p.runFrom
 	for i := range path {
 		p.stages = append(p.stages, path[i].name)
 	}
 	p.flows = flow.New(flow.Options{Seats: o.Seats, Cost: p.cost, Metrics: o.Metrics, Logger: o.Logger})
-	p.shadows = shadow.New(p.decideAgain, o.Logger)
+	p.shadows = shadow.New(p.Decide, o.Logger)
 	p.memory = memory.New(memory.Options{
 		Limit: o.Memory, MaxBody: call.MaxBody, Window: int64(connections.DefaultWindow(o.Memory)), Reclaim: func() { p.reader.Past.DropCached() },
 	})
@@ -303,7 +304,7 @@ func (p *Pipeline) newTable(o Options) *catalog.Table {
 	pushes := activation.New(activation.Options{Reader: p.reader, Log: o.Log, Compile: o.Compile, Parts: o.Parts, Enforceable: o.Enforceable})
 	rows := []*catalog.Resource{
 		pushes.Virtual(),
-		plans.New(plans.ServiceOptions{Reader: p.reader, Pushes: pushes, History: o.History, Decisions: o.DecisionLog, Others: otherReplicas(o.Replicas)}),
+		plans.New(plans.ServiceOptions{Reader: p.reader, Pushes: pushes, Engine: p.Decide, History: o.History, Decisions: o.DecisionLog, Others: otherReplicas(o.Replicas)}),
 		shadow.Resource(p.reader, pushes, p.shadows),
 		explain.New(p.reader, p, o.Decisions),
 		changes.New(p.reader),

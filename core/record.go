@@ -20,7 +20,7 @@ import (
 // beginning of a watch, and the body of the answer.
 func (p *Pipeline) prepareRecord(r *Request) {
 	rule := r.Audit
-	if p.decisions == nil || rule == nil || rule.ID == "" || r.Explained || r.item != "" || r.W == nil || r.W.Code != 0 {
+	if p.decisions == nil || rule == nil || rule.ID == "" || r.Mode.IsPart() || !r.Mode.OfClient() || r.W == nil || r.W.Code != 0 {
 		return
 	}
 	if rule.Level >= logpb.AuditLevel_AUDIT_LEVEL_REQUEST_RESPONSE && rule.Recorded() && r.Info.Verb != "watch" {

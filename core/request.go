@@ -1,6 +1,7 @@
 package core
 
 import (
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/catalog"
 	"stele.dev/stele/core/commit"
@@ -22,6 +23,7 @@ type Request struct {
 	item       string            // the object's name, if this request deletes one object of a collection
 	authorized *policy.Decision  // the policy's decision before conditions; it may depend on the object
 	creating   *policy.Decision  // the decision about create, if an update creates its object; conditions sets it
+	denied     *policy.Decision  // the decision that refuses the request; authorization and conditions set it
 
 	write     catalog.Write      // the write of a virtual resource; decode sets it
 	mutations []*logpb.Mutation  // what changed the object; mutation sets it
@@ -32,10 +34,9 @@ type Request struct {
 
 	whole  *Request // the request that this one is a part of; nil if it is none
 	pauses pauses   // of this request and its parts
-	// reviewed are the reviewers outside of the policy that concern the write; mutation and validation set it. None of them is
-	// asked if the request is alone: it is decided again under another policy.
+	// reviewed are the reviewers outside of the policy that concern the write; mutation and validation set it. A request that is
+	// replayed asks none of them.
 	reviewed []string
-	alone    bool
 
 	turn    turns.Turn    // among the writes that would conflict with it again
 	lost    *commit.Stale // why the stage commit sent the request back; nil if it did not
@@ -46,7 +47,10 @@ type Request struct {
 	recorded bool  // the log of decisions has the request, or need not have it
 	failure  error // the error with which the request ends; fail sets it
 
-	trace *explain.Trace // the explanation; nil if the request is not explained
+	faults field.ErrorList // the errors for which schema refuses the object
+
+	trace  *explain.Trace // the explanation; nil if the request is not explained
+	replay *replay        // nil if the request is not replayed
 }
 
 // hidden is an error that the user may not see, and its stage.

@@ -212,9 +212,9 @@ func (r *Request) mayAsk(x *admission.Reviewer) bool {
 	switch {
 	case review.Answers(r.HTTP.Context()) != nil: // others answer, and have no side effects
 		return true
-	case r.alone:
+	case r.Mode.Is(call.Replayed):
 		return false
-	case r.Explained && x.SideEffects != "None":
+	case r.Mode.Is(call.Explained) && x.SideEffects != "None":
 		if r.trace == nil { // an object of a collection
 			return false
 		}

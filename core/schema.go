@@ -3,6 +3,7 @@ package core
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"stele.dev/stele/core/object/metadata"
 	"stele.dev/stele/core/status"
@@ -48,6 +49,11 @@ func (p *Pipeline) schema(ctx context.Context, r *Request) error {
 		return status.Unavailable(errs.ToAggregate().Error())
 	}
 	if len(errs) > 0 {
+		r.faults = slices.Clone(errs)
+		for i := range errs { // copies, because what follows changes them
+			fault := *errs[i]
+			r.faults[i] = &fault
+		}
 		r.nameMutations(errs)
 		return status.Invalid(kind.Stored().Storage().GroupVersionKind().GroupKind(), r.Key.Name, errs)
 	}

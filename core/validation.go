@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/decide"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/policy"
@@ -33,6 +35,9 @@ func (p *Pipeline) validation(ctx context.Context, r *Request) error {
 		return err
 	}
 	findings := rules.Validate(ctx, r.Kind, write)
+	if len(write.Undecided) > 0 { // only replays have rules that cannot read
+		r.replay.unanswered = cmp.Or(r.replay.unanswered, decide.Unread)
+	}
 	if write.AskedNamespace() {
 		r.SawNamespace = r.Tip.Objects.Get(commit.Namespaces, "", r.Key.Namespace)
 	}
@@ -69,9 +74,16 @@ func (r *Request) attributes() (*admission.Attributes, error) {
 		Request: &r.Access, Operation: r.operation(), DryRun: r.Body.Options.DryRun, Object: object, Old: old, Namespace: r.namespaceObject,
 		Stored: &r.lookup,
 		Options: func() map[string]any {
+			if r.replay != nil && r.replay.optionless {
+				r.replay.unanswered = decide.Optionless
+				return nil
+			}
 			options, _ := r.OptionsObject(r.Creates()) // they have been read before
 			return options
 		},
+	}
+	if r.replay != nil && r.replay.unread {
+		a.Stored = nil
 	}
 	if r.trace != nil {
 		a.Considered = r.trace.Consider

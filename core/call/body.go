@@ -150,6 +150,7 @@ func (c *Call) ReadOptions(b *Body) error {
 	if manager == "" {
 		manager = metadata.FieldManager(c.HTTP.UserAgent())
 	}
+	c.SetDryRun(len(dryRun) > 0)
 	b.Options = WriteOptions{DryRun: len(dryRun) > 0, FieldManager: manager, Validation: validation, Force: o.Force != nil && *o.Force}
 	return nil
 }

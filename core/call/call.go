@@ -43,8 +43,7 @@ type Call struct {
 	Received time.Time
 	Stage    string // the stage that runs
 	Timings  Timings
-	// Explained is true if the request is a dry run for an explanation.
-	Explained bool
+	Mode     Mode
 
 	// connection
 	Info   *request.RequestInfo
@@ -195,8 +194,8 @@ func (c *Call) RevisionOfPast() uint64 {
 	return 0
 }
 
-// Dry reports whether the request must not write: it is a dry run, or is explained.
-func (c *Call) Dry() bool { return c.Body.Options.DryRun || c.Explained }
+// Dry reports whether the request must not write. It is valid once the options of a write are read.
+func (c *Call) Dry() bool { return !c.Mode.Is(Live) }
 
 // GVR returns the group, version and resource of the request's path.
 func (c *Call) GVR() schema.GroupVersionResource {

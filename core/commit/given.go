@@ -42,6 +42,15 @@ func GivenStored(k *policy.Kind, text []byte, was *objects.Object) (*eventlog.Ev
 	return GivenEvent(k, &policy.Object{Meta: meta, Content: content}, was, false)
 }
 
+// GivenWritten returns the event of a write of an object that is given as it is stored under a policy, without its resourceVersion.
+func GivenWritten(k *policy.Kind, o *logpb.Object, text []byte, was *objects.Object) *eventlog.Event {
+	e := givenEvent(k, o.GetNamespace(), o.GetName(), o.GetUid(), text, false)
+	if e.Meta.Type = logpb.Type_TYPE_CREATED; was != nil {
+		e.Meta.Type, e.Meta.PreviousRevision = logpb.Type_TYPE_UPDATED, was.Revision
+	}
+	return e
+}
+
 // SameKinds reports whether two policies show objects of kinds alike, and find them by the same fields.
 func SameKinds(a, b []*policy.Kind) bool {
 	return slices.EqualFunc(a, b, func(a, b *policy.Kind) bool {

@@ -2,6 +2,7 @@ package objects
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 
@@ -39,6 +40,15 @@ func StateOf(k Kind, revision uint64, versions []Version) (*State, error) {
 		t.Load(o)
 	}
 	return &State{Revision: revision, trees: map[schema.GroupResource]*tree{k.GroupResource: t}, kinds: map[schema.GroupResource]*Kind{k.GroupResource: kind}, partial: true}, nil
+}
+
+// Beside returns the state with the objects of another one, of those resources of which it has none itself.
+func (s *State) Beside(other *State) *State {
+	next := *s
+	next.trees, next.kinds = maps.Clone(other.trees), maps.Clone(other.kinds)
+	maps.Copy(next.trees, s.trees)
+	maps.Copy(next.kinds, s.kinds)
+	return &next
 }
 
 // Parser returns a function that makes objects of a kind from their payloads, for changes that are made

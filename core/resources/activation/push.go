@@ -179,6 +179,7 @@ func (w *push) readPolicy() (*Policy, error) {
 			return nil, status.Invalid(schema.GroupKind{Group: metav1.GroupName, Kind: "CreateOptions"}, "", errs)
 		}
 		b.Options.DryRun = len(dryRun) > 0
+		w.c.SetDryRun(b.Options.DryRun)
 		w.c.Body = b
 	}
 	asked := new(Policy)

@@ -64,7 +64,7 @@ func (v *service) serve(ctx context.Context, c *call.Call) error {
 		}
 		return c.WriteJSON(f, http.StatusOK, e)
 	}
-	if c.Explained {
+	if c.Mode.Is(call.Explained) {
 		return status.BadRequest("explanations cannot be explained")
 	}
 	if c.Body == nil {

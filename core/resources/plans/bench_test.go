@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"testing"
 
 	"stele.dev/stele/core/resources/plans"
@@ -72,6 +73,29 @@ func BenchmarkObjects(b *testing.B) {
 	for b.Loop() {
 		if _, err := plans.Make(b.Context(), s, plans.Options{Objects: source, Samples: 3}); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkReplayMany decides 100,000 writes again, and reports the time of the plan. Making the records takes much longer.
+func BenchmarkReplayMany(b *testing.B) {
+	const writers, each = 50, 2000
+	s := stocked(b)
+	var all sync.WaitGroup
+	for i := range writers {
+		all.Go(func() {
+			name := fmt.Sprintf("many-%02d", i)
+			s.must(b, "admin", "POST", databases, database(name, `,"storageGiB":100`))
+			for n := range each - 1 {
+				s.must(b, "admin", "PATCH", databases+"/"+name, fmt.Sprintf(`{"metadata":{"labels":{"n":"%d"}}}`, n))
+			}
+		})
+	}
+	all.Wait()
+	next := changed(b, "maxGiB: 500", "maxGiB: 300")
+	for b.Loop() {
+		if p := s.plan(b, "admin", next, map[string]any{"replay": "7d", "objects": false}); p.Replay.Writes < writers*each {
+			b.Fatal(show(p))
 		}
 	}
 }

@@ -12,25 +12,17 @@ import (
 	"sync"
 	"sync/atomic"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	kjson "sigs.k8s.io/json"
+	"stele.dev/stele/core/decide"
 	"stele.dev/stele/core/object/metadata"
 	"stele.dev/stele/core/resources/plans/past"
 	"stele.dev/stele/core/resources/plans/paths"
 	"stele.dev/stele/core/write/validity"
-	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/admission"
 	"stele.dev/stele/policy/expr"
 	"stele.dev/stele/policy/patches"
 	"stele.dev/stele/policy/plan"
 	"stele.dev/stele/schemas/celtype"
-)
-
-// Reasons why the mutations of a write cannot be run again.
-const (
-	isReviewed = "a webhook or a plugin changed its object"
-	isChanged  = "a rule changed its result, and what it came to before that cannot be told: its body was not kept, or its patch cannot be applied again"
 )
 
 // mutated lets the rules of mutate change the object of a write, as the stage mutation does, apart from webhooks and plugins.
@@ -87,70 +79,6 @@ func kept(v *policy.Version, subresource string, o, is *policy.Object) *policy.O
 	return o
 }
 
-// mutate lets the rules of the policy change the object of a recorded write.
-func (j *judge) mutate(ctx context.Context, w *write, operation policy.Operation) (v verdict, err error) {
-	recorded := w.Meta.GetDecisions().GetMutations()
-	if slices.ContainsFunc(recorded, func(m *logpb.Mutation) bool { return m.GetBy() != logpb.Mutator_MUTATOR_RULE }) {
-		return verdict{unknown: isReviewed}, nil
-	}
-	if len(recorded) > 0 && !w.asked {
-		return verdict{unknown: isChanged}, nil
-	}
-	rules := admission.MustOf(j.policy).Mutations(w.version, w.access.Subresource, operation)
-	switch {
-	case len(rules) == 0:
-		return verdict{}, nil
-	case w.access.Subresource == "scale":
-		return verdict{unknown: isScale}, nil
-	case w.states.Reader(j.past, w.Object) == nil && slices.ContainsFunc(rules, func(m admission.Mutation) bool { return m.Reads() }):
-		return verdict{unknown: isStored}, nil
-	case w.version.Kind != w.bench.version.Kind:
-		return verdict{unknown: isConverted}, nil
-	}
-	var before map[string]any
-	if w.old != nil {
-		before = w.old.Content
-	}
-	next := &policy.Object{Meta: w.next.Meta.DeepCopy(), Content: copyOf(w.next.Content)}
-	if _, _, err := validity.Prepare(w.bench.version, next.Content, before, false); err != nil {
-		return verdict{}, err
-	}
-	var unread error
-	a := &admission.Attributes{Request: &w.access, Operation: operation, Options: w.options, Object: next, Old: w.old, Stored: w.states.Reader(j.past, w.Object), Namespace: func() (o *policy.Object) {
-		o, unread = j.namespace(ctx, w)
-		return o
-	}}
-	o, applied, refused, err := mutated(ctx, rules, j.policy, w.version, a)
-	if err = cmp.Or(err, unread); err != nil {
-		return verdict{}, err
-	}
-	if refused != nil {
-		return verdict{stage: "mutation", failure: *refused}, nil
-	}
-	w.next, w.applied = o, applied
-	return verdict{}, nil
-}
-
-// asksMetadata sets the metadata that a client asked for in a write whose object was changed after that.
-func (w *write) asksMetadata() {
-	if !w.wasChanged() {
-		return
-	}
-	var body struct {
-		Metadata metav1.ObjectMeta `json:"metadata"`
-	}
-	text := w.Request
-	if json, err := w.bodyJSON(); err == nil {
-		text = json
-	}
-	if kjson.UnmarshalCaseSensitivePreserveInts(text, &body) != nil {
-		return
-	}
-	meta := w.next.Meta.DeepCopy()
-	meta.Labels, meta.Annotations, meta.Finalizers, meta.OwnerReferences = body.Metadata.Labels, body.Metadata.Annotations, body.Metadata.Finalizers, body.Metadata.OwnerReferences
-	w.next.Meta = meta
-}
-
 // mutate returns what rules of mutate make of the object of a trial, or why they refuse it. Rules that read stored objects are
 // left out if those are not known.
 func (b *bench) mutate(ctx context.Context, next, old *policy.Object, subresource string, operation policy.Operation) (*policy.Object, *failure, error) {
@@ -178,7 +106,7 @@ type contrasts struct {
 }
 
 func newContrasts(s plan.Sides, o *Options) *contrasts {
-	c := &contrasts{from: newJudge(s.From, o.Records), to: newJudge(s.To, o.Records)}
+	c := &contrasts{from: newJudge(s.From, o), to: newJudge(s.To, o)}
 	c.from.past, c.to.past = past.New(s.From, o.mayName), past.New(s.To, o.mayName)
 	if c.to.past.Same(c.from.past) {
 		c.to.past = c.from.past
@@ -194,16 +122,16 @@ type subject struct {
 }
 
 // differ reports whether the policies have different rules of mutate for a write that was decided.
-func (c *contrasts) differ(w *write) bool {
-	if w == nil || w.next == nil {
+func (c *contrasts) differ(r *Record, w *decide.Written) bool {
+	if w == nil {
 		return false
 	}
-	at := subject{w.version.GroupVersionResource().String(), w.access.Subresource, w.operation()}
+	at := subject{w.Version.GroupVersionResource().String(), r.Meta.GetRequest().GetSubresource(), w.Operation}
 	same, known := c.same.Load(at)
 	if !known {
 		is := true
-		if was := c.from.policy.Version(w.version.GroupVersionResource()); was != nil {
-			is = sameMutations(admission.MustOf(c.from.policy).Mutations(was, at.subresource, at.operation), admission.MustOf(c.to.policy).Mutations(w.version, at.subresource, at.operation))
+		if was := c.from.policy.Version(w.Version.GroupVersionResource()); was != nil {
+			is = sameMutations(admission.MustOf(c.from.policy).Mutations(was, at.subresource, at.operation), admission.MustOf(c.to.policy).Mutations(w.Version, at.subresource, at.operation))
 		}
 		same, _ = c.same.LoadOrStore(at, is)
 	}
@@ -228,7 +156,7 @@ type alteration struct {
 
 // alter counts the fields that the new policy would set otherwise in a write that both policies allow. A field is that of the last
 // change of the new policy that set it, or else of the older one.
-func (f *flips) alter(r *Record, was, is *write, o *Options) {
+func (f *flips) alter(r *Record, was, is *decide.Written, o *Options) {
 	at := placeOf(r.Object)
 	resource := at.String()
 	if sub := r.Meta.GetRequest().GetSubresource(); sub != "" {
@@ -237,7 +165,7 @@ func (f *flips) alter(r *Record, was, is *write, o *Options) {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(resource + "\x00" + r.Object.GetNamespace() + "\x00" + r.Object.GetName()))
 	seen := map[string]bool{}
-	before, after := root(was.next), root(is.next)
+	before, after := root(was.Object), root(is.Object)
 	count := func(step *policy.MutationStep, pointer string, old bool) {
 		path := fieldPath(pointer, o.mayName(at.GroupResource))
 		if seen[path] || reflect.DeepEqual(valueOf(before, pointer), valueOf(after, pointer)) {
@@ -249,8 +177,8 @@ func (f *flips) alter(r *Record, was, is *write, o *Options) {
 			Verb: k.verb, Resource: resource, Path: path, Rule: step.ID, Source: step.Source.String(), Was: old, Count: 1, First: r.Revision, Last: r.Revision,
 		}, map[uint64]bool{h.Sum64(): true}})
 	}
-	for _, side := range []*write{is, was} {
-		for _, step := range slices.Backward(side.applied) {
+	for _, side := range []*decide.Written{is, was} {
+		for _, step := range slices.Backward(side.Applied) {
 			for i := range step.Changes {
 				count(step.Step, step.Changes[i].Path, side == was)
 			}

@@ -166,7 +166,8 @@ func TestRefusedWritesOfNamespacesAreDecidedAgain(t *testing.T) {
 			validations: few: {expression: "object.spec.finalizers.size() < 1", message: "too many"}
 		}
 		admission: validate: limit: {`)
-	if p = s.plan(t, "admin", ruled, week); len(p.Replay.Flips) != 0 || !slices.Equal(p.Replay.Why, []string{"1: a condition or a rule of admission sees the finalizers of a namespace"}) {
+	p = s.plan(t, "admin", ruled, week)
+	if f := onlyFlip(t, p, true); f.Verb != "update" || f.Resource != "namespaces/finalize" || f.Stage != "validation" || p.Replay.Undecided != 0 {
 		t.Errorf("%s", show(p))
 	}
 }
@@ -212,6 +213,84 @@ func TestRefusedPatchesAreOfTheirType(t *testing.T) {
 	}
 	p := s.plan(t, "admin", audited(t, `resources: ["databases"], verbs: ["get", "list"]}`, `resources: ["databases"], verbs: ["get", "list", "patch"]}`), week)
 	if f := onlyFlip(t, p, false); f.Count != 2 || !slices.Equal(p.Replay.Why, []string{"1: it is a patch that cannot be applied again"}) {
+		t.Errorf("%s", show(p))
+	}
+}
+
+// A patch of a Scale that was refused is applied again to the Scale that there was, and rules of mutate see Scales.
+func TestRefusedPatchesOfScalesAreDecidedAgain(t *testing.T) {
+	scaled := func(pairs ...string) string {
+		return audited(t, append([]string{"phase?: string", "phase?: string, replicas?: int", "subresources: status: {}",
+			`subresources: {status: {}, scale: {specReplicasPath: ".spec.storageGiB", statusReplicasPath: ".status.replicas"}}`,
+			`resources: ["databases", "databases/status"]`, `resources: ["databases", "databases/status", "databases/scale"]`,
+			"admission: validate: limit: {", `admission: validate: few: {
+			match: {apiGroups: ["data.corp.example"], resources: ["databases/scale"]}
+			validations: few: {expression: "object.spec.replicas <= 300", message: "too many"}
+		}
+		admission: validate: limit: {`}, pairs...)...)
+	}
+	const lowered = `admission: mutate: lower: {order: 1, match: {apiGroups: ["data.corp.example"], resources: ["databases/scale"]}, mutations: s: {
+			patchType: "ApplyConfiguration", expression: "Object{spec: Object.spec{replicas: object.spec.replicas - 60}}"}}
+		rbac: {`
+	s := start(t)
+	s.Activate(t, scaled())
+	s.must(t, "admin", "POST", "/api/v1/namespaces", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"shop"}}`)
+	s.must(t, "dana", "POST", databases, database("db-1", ""))
+	s.must(t, "dana", "PATCH", databases+"/db-1/scale", `{"spec":{"replicas":250}}`)
+	s.refused(t, 422, "dana", "PATCH", databases+"/db-1/scale", `{"spec":{"replicas":350}}`)
+	s.refused(t, 403, "olga", "PATCH", databases+"/db-1/scale", `{"spec":{"replicas":280}}`)
+	s.refused(t, 403, "olga", "PATCH", databases+"/db-1/scale", `{"spec":{"replicas":900}}`) // the rule refuses it, too
+	s.refused(t, 403, "olga", "APPLY", databases+"/db-1/scale?fieldManager=olga&force=true", `{"apiVersion":"autoscaling/v1","kind":"Scale","metadata":{"name":"db-1","namespace":"shop"},"spec":{"replicas":290}}`)
+
+	if p := s.plan(t, "admin", scaled(), week); len(p.Replay.Flips) != 0 || p.Replay.Undecided != 0 || p.Replay.Refusals != 4 {
+		t.Errorf("the same policy: %s", show(p))
+	}
+	p := s.plan(t, "admin", scaled(`resources: ["databases"], verbs: ["get", "list"]}`, `resources: ["databases", "databases/scale"], verbs: ["get", "list", "patch"]}`), week)
+	if f := onlyFlip(t, p, false); f.User != "olga" || f.Count != 2 || f.Resource != "databases.data.corp.example/scale" || p.Replay.Undecided != 0 {
+		t.Errorf("%s", show(p))
+	}
+	p = s.plan(t, "admin", scaled("rbac: {", lowered), week)
+	if f := onlyFlip(t, p, false); f.User != "dana" || f.Stage != "validation" || f.Count != 1 || p.Replay.Undecided != 0 {
+		t.Errorf("%s", show(p))
+	}
+	if got := altered(p); got != "1 of 1: patch databases.data.corp.example/scale spec.replicas by data/mutate/lower/s\n" {
+		t.Errorf("got %s", got)
+	}
+}
+
+// A delete of a collection that was refused is decided again object by object, with the objects that it would have deleted then.
+func TestRefusedDeletesOfCollectionsAreDecidedAgain(t *testing.T) {
+	s := start(t)
+	s.Activate(t, audited(t))
+	s.must(t, "admin", "POST", "/api/v1/namespaces", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"shop"}}`)
+	for name, size := range map[string]string{"db-1": "100", "db-2": "100", "db-3": "300"} {
+		s.must(t, "dana", "POST", databases, strings.Replace(database(name, `,"storageGiB":`+size), `"metadata":{`, `"metadata":{"labels":{"size":"`+size+`"},`, 1))
+	}
+	s.refused(t, 403, "olga", "DELETE", databases+"?labelSelector=size%3D100", "")
+	s.refused(t, 403, "olga", "DELETE", databases, "")
+	s.must(t, "dana", "DELETE", databases+"?labelSelector=size%3D300", "")
+	s.refused(t, 403, "olga", "DELETE", databases+"?limit=2", "") // there are two left
+
+	if p := s.plan(t, "admin", audited(t), week); len(p.Replay.Flips) != 0 || p.Replay.Undecided != 0 || p.Replay.Refusals != 3 {
+		t.Errorf("the same policy: %s", show(p))
+	}
+	granted := func(pairs ...string) string {
+		return audited(t, append([]string{`resources: ["databases"], verbs: ["get", "list"]}`, `resources: ["databases"], verbs: ["get", "list", "deletecollection"]}`}, pairs...)...)
+	}
+	p := s.plan(t, "admin", granted(), week)
+	if f := onlyFlip(t, p, false); f.User != "olga" || f.Verb != "deletecollection" || f.Count != 3 || p.Replay.Undecided != 0 {
+		t.Errorf("%s", show(p))
+	}
+	// A rule that keeps the large one refuses the collection that had it, and the write of the one that was deleted.
+	p = s.plan(t, "admin", granted("admission: validate: limit: {", `admission: validate: kept: {
+			match: {apiGroups: ["data.corp.example"], resources: ["databases"], operations: ["DELETE"]}
+			validations: small: {expression: "oldObject.spec.storageGiB < 200", message: "it is large"}
+		}
+		admission: validate: limit: {`), week)
+	if f := flip(t, p, "olga", "deletecollection", "authorization"); f.Refused || f.Count != 2 || len(p.Replay.Flips) != 2 || p.Replay.Undecided != 0 {
+		t.Errorf("%s", show(p))
+	}
+	if f := flip(t, p, "dana", "deletecollection", "validation"); !f.Refused || f.Count != 1 || f.Rule != "data/validate/kept/small" {
 		t.Errorf("%s", show(p))
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"stele.dev/stele/core/decide"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/plan"
 	"stele.dev/stele/policy/plan/access"
@@ -28,6 +29,8 @@ type Options struct {
 	Samples int
 	// Records are the recorded writes that are decided again; nil for none.
 	Records Records
+	// Engine decides the recorded requests. It is needed if there are Records.
+	Engine decide.Engine
 	// Decided are the recorded refusals and reads that are decided again, too; nil for none. They need Records.
 	Decided Decided
 	// MayName reports whether the plan may say what is in objects of a resource in a namespace, "" for all; nil if it may.
@@ -94,6 +97,9 @@ func Make(ctx context.Context, s plan.Sides, o Options) (*plan.Plan, error) {
 	}
 	var again *flips
 	if o.Records != nil && s.From != nil {
+		if o.Engine == nil {
+			return nil, errNoEngine
+		}
 		var err error
 		if again, err = replay(ctx, s, &o, p); err != nil {
 			return nil, err

@@ -22,6 +22,7 @@ type Record struct {
 	Before []byte
 
 	states  past.States     // of what rules read, before the write
+	space   *space          // the namespace of the object, before the write; nil to ask for it
 	refusal *eventlog.Event // nil for a write
 }
 
@@ -83,6 +84,7 @@ func (r *recorded) Writes(ctx context.Context, read past.All, refusals []*eventl
 			written  []byte
 		}
 		atHand, size := map[place]version{}, 0
+		namespaces := spaces{}
 		for c, err := range r.history.After(ctx, history.Filter{}, r.since-1, r.until) {
 			if err != nil {
 				yield(nil, err)
@@ -97,7 +99,11 @@ func (r *recorded) Writes(ctx context.Context, read past.All, refusals []*eventl
 					return
 				}
 			}
-			if err := read.Follow(c); err != nil {
+			namespace, err := namespaces.before(ctx, r.history, c)
+			if err == nil {
+				err = read.Follow(c)
+			}
+			if err != nil {
 				yield(nil, err)
 				return
 			}
@@ -123,7 +129,7 @@ func (r *recorded) Writes(ctx context.Context, read past.All, refusals []*eventl
 					before.written = was.Written()
 				}
 			}
-			if !yield(&Record{Change: c, Before: before.written, states: states}, nil) {
+			if !yield(&Record{Change: c, Before: before.written, states: states, space: namespace}, nil) {
 				return
 			}
 		}
@@ -163,4 +169,49 @@ func (r *recorded) Namespace(ctx context.Context, name string, revision uint64) 
 		return nil, err
 	}
 	return c.Payload, nil
+}
+
+// space is a namespace after one of its changes. It never changes.
+type space struct {
+	revision uint64
+	payload  []byte // nil if it was not there
+	lost     bool   // it has been erased
+}
+
+func spaceOf(c *history.Change) *space {
+	switch {
+	case c == nil || c.Deleted:
+		return &space{}
+	case c.Payload == nil:
+		return &space{lost: true}
+	}
+	return &space{revision: c.Revision, payload: c.Written()}
+}
+
+// spaces are the namespaces of the records so far, by name.
+type spaces map[string]*space
+
+// before returns the namespace of an object before a change of it; nil if the object is in none. It follows the changes of namespaces.
+func (s spaces) before(ctx context.Context, h *history.Store, c *history.Change) (*space, error) {
+	name := c.Object.GetNamespace()
+	if at := placeOf(c.Object); at.GroupResource == commit.Namespaces {
+		s[at.name] = spaceOf(c)
+		return nil, nil
+	}
+	if name == "" || c.Meta.GetRequest().GetUri() == "" {
+		return nil, nil
+	}
+	if known := s[name]; known != nil {
+		return known, nil
+	}
+	was, err := h.Get(ctx, commit.Namespaces, "", name, c.Revision-1)
+	switch {
+	case errors.Is(err, history.ErrForgotten):
+		s[name] = &space{lost: true}
+	case err != nil:
+		return nil, err
+	default:
+		s[name] = spaceOf(was)
+	}
+	return s[name], nil
 }

@@ -86,12 +86,13 @@ func (c *contrasts) decideAgain(ctx context.Context, r *Record, f *flips, o *Opt
 		f.undecided[isSecret]++
 		return nil
 	}
-	v, err := c.to.decide(ctx, r)
+	q := r.question()
+	v, err := c.to.decide(ctx, r, q)
 	if err != nil {
 		return err
 	}
-	if v.unknown == "" && (v.stage != "" || c.differ(v.made)) {
-		before, err := c.from.decide(ctx, r)
+	if v.unknown == "" && (v.stage != "" || c.differ(r, v.made)) {
+		before, err := c.from.decide(ctx, r, q)
 		if err != nil {
 			return err
 		}

@@ -16,6 +16,7 @@ import (
 	"stele.dev/stele/core/call/negotiate"
 	"stele.dev/stele/core/catalog"
 	"stele.dev/stele/core/catalog/discovery"
+	"stele.dev/stele/core/decide"
 	"stele.dev/stele/core/read"
 	"stele.dev/stele/core/resources/activation"
 	"stele.dev/stele/core/resources/decisionsapi"
@@ -47,6 +48,8 @@ type ServiceOptions struct {
 	Reader *read.Reader
 	// Pushes compiles the policies, as those that are pushed.
 	Pushes *activation.Service
+	// Engine decides recorded requests.
+	Engine decide.Engine
 	// History has the recorded writes.
 	History *history.Store
 	// Decisions has the recorded refusals and reads of this replica.
@@ -149,7 +152,7 @@ func (v *service) plan(ctx context.Context, c *call.Call, s *Spec) (*plan.Plan, 
 	}
 	defer done()
 	o := Options{
-		From: was, To: plan.Side{Commit: s.Commit, Changed: s.Changed}, Accept: s.Accept, Samples: defaultSamples, LastWrite: v.lastWrite(c), MayName: MayName(ctx, c),
+		From: was, To: plan.Side{Commit: s.Commit, Changed: s.Changed}, Accept: s.Accept, Samples: defaultSamples, LastWrite: v.lastWrite(c), MayName: MayName(ctx, c), Engine: v.Engine,
 	}
 	if s.Samples != nil {
 		o.Samples = *s.Samples

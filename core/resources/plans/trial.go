@@ -18,6 +18,7 @@ import (
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/admission"
 	"stele.dev/stele/policy/wording"
+	"stele.dev/stele/projections/objects"
 	"stele.dev/stele/schemas/program"
 )
 
@@ -48,6 +49,7 @@ const (
 type bench struct {
 	policy  *policy.Policy
 	version *policy.Version
+	kind    objects.Kind
 	stored  func([]byte) ([]byte, error)
 	places  map[string]string // rule of the kind by the suffix of its messages
 	spaces  *namespaces
@@ -67,7 +69,7 @@ func Unasked(p *policy.Policy) *policy.Policy {
 
 // newBench returns a bench of a kind of a policy, whose outside authorizers are not asked.
 func newBench(p *policy.Policy, k *policy.Kind, spaces *namespaces) *bench {
-	b := &bench{policy: p, version: k.Storage(), stored: versions.Stored(k), places: map[string]string{}, spaces: spaces}
+	b := &bench{policy: p, version: k.Storage(), kind: commit.KindOf(k), stored: versions.Stored(k), places: map[string]string{}, spaces: spaces}
 	for i := range b.version.Rules {
 		r := &b.version.Rules[i]
 		b.places[wording.At(r.Source.String())] = policy.RuleID(k.Kind, r)

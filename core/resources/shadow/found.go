@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"stele.dev/stele/core/decide"
 	"stele.dev/stele/policy/plan"
 )
 
@@ -58,7 +59,7 @@ func (f *found) undecided(why string) {
 var anIndex = regexp.MustCompile(`\[\d+\]`)
 
 // add adds a request that the policies decide differently, and why.
-func (f *found) add(seen *Seen, refused bool, by *Verdict) {
+func (f *found) add(seen *Seen, refused bool, by *decide.Verdict) {
 	i := seen.Info
 	resource := i.Path
 	if i.IsResourceRequest {

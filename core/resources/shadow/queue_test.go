@@ -10,19 +10,20 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/decide"
 	"stele.dev/stele/policy"
 )
 
 // blocked returns a shadow whose policy refuses everything, but decides nothing until proceed is called.
 func blocked(t *testing.T) (r *running, begun <-chan struct{}, proceed func()) {
 	gate, first := make(chan struct{}), make(chan struct{}, 1)
-	s := New(func(_ context.Context, seen *Seen, _ *policy.Policy) Verdict {
+	s := New(func(_ context.Context, seen *decide.Question, _ *policy.Policy) decide.Verdict {
 		select {
 		case first <- struct{}{}:
 		default:
 		}
 		<-gate
-		return Verdict{Stage: "authorization", Rule: seen.Info.Name}
+		return decide.Verdict{Stage: "authorization", Rule: seen.Info.Name}
 	}, slog.New(slog.DiscardHandler))
 	r = newRunning(s, &Shadow{}, &policy.Policy{}, nil, 0)
 	s.start(r)
@@ -31,7 +32,7 @@ func blocked(t *testing.T) (r *running, begun <-chan struct{}, proceed func()) {
 }
 
 func seen(name string, body int) *Seen {
-	s := &Seen{User: &user.DefaultInfo{Name: "dana"}, Info: &request.RequestInfo{IsResourceRequest: true, Resource: "things", Verb: "create", Name: name}, Tip: &commit.Tip{}, AuditID: name}
+	s := &Seen{Question: decide.Question{User: &user.DefaultInfo{Name: "dana"}, Info: &request.RequestInfo{IsResourceRequest: true, Resource: "things", Verb: "create", Name: name}, Tip: &commit.Tip{}, AuditID: name}}
 	if body > 0 {
 		s.Body = &call.Body{Raw: make([]byte, body)}
 	}
@@ -95,13 +96,13 @@ func TestGroupsAreBounded(t *testing.T) {
 	r, _, proceed := blocked(t)
 	proceed()
 	for i := range maxGroups + 50 {
-		r.record(seen("x", 0), Verdict{Stage: "schema", Path: fmt.Sprintf("spec.list[%d].field%04d", i, i)})
+		r.record(seen("x", 0), decide.Verdict{Stage: "schema", Path: fmt.Sprintf("spec.list[%d].field%04d", i, i)})
 	}
 	for i := range 5 {
-		r.record(seen(fmt.Sprint(i), 0), Verdict{Stage: "schema", Path: fmt.Sprintf("spec.list[%d].field0000", i+7)})
+		r.record(seen(fmt.Sprint(i), 0), decide.Verdict{Stage: "schema", Path: fmt.Sprintf("spec.list[%d].field0000", i+7)})
 	}
 	for i := range maxReasons + 10 {
-		r.record(seen("x", 0), Verdict{Unknown: fmt.Sprint(i)})
+		r.record(seen("x", 0), decide.Verdict{Unknown: fmt.Sprint(i)})
 	}
 	s := r.status(func(string) bool { return false })
 	if len(s.Differences) != maxGroups || s.Unlisted != 50 || len(s.Undecided) != maxReasons+1 || s.Undecided[0] != (Reason{"other reasons", 10}) {
@@ -114,7 +115,7 @@ func TestGroupsAreBounded(t *testing.T) {
 
 // TestAPanicIsUndecided: a panic neither ends the server nor the shadow.
 func TestAPanicIsUndecided(t *testing.T) {
-	s := New(func(context.Context, *Seen, *policy.Policy) Verdict { panic("no") }, slog.New(slog.DiscardHandler))
+	s := New(func(context.Context, *decide.Question, *policy.Policy) decide.Verdict { panic("no") }, slog.New(slog.DiscardHandler))
 	r := newRunning(s, &Shadow{}, &policy.Policy{}, nil, 0)
 	t.Cleanup(r.stop)
 	r.offer(seen("a", 0))

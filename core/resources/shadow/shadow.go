@@ -8,16 +8,13 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/apiserver/pkg/endpoints/request"
-	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/decide"
 	"stele.dev/stele/policy"
 )
 
@@ -36,22 +33,10 @@ const (
 	patience = 10 * time.Second
 )
 
-// Seen is an answered request: what it asked for, and what the policy in force decided. It never changes.
+// Seen is an answered request: what it asked for, and how the policy in force decided it. It never changes.
 type Seen struct {
-	// HTTP has the method, the URL and the header, without credentials and body.
-	HTTP *http.Request
-	// Requester is who sent it, User as whom it ran.
-	Requester, User user.Info
-	Info            *request.RequestInfo
-	// Write reports whether it is a write, OfPast whether it reads below /at.
-	Write, OfPast bool
-	// Body is the body of a write; nil if it was not read.
-	Body     *call.Body
-	Tip      *commit.Tip
-	AuditID  string
-	Received time.Time
-	// Verdict is how the policy in force decided it.
-	Verdict Verdict
+	decide.Question
+	Verdict decide.Verdict
 }
 
 // size is how much memory a request takes, about.
@@ -61,19 +46,6 @@ func (s *Seen) size() int {
 		n += len(s.Body.Raw)
 	}
 	return n
-}
-
-// Verdict is how a policy decides a request.
-type Verdict struct {
-	// Unknown says why it cannot be told; else the rest holds.
-	Unknown string
-	// Stage is the stage that refuses it; empty if the policy allows it.
-	Stage string
-	// Rule and Source are the rule that decides and its line: the grant, if the policy allows it. Path is the path of a
-	// field.
-	Rule, Source, Path string
-	// Message is the reason in words.
-	Message string
 }
 
 // Outcomes of comparisons.
@@ -87,17 +59,16 @@ const (
 
 // Shadows holds the shadow of a server, if there is one. It is safe for concurrent use.
 type Shadows struct {
-	decide  func(context.Context, *Seen, *policy.Policy) Verdict
+	decide  decide.Engine
 	logger  *slog.Logger
 	running atomic.Pointer[running]
 	counter *prometheus.CounterVec
 	counts  map[string]prometheus.Counter
 }
 
-// New returns Shadows without a shadow. decide decides a request again under another policy; it runs in one goroutine at a
-// time.
-func New(decide func(context.Context, *Seen, *policy.Policy) Verdict, logger *slog.Logger) *Shadows {
-	s := &Shadows{decide: decide, logger: logger, counts: map[string]prometheus.Counter{}}
+// New returns Shadows without a shadow. It asks the engine in one goroutine at a time.
+func New(engine decide.Engine, logger *slog.Logger) *Shadows {
+	s := &Shadows{decide: engine, logger: logger, counts: map[string]prometheus.Counter{}}
 	s.counter = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "stele_shadow_requests_total", Help: "Requests that a proposed policy decided beside the policy in force, by outcome: same, refused or allowed by the proposed policy only, undecided, or dropped because too many were waiting.",
 	}, []string{"outcome"})
@@ -252,7 +223,7 @@ func (r *running) next() (e entry, ok bool) {
 }
 
 // decide decides a request under the proposed policy. A panic makes it unknown.
-func (r *running) decide(seen *Seen) (v Verdict) {
+func (r *running) decide(seen *Seen) (v decide.Verdict) {
 	if seen.Verdict.Unknown != "" {
 		return seen.Verdict
 	}
@@ -261,14 +232,18 @@ func (r *running) decide(seen *Seen) (v Verdict) {
 	defer func() {
 		if p := recover(); p != nil {
 			r.of.logger.Error("a request could not be decided by the shadow policy", "auditID", seen.AuditID, "panic", fmt.Sprint(p))
-			v = Verdict{Unknown: "it failed inside the server; see the server's log"}
+			v = decide.Verdict{Unknown: "it failed inside the server; see the server's log"}
 		}
 	}()
-	return r.of.decide(ctx, seen, r.asked)
+	v = r.of.decide(ctx, &seen.Question, r.asked)
+	if v.Reviewed {
+		return decide.Verdict{Unknown: decide.Reviewed}
+	}
+	return v
 }
 
 // record counts a request that was decided again.
-func (r *running) record(seen *Seen, is Verdict) {
+func (r *running) record(seen *Seen, is decide.Verdict) {
 	was := &seen.Verdict
 	r.mu.Lock()
 	defer r.mu.Unlock()

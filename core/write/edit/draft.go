@@ -29,6 +29,10 @@ type Draft struct {
 	Unmanaged error
 	// SawNamespace is the object's namespace, if admission rules read it.
 	SawNamespace *objects.Object
+	// Result is the object that a replayed write stored, if its body is not known; else nil. Removed says that storing it removed
+	// the object, because it had no finalizers left.
+	Result  []byte
+	Removed bool
 
 	fixed        metav1.ObjectMeta // uid, time and generated name of a new object, the same in all rounds
 	patchedBody  []byte            // the patched object as JSON, which errors show
@@ -70,11 +74,17 @@ func (d *Draft) Start() error {
 	if d.Body != nil {
 		return nil
 	}
+	if d.Result != nil {
+		return d.readResult()
+	}
 	return d.ReadBody()
 }
 
 // Decode makes the object that the write asks for.
 func (d *Draft) Decode(ctx context.Context) error {
+	if d.Result != nil {
+		return d.decodeResult()
+	}
 	if d.Scales() {
 		return d.decodeScale()
 	}

@@ -9,10 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/core/commit"
-
 	"stele.dev/stele/core/object/versions"
-	"stele.dev/stele/core/write/lookup"
-	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/admission"
 	"stele.dev/stele/projections/history"
@@ -25,7 +22,6 @@ type Objects struct {
 	kinds  map[schema.GroupResource]*kind
 	sorted []*policy.Kind
 	store  *objects.Store
-	cache  *lookup.Cache
 	lost   bool // an object has been erased: the states from then on are not known
 }
 
@@ -44,7 +40,7 @@ func New(p *policy.Policy, mayList func(schema.GroupResource) bool) *Objects {
 	if len(reads) == 0 {
 		return nil
 	}
-	o := &Objects{kinds: map[schema.GroupResource]*kind{}, store: objects.New(recentBytes), cache: lookup.NewCache()}
+	o := &Objects{kinds: map[schema.GroupResource]*kind{}, store: objects.New(recentBytes)}
 	var kinds []objects.Kind
 	for _, r := range reads {
 		if !mayList(r) {
@@ -119,27 +115,11 @@ func (o *Objects) put(tx *objects.Tx, k *kind, c *history.Change, was *objects.O
 	if err != nil {
 		return err
 	}
-	e, err := commit.GivenStored(k.Kind, text, was)
-	if err != nil {
-		return err
-	}
-	return tx.Apply(e, revision)
+	return tx.Apply(commit.GivenWritten(k.Kind, c.Object, text, was), revision)
 }
 
 // States are states of objects at one revision.
 type States map[*Objects]*objects.State
-
-// Reader returns what rules read for a write of an object; nil if it is not known.
-func (s States) Reader(o *Objects, of *logpb.Object) admission.Stored {
-	state := s[o]
-	if state == nil {
-		return nil
-	}
-	reader := o.cache.Reader(state, &commit.Key{
-		GroupResource: schema.GroupResource{Group: of.GetGroup(), Resource: of.GetResource()}, Namespace: of.GetNamespace(), Name: of.GetName(),
-	})
-	return &reader
-}
 
 // All are the objects of several policies.
 type All []*Objects
