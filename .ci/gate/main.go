@@ -1,6 +1,6 @@
 // Command gate runs the module's tests for .ci/run and the Makefile, from the module's root.
 //
-//	gate tests          run each test once, as .ci/tests.txt says, and print how long they take
+//	gate tests [FOLDER] run each test once, as .ci/tests.txt says, and print how long they take; only below a folder
 //	gate quick BASE     vet and test what changed since a revision, and the direct importers of it
 //	gate flakes BASE    run the tests that changed since a revision 20 times on a busy machine
 package main
@@ -9,6 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 )
 
 const list = ".ci/tests.txt"
@@ -23,18 +25,20 @@ func main() {
 func run(args []string) error {
 	switch {
 	case len(args) == 1 && args[0] == "tests":
-		return runTests()
+		return runTests("")
+	case len(args) == 2 && args[0] == "tests":
+		return runTests(args[1])
 	case len(args) == 2 && args[0] == "quick":
 		return runQuick(args[1])
 	case len(args) == 2 && args[0] == "flakes":
 		return runFlakes(args[1])
 	}
-	return errors.New("usage: gate tests | gate quick BASE | gate flakes BASE")
+	return errors.New("usage: gate tests [FOLDER] | gate quick BASE | gate flakes BASE")
 }
 
-// runTests runs all tests of the module. It fails if one fails or does not run, and repeats failures of those that wait for
+// runTests runs all tests below a folder. It fails if one fails or does not run, and repeats failures of those that wait for
 // the time of a clock.
-func runTests() error {
+func runTests(folder string) error {
 	packages, err := listPackages("./...")
 	if err != nil {
 		return err
@@ -47,6 +51,10 @@ func runTests() error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", list, err)
 	}
+	if err := checkRules(packages, rules); err != nil {
+		return fmt.Errorf("%s: %w", list, err)
+	}
+	packages = slices.DeleteFunc(packages, func(p goPackage) bool { return !strings.HasPrefix(p.folder()+"/", "./"+folder) })
 	runs, err := planRuns(packages, rules)
 	if err != nil {
 		return fmt.Errorf("%s: %w", list, err)

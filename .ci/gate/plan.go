@@ -99,13 +99,6 @@ func anyOf(names []string) string { return "^(" + strings.Join(names, "|") + ")$
 // packages that shall not have it. A package without tests is compiled without it.
 func planRuns(packages []goPackage, rules []rule) ([]testRun, error) {
 	plain, race, rest := testRun{mode: modePlain}, testRun{mode: modeRace}, testRun{mode: modePlain}
-	for _, r := range rules {
-		if !slices.ContainsFunc(packages, func(p goPackage) bool {
-			return slices.ContainsFunc(p.tests, func(name string) bool { return r.matches(p, name) })
-		}) {
-			return nil, fmt.Errorf("%s %s %s: there is no such test", r.word, r.packages, r.tests)
-		}
-	}
 	for _, p := range packages {
 		var without []string
 		for _, name := range p.tests {
@@ -132,6 +125,18 @@ func planRuns(packages []goPackage, rules []rule) ([]testRun, error) {
 		}
 	}
 	return runs, nil
+}
+
+// checkRules checks that each rule is about a test.
+func checkRules(packages []goPackage, rules []rule) error {
+	for _, r := range rules {
+		if !slices.ContainsFunc(packages, func(p goPackage) bool {
+			return slices.ContainsFunc(p.tests, func(name string) bool { return r.matches(p, name) })
+		}) {
+			return fmt.Errorf("%s %s %s: there is no such test", r.word, r.packages, r.tests)
+		}
+	}
+	return nil
 }
 
 // checkNames checks that no two packages with a test of one name want it differently: go test has one -run for all packages.
