@@ -10,7 +10,7 @@ BASE ?= $(shell git merge-base HEAD main 2>/dev/null || git rev-parse HEAD)
 # The flags of .ci/run, so that all share what is compiled.
 LEAN = GOFLAGS="$${GOFLAGS:-} -gcflags=all=-dwarf=false" GOGC=400
 
-.PHONY: test quick pkg generate flakes fuzz fuzz-schemas plan-schemas conformance sim sim-bugs fairness-search soak history-large chaos overload dead-sinks hanging-webhook upgrade
+.PHONY: test quick pkg generate flakes fuzz fuzz-schemas plan-schemas conformance sim garbage sim-bugs fairness-search soak history-large chaos overload dead-sinks hanging-webhook upgrade
 
 test:
 	go test ./...
@@ -66,6 +66,11 @@ SEEDS ?= 3000
 FROM ?= 1
 sim:
 	go test ./core -run 'TestSimulation$$' -timeout 0 -simulation-from $(FROM) -simulation-seeds $(SEEDS)
+
+# Tries the garbage collector on GRAPHS random graphs of owners, twice.
+GRAPHS ?= 500
+garbage:
+	go test ./core/controllers -run 'TestNothingIsCollected(InTheForeground)?ThatHasAnOwner' -timeout 0 -controllers.graphs $(GRAPHS)
 
 # Compares the queues of priority levels with kube-apiserver's, and tries their random model, on SEEDS seeds from FROM on; measures a polite
 # client in both: docs/OVERLOAD.md.

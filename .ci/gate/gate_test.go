@@ -10,7 +10,7 @@ import (
 const listed = `
 # comment
 race  ./core/...  .         goroutines
-plain ./core/wire .         none
+plain ./.../wire .          none
 plain ./core      ^TestSearch takes too long with it
 waits ./cmd       ^TestKill processes
 `
@@ -60,6 +60,7 @@ func TestRulesThatCannotHold(t *testing.T) {
 		"race ./core TestGone because":   "no such test",
 		"race ./other . because":         "no such test",
 		listed + "race ./core/w . is no": "no such test",
+		"race ./core,./gone . because":   "no such test",
 	} {
 		rules, err := parseRules(text)
 		if err == nil {

@@ -17,13 +17,22 @@ const (
 // rule is a line of .ci/tests.txt: what holds for some tests of some packages.
 type rule struct {
 	word     string
-	packages string // a folder, or a folder/... with all below
+	packages []*regexp.Regexp
 	tests    *regexp.Regexp
 }
 
 func (r rule) matches(p goPackage, name string) bool {
-	folder, all := strings.CutSuffix(r.packages, "/...")
-	return (p.folder() == folder || all && strings.HasPrefix(p.folder(), folder+"/")) && r.tests.MatchString(name)
+	return r.tests.MatchString(name) && slices.ContainsFunc(r.packages, func(pattern *regexp.Regexp) bool { return pattern.MatchString(p.folder()) })
+}
+
+// folders returns a pattern of folders as a regular expression. A part ... stands for any number of parts.
+func folders(pattern string) *regexp.Regexp {
+	text := regexp.QuoteMeta(pattern)
+	text = strings.ReplaceAll(text, `/\.\.\./`, "/(.*/)?")
+	if folder, ok := strings.CutSuffix(text, `/\.\.\.`); ok {
+		text = folder + "(/.*)?"
+	}
+	return regexp.MustCompile("^" + text + "$")
 }
 
 // parseRules reads lines of a word, packages, a regular expression for names of tests, and a reason.
@@ -41,7 +50,11 @@ func parseRules(text string) ([]rule, error) {
 		if err != nil {
 			return nil, fmt.Errorf("line %d: %w", i+1, err)
 		}
-		rules = append(rules, rule{fields[0], fields[1], tests})
+		r := rule{word: fields[0], tests: tests}
+		for pattern := range strings.SplitSeq(fields[1], ",") {
+			r.packages = append(r.packages, folders(pattern))
+		}
+		rules = append(rules, r)
 	}
 	return rules, nil
 }
@@ -127,13 +140,16 @@ func planRuns(packages []goPackage, rules []rule) ([]testRun, error) {
 	return runs, nil
 }
 
-// checkRules checks that each rule is about a test.
+// checkRules checks that each rule is about a test, in each of its packages.
 func checkRules(packages []goPackage, rules []rule) error {
 	for _, r := range rules {
-		if !slices.ContainsFunc(packages, func(p goPackage) bool {
-			return slices.ContainsFunc(p.tests, func(name string) bool { return r.matches(p, name) })
-		}) {
-			return fmt.Errorf("%s %s %s: there is no such test", r.word, r.packages, r.tests)
+		for _, pattern := range r.packages {
+			one := rule{r.word, []*regexp.Regexp{pattern}, r.tests}
+			if !slices.ContainsFunc(packages, func(p goPackage) bool {
+				return slices.ContainsFunc(p.tests, func(name string) bool { return one.matches(p, name) })
+			}) {
+				return fmt.Errorf("%s %s %s: there is no such test", r.word, pattern, r.tests)
+			}
 		}
 	}
 	return nil

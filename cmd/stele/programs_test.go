@@ -65,7 +65,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// testWithPrograms runs the tests with the programs in the PATH. Whatever they make where temporary files are, be they
+// testWithPrograms runs the tests with the programs in the PATH; with -short, a few of them. Whatever they make where temporary files are, be they
 // killed, goes when the tests end.
 func testWithPrograms(m *testing.M) (code int, err error) {
 	temporary, err := os.MkdirTemp("", "stele") // a short name: plugins' sockets are in it
@@ -94,6 +94,13 @@ func testWithPrograms(m *testing.M) (code int, err error) {
 	}
 	if err := flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0))); err != nil {
 		return 0, err
+	}
+	flag.Parse()
+	if testing.Short() && flag.Lookup("test.run").Value.String() == "" {
+		// For `make quick`: all others start dozens of processes, or kill them for minutes.
+		if err := flag.Set("test.run", "^TestScripts$/^(quickstart|log|vet)$"); err != nil {
+			return 0, err
+		}
 	}
 	return m.Run(), nil
 }
