@@ -1,13 +1,38 @@
-# Long randomized tests, for machines with time. `go test ./...` runs short ones.
+# What an engineer runs after a change, then long randomized tests, for machines with time. `go test ./...` runs short ones.
 FUZZTIME ?= 10m
 ROUNDS ?= 500
 STREAMS ?= 500
 TIMES ?= 10
 
-.PHONY: test fuzz fuzz-schemas plan-schemas conformance sim sim-bugs fairness-search soak history-large chaos overload dead-sinks hanging-webhook upgrade
+# What quick and flakes compare with: where this branch left main.
+BASE ?= $(shell git merge-base HEAD main 2>/dev/null || git rev-parse HEAD)
+
+# The flags of .ci/run, so that all share what is compiled.
+LEAN = GOFLAGS="$${GOFLAGS:-} -gcflags=all=-dwarf=false" GOGC=400
+
+.PHONY: test quick pkg generate flakes fuzz fuzz-schemas plan-schemas conformance sim garbage sim-bugs fairness-search soak history-large chaos overload dead-sinks hanging-webhook upgrade
 
 test:
 	go test ./...
+
+# Checks what changed since BASE: go.mod, formats and generated files; then builds, vets and tests with -short the packages that
+# changed, and those that import them directly.
+quick:
+	$(LEAN) .ci/first
+	$(LEAN) go run ./.ci/gate quick $(BASE)
+
+# Vets and tests one package: make pkg P=core/blame
+pkg:
+	$(LEAN) go vet ./$(P)
+	$(LEAN) go test -vet=off ./$(P)
+
+# Writes all files that are generated. It needs no tools but Go, git and sh.
+generate:
+	$(LEAN) go generate ./...
+
+# Runs each test that changed since BASE 20 times, on a machine that is kept busy.
+flakes:
+	$(LEAN) go run ./.ci/gate flakes $(BASE)
 
 # Runs every fuzz test for FUZZTIME, one after the other.
 fuzz: fuzz-schemas
@@ -41,6 +66,11 @@ SEEDS ?= 3000
 FROM ?= 1
 sim:
 	go test ./core -run 'TestSimulation$$' -timeout 0 -simulation-from $(FROM) -simulation-seeds $(SEEDS)
+
+# Tries the garbage collector on GRAPHS random graphs of owners, twice.
+GRAPHS ?= 500
+garbage:
+	go test ./core/controllers -run 'TestNothingIsCollected(InTheForeground)?ThatHasAnOwner' -timeout 0 -controllers.graphs $(GRAPHS)
 
 # Compares the queues of priority levels with kube-apiserver's, and tries their random model, on SEEDS seeds from FROM on; measures a polite
 # client in both: docs/OVERLOAD.md.

@@ -36,7 +36,7 @@ import (
 
 var (
 	simulationSeed   = flag.Uint64("simulation-seed", 0, "run only this seed")
-	simulationSeeds  = flag.Int("simulation-seeds", 120, "how many seeds to run")
+	simulationSeeds  = flag.Int("simulation-seeds", 40, "how many seeds to run; make sim runs more")
 	simulationFrom   = flag.Uint64("simulation-from", 1, "the first seed")
 	simulationLeases = flag.Bool("simulation-leases", false, "replicas register and elect a leader")
 	simulationFault  = flag.String("simulation-fault", "", "a promise that the store breaks: "+strings.Join(storeFaults, ", "))

@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/hex"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -11,6 +13,7 @@ import (
 	"time"
 
 	"stele.dev/stele/core/conformance/chaos"
+	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/etcdlog/etcdtest"
 )
 
@@ -53,9 +56,9 @@ func TestEtcdThatIsRefused(t *testing.T) {
 	if newest <= first {
 		t.Fatalf("revision %d after %d", newest, first)
 	}
-	time.Sleep(time.Second) // what was seen is noted some moments later
-	r.kill(0)
 	dir := r.replicas[0].data()
+	awaitSeen(t, dir, newest)
+	r.kill(0)
 
 	other := etcdtest.Start(t, 1)
 	if _, err := other.Client(0).Put(t.Context(), "/registry/pods/default/web", "{}"); err != nil {
@@ -106,5 +109,20 @@ func TestEtcdThatIsRefused(t *testing.T) {
 	}
 	if text := r.replicas[0].process.stderr.String(); strings.Contains(text, "panic") {
 		t.Error(text)
+	}
+}
+
+// awaitSeen waits until a replica has noted in its folder that it has seen a revision, which it does some moments later.
+func awaitSeen(t *testing.T, dir string, revision uint64) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		text, err := os.ReadFile(filepath.Join(dir, "log.newest"))
+		raw, _ := hex.DecodeString(strings.TrimSpace(string(text))) // half a line is no head
+		if seen, err := eventlog.DecodeHead(raw); err == nil && seen.Revision >= revision {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("revision %d is not noted after a minute: %v", revision, err)
+		}
 	}
 }

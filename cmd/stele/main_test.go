@@ -20,6 +20,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/testscript"
+	"stele.dev/stele/cmd/stele/internal/calls"
 	"stele.dev/stele/core/auth/authn/authntest"
 )
 
@@ -128,11 +129,14 @@ func (p *process) hear(in *syncBuffer, pattern *regexp.Regexp) error {
 	}
 }
 
-// serverKey holds the script's server.
-type serverKey struct{}
+// serverKey holds the script's server, poolKey the workers that run its commands.
+type (
+	serverKey struct{}
+	poolKey   struct{}
+)
 
 // TestScripts runs the stories of testdata/script with the real program and the real
-// kubectl. Beside testscript's own commands they have
+// kubectl, whose commands are run by processes that stay. Beside testscript's own commands they have
 //
 //	serve [flags]   start a server in the script's folder, and point KUBECONFIG at it; ADDRESS is where it listens, PID its process
 //	hear stdout|stderr REGEXP
@@ -158,6 +162,11 @@ func TestScripts(t *testing.T) {
 			}
 			e.Setenv("REPO", root)
 			e.Setenv("GOGC", os.Getenv("GOGC"))
+			pool, err := withWorkers(e)
+			if err != nil {
+				return err
+			}
+			e.Values[poolKey{}] = pool
 			server := new(*process)
 			e.Values[serverKey{}] = server
 			e.Values[issuerKey{}] = new(*authntest.Issuer)
@@ -165,6 +174,9 @@ func TestScripts(t *testing.T) {
 			e.Defer(func() {
 				if *server != nil {
 					_ = (*server).end(syscall.SIGKILL)
+				}
+				if err := pool.Close(); err != nil {
+					t.Error(err)
 				}
 			})
 			return nil
@@ -185,7 +197,9 @@ func TestScripts(t *testing.T) {
 func scriptServe(ts *testscript.TestScript, neg bool, args []string) {
 	program, err := exec.LookPath("stele")
 	ts.Check(err)
-	home, path := ts.Getenv("HOME"), ts.Getenv("PATH")
+	folder, err := callers()
+	ts.Check(err)
+	home, path := ts.Getenv("HOME"), strings.Replace(ts.Getenv("PATH"), folder, filepath.Join(os.TempDir(), "bin"), 1)
 	p, err := serveProcess(program, ts.Getenv("WORK"), []string{"HOME=" + home, "PATH=" + path, "TMPDIR=" + os.TempDir(), "GOGC=" + os.Getenv("GOGC")}, args...)
 	ts.Check(err)
 	ts.Check(p.await())
@@ -241,6 +255,7 @@ func scriptEnd(ts *testscript.TestScript, signal syscall.Signal) {
 	server := ts.Value(serverKey{}).(**process)
 	p := *server
 	*server = nil
+	ts.Check(ts.Value(poolKey{}).(*calls.Pool).Renew()) // connections to the server
 	ts.Check(p.end(signal))
 	ts.Check(os.WriteFile(ts.MkAbs("serve.err"), []byte(p.stderr.String()), 0o600))
 }

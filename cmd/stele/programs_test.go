@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -12,11 +13,13 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"stele.dev/stele/cmd/stele/internal/build"
+	"stele.dev/stele/cmd/stele/internal/calls"
 	"stele.dev/stele/cmd/stele/internal/flood"
 	"stele.dev/stele/core/auth/tokens"
 	"stele.dev/stele/eventlog/etcdlog/etcdtest"
@@ -41,7 +44,16 @@ const nextVersion = "stele-next"
 
 func TestMain(m *testing.M) {
 	etcdtest.Member()
-	if program := programs[filepath.Base(os.Args[0])]; program != nil {
+	program := programs[filepath.Base(os.Args[0])]
+	if program != nil && calls.IsWorker() {
+		work := func() int { return execute(context.Background(), os.Args[1:], os.Stdout, os.Stderr) }
+		if err := calls.Work(work); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	if program != nil {
 		program()
 		os.Exit(0)
 	}
@@ -53,7 +65,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// testWithPrograms runs the tests with the programs in the PATH. Whatever they make where temporary files are, be they
+// testWithPrograms runs the tests with the programs in the PATH; with -short, a few of them. Whatever they make where temporary files are, be they
 // killed, goes when the tests end.
 func testWithPrograms(m *testing.M) (code int, err error) {
 	temporary, err := os.MkdirTemp("", "stele") // a short name: plugins' sockets are in it
@@ -82,6 +94,13 @@ func testWithPrograms(m *testing.M) (code int, err error) {
 	}
 	if err := flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0))); err != nil {
 		return 0, err
+	}
+	flag.Parse()
+	if testing.Short() && flag.Lookup("test.run").Value.String() == "" {
+		// For `make quick`: all others start dozens of processes, or kill them for minutes.
+		if err := flag.Set("test.run", "^TestScripts$/^(quickstart|log|vet)$"); err != nil {
+			return 0, err
+		}
 	}
 	return m.Run(), nil
 }
@@ -127,6 +146,57 @@ func withKubectl(t *testing.T) {
 }
 
 var kubectl = sync.OnceValue(func() error { return buildProgram("./internal/kubectl", filepath.Join(os.TempDir(), "bin", "kubectl")) })
+
+// callers is the folder of programs that scripts have in their PATH in place of bin: workers run the commands of stele and
+// kubectl, and all others are the same.
+var callers = sync.OnceValues(func() (string, error) {
+	folder := filepath.Join(os.TempDir(), "callers")
+	if err := os.Mkdir(folder, 0o755); err != nil {
+		return "", err
+	}
+	caller := filepath.Join(folder, "kubectl")
+	if err := buildProgram("./internal/calls/caller", caller); err != nil {
+		return "", err
+	}
+	for name := range programs {
+		program := filepath.Join(os.TempDir(), "bin", name)
+		if name == "stele" || name == "kubectl-stele" {
+			program = caller
+		}
+		if err := link(program, filepath.Join(folder, name)); err != nil {
+			return "", err
+		}
+	}
+	return folder, nil
+})
+
+// withWorkers has workers run the commands stele and kubectl of a script. It returns their pool.
+func withWorkers(e *testscript.Env) (*calls.Pool, error) {
+	folder, err := callers()
+	if err != nil {
+		return nil, err
+	}
+	socket, err := os.CreateTemp("", "calls") // a name that is free; the script's folder may have too long a one
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(socket.Close(), os.Remove(socket.Name())); err != nil {
+		return nil, err
+	}
+	path := func(name string) string { return filepath.Join(os.TempDir(), "bin", name) }
+	pool, err := calls.Listen(socket.Name(), path, alone)
+	if err != nil {
+		return nil, err
+	}
+	e.Setenv(pool.Variable())
+	e.Setenv("PATH", strings.Replace(e.Getenv("PATH"), filepath.Join(os.TempDir(), "bin"), folder, 1))
+	return pool, nil
+}
+
+// alone reports whether a command has a process of its own: a server, and what changes how a process logs.
+func alone(args []string) bool {
+	return len(args) > 1 && args[1] == "serve" || slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "-v") })
+}
 
 // withEtcd has etcd in the PATH, of the version that servers embed.
 func withEtcd(t *testing.T) {

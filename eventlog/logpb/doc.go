@@ -2,4 +2,4 @@
 // never change; see the notes there.
 package logpb
 
-//go:generate protoc --go_out=. --go_opt=paths=source_relative log.proto
+//go:generate go run -modfile=../../.ci/tools.mod ../../.ci/protoc -modfile ../../.ci/tools.mod log.proto

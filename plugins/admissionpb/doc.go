@@ -2,7 +2,7 @@
 // from admission.proto. The handshake is that of package authorizerpb.
 package admissionpb
 
-//go:generate protoc -I . -I ../authorizerpb --go_out=. --go_opt=paths=source_relative --go-grpc_out=. --go-grpc_opt=paths=source_relative admission.proto
+//go:generate go run -modfile=../../.ci/tools.mod ../../.ci/protoc -modfile ../../.ci/tools.mod -grpc -I ../authorizerpb admission.proto
 
 // PluginName is the name of the service for go-plugin.
 const PluginName = "admission"

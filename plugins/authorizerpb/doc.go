@@ -2,4 +2,4 @@
 // service generated from authorizer.proto, and the handshake of the two processes.
 package authorizerpb
 
-//go:generate protoc --go_out=. --go_opt=paths=source_relative --go-grpc_out=. --go-grpc_opt=paths=source_relative authorizer.proto
+//go:generate go run -modfile=../../.ci/tools.mod ../../.ci/protoc -modfile ../../.ci/tools.mod -grpc authorizer.proto

@@ -3,6 +3,7 @@ package controllers_test
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -340,13 +341,15 @@ func TestNothingIsCollectedThatHasAnOwner(t *testing.T) {
 	}
 }
 
-// graphs returns how many random graphs of owners are tried. A few are enough to find a data race.
+// graphs returns how many random graphs of owners are tried: a few by default, because the race detector watches.
 func graphs() uint64 {
 	if testing.Short() {
 		return 5
 	}
-	return 20
+	return *graphsTried
 }
+
+var graphsTried = flag.Uint64("controllers.graphs", 8, "how many random graphs of owners the garbage collector is tried on")
 
 // In the foreground everything comes to the same.
 func TestNothingIsCollectedInTheForegroundThatHasAnOwner(t *testing.T) {

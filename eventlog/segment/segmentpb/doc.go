@@ -2,4 +2,4 @@
 // change.
 package segmentpb
 
-//go:generate protoc --go_out=. --go_opt=paths=source_relative segment.proto
+//go:generate go run -modfile=../../../.ci/tools.mod ../../../.ci/protoc -modfile ../../../.ci/tools.mod segment.proto
