@@ -21,7 +21,7 @@ quick:
 	$(LEAN) .ci/first
 	$(LEAN) go run ./.ci/gate quick $(BASE)
 
-# Vets and tests one package: make pkg P=core/blame
+# Vets and tests one package: make pkg P=core/resources/blame
 pkg:
 	$(LEAN) go vet ./$(P)
 	$(LEAN) go test -vet=off ./$(P)
@@ -70,7 +70,7 @@ sim:
 # Tries the garbage collector on GRAPHS random graphs of owners, twice.
 GRAPHS ?= 500
 garbage:
-	go test ./core/controllers -run 'TestNothingIsCollected(InTheForeground)?ThatHasAnOwner' -timeout 0 -controllers.graphs $(GRAPHS)
+	go test ./core/run/controllers -run 'TestNothingIsCollected(InTheForeground)?ThatHasAnOwner' -timeout 0 -controllers.graphs $(GRAPHS)
 
 # Compares the queues of priority levels with kube-apiserver's, and tries their random model, on SEEDS seeds from FROM on; measures a polite
 # client in both: docs/OVERLOAD.md.

@@ -16,6 +16,7 @@ import (
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/decide"
+	"stele.dev/stele/core/object/metadata"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/policy"
@@ -130,6 +131,11 @@ func (r *Record) refused() *decide.Recorded {
 	return w
 }
 
+// patches reports whether the request patches an object, of which it may see the managedFields.
+func (r *Record) patches() bool {
+	return r.Meta.GetRequest().GetVerb() == "patch" && (r.refusal != nil || r.Request != nil)
+}
+
 // applies reports whether the request is a server-side apply.
 func (r *Record) applies() bool {
 	asked := r.Meta.GetRequest()
@@ -154,6 +160,9 @@ func (j *judge) met(ctx context.Context, r *Record, v *policy.Version) (*decide.
 	b := j.benches[k.GroupResource()]
 	own := make([]objects.Version, 0, 1)
 	for _, x := range before {
+		if !r.patches() {
+			x.Written, _ = metadata.Split(x.Written)
+		}
 		text, err := b.stored(x.Written)
 		if err != nil {
 			return nil, err
