@@ -1,6 +1,6 @@
 // Command swaggerdoc generates the OpenAPI descriptions of a package's API types from their Go comments. go generate
 // runs it in the package's folder: it reads types.go and writes zz_generated_swagger_doc.go.
-package swaggerdoc
+package main
 
 import (
 	"bytes"

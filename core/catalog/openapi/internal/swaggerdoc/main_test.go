@@ -1,4 +1,4 @@
-package swaggerdoc
+package main
 
 import (
 	"bytes"
@@ -9,7 +9,7 @@ import (
 
 // TestGenerated checks that the generated files match the comments that they are made from.
 func TestGenerated(t *testing.T) {
-	files, err := filepath.Glob(filepath.Join("../../../*", output))
+	files, err := filepath.Glob(filepath.Join("../../../../*/*", output))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("%d generated files: %v", len(files), err)
 	}
