@@ -28,6 +28,7 @@
 //	commit      the log's tip, and the only way to move it
 //	past        questions about past revisions
 //	call        a request and its answer; the media type and the encoding of an answer
+//	decide      how a policy decides a request: the question, the answer
 //	catalog     the table of virtual resources; discovery and OpenAPI
 //	reviewers   admission webhooks and admission plugins
 //	auth        authentication, authorizers outside of the policy, tokens, certificates, the loopback client

@@ -73,7 +73,7 @@ var home = []struct {
 // rooms orders the folders in core: a package imports only packages of its own room and of rooms with a lower number. The
 // stages, in core itself, are number 11.
 var rooms = map[string]int{
-	"status": 0, "object": 1, "commit": 2, "past": 3, "call": 4, "catalog": 5, "reviewers": 5, "auth": 6, "serve": 7, "read": 8,
+	"status": 0, "object": 1, "commit": 2, "past": 3, "call": 4, "decide": 5, "catalog": 5, "reviewers": 5, "auth": 6, "serve": 7, "read": 8,
 	"load": 9, "write": 9, "record": 9, "resources": 10, "": 11, "keep": 12, "run": 13, "conformance": 14,
 }
 

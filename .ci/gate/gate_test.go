@@ -154,7 +154,7 @@ func TestOtherFailuresAreFailures(t *testing.T) {
 }
 
 func TestWhatChangedAndWhatImportsIt(t *testing.T) {
-	changed := changedPackages(somePackages(), []string{"core/call/wire/testdata/deep/x.txt", "README.md", "core/call/wire/wire.go"})
+	changed := changedPackages(somePackages(), []string{"core/wire/testdata/deep/x.txt", "README.md", "core/wire/wire.go"})
 	if got := importers(somePackages(), changed); !slices.Equal(changed, []string{"m/core/wire"}) || !slices.Equal(got, []string{"m/core"}) {
 		t.Error(changed, got)
 	}
