@@ -29,9 +29,6 @@ var (
 	runtimeType = cel.OpaqueType(TypeName, cel.DynType)
 )
 
-// TypeOf returns the CEL type of a selection of objects of a type.
-func TypeOf(objects *cel.Type) *cel.Type { return cel.OpaqueType(TypeName, objects) }
-
 // Names of the functions that tell where a selection is used.
 const (
 	funcGet, funcWhere, funcNamespace, funcOthers, funcList = "get", "where", "namespace", "others", "list"

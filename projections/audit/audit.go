@@ -94,7 +94,6 @@ type Writer struct {
 	rotated   chan struct{}
 	problem   atomic.Pointer[error]
 	done      [2]atomic.Uint64 // revisions up to which lines are durable
-	lost      atomic.Uint64    // how often records were forgotten before their lines were written
 }
 
 // Open opens the file, or creates it. Only the owner may read the file and the cursor. Run checks their
@@ -361,10 +360,6 @@ func (w *Writer) Revision() uint64 { return w.done[mainLog].Load() }
 
 // DecisionsRevision returns the same of the log of decisions.
 func (w *Writer) DecisionsRevision() uint64 { return w.done[decisionLog].Load() }
-
-// Gaps returns how often records were not kept until their lines were written; a line in the file says so each time. It
-// is safe for concurrent use.
-func (w *Writer) Gaps() uint64 { return w.lost.Load() }
 
 // Health returns why the file cannot be written; nil if it can. It is safe for concurrent use.
 func (w *Writer) Health() error {

@@ -69,7 +69,6 @@ func (w *Writer) followOne(ctx context.Context, which int, after eventlog.Head, 
 
 // forgot records that a log does not have what follows a position.
 func (w *Writer) forgot(which int, after, oldest eventlog.Head) *Gap {
-	w.lost.Add(1)
 	gap := &Gap{From: after.Revision + 1, To: oldest.Revision}
 	w.o.Logger.Warn("records were not kept until the audit log had them", "log", logName(which), "from", gap.From, "to", gap.To)
 	return gap

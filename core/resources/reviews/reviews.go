@@ -63,16 +63,6 @@ var kinds = []*Kind{
 		func() runtime.Object { return &authenticationv1.TokenReview{} }, reviewToken},
 }
 
-// Find returns the kind of review that is served as a resource, or nil.
-func Find(r schema.GroupVersionResource) *Kind {
-	for _, k := range kinds {
-		if k.Plural == r.Resource && k.Group == r.Group && k.Version == r.Version {
-			return k
-		}
-	}
-	return nil
-}
-
 // Resources returns the discovery entries of all reviews.
 func Resources() []discovery.Resource {
 	var list []discovery.Resource

@@ -179,12 +179,6 @@ func (d *Dir) OpenLog(ctx context.Context) (*eventlog.Log, error) {
 	return log, d.keepNoting(log)
 }
 
-// OpenBackend is like OpenLog, but does not look at what is in the log. It does not create one.
-func (d *Dir) OpenBackend(ctx context.Context) (eventlog.Backend, error) {
-	err := d.openBackend(ctx, true)
-	return d.backend, err
-}
-
 // openBackend opens the store of the log. used says that there must be a log in it.
 func (d *Dir) openBackend(ctx context.Context, used bool) error {
 	var backend *etcdlog.Backend
