@@ -74,8 +74,8 @@ func (d *Draft) Start() error {
 	if d.Body != nil {
 		return nil
 	}
-	if d.Result != nil {
-		return d.readResult()
+	if d.Mode.Is(call.Replayed) {
+		return d.readRecorded()
 	}
 	return d.ReadBody()
 }
