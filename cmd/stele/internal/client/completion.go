@@ -36,9 +36,10 @@ func (o *Flags) completeRecent(of func(*changes.Change) string) cobra.Completion
 // completeWithin limits how long a shell completion waits for the server.
 const completeWithin = 3 * time.Second
 
-// Complete offers to a shell what read returns, or nothing if that fails or takes too long.
+// Complete offers to a shell what read returns, or nothing if that fails or takes too long. It uses no kubeconfig that was
+// not named: whoever completes a word has not decided to trust the current folder.
 func (o *Flags) Complete(cmd *cobra.Command, read func(context.Context, *rest.Config, clientcmd.ClientConfig) ([]string, error)) []string {
-	if usage.FromEnvironment(cmd.Flags()) != nil {
+	if usage.FromEnvironment(cmd.Flags()) != nil || o.implicit() {
 		return nil
 	}
 	config, loader, err := o.Config()
@@ -57,6 +58,9 @@ func (o *Flags) Complete(cmd *cobra.Command, read func(context.Context, *rest.Co
 
 // completeContexts offers the contexts of the kubeconfig.
 func (o *Flags) completeContexts(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	if o.implicit() {
+		return nil, usage.NoFiles
+	}
 	config, err := o.LoadingRules().Load()
 	if err != nil {
 		return nil, usage.NoFiles

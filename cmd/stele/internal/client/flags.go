@@ -66,7 +66,7 @@ func (o *Flags) LoadingRules() *clientcmd.ClientConfigLoadingRules {
 		if env := os.Getenv(clientcmd.RecommendedConfigPathEnvVar); env != "" {
 			rules.Precedence = filepath.SplitList(env)
 		} else {
-			rules.Precedence = []string{filepath.Join("stele-data", "admin.kubeconfig")}
+			rules.Precedence = []string{implicitFile}
 		}
 	}
 	return rules
@@ -76,6 +76,11 @@ func (o *Flags) LoadingRules() *clientcmd.ClientConfigLoadingRules {
 func (o *Flags) Config() (*rest.Config, clientcmd.ClientConfig, error) {
 	if o.user == "" && len(o.groups) > 0 {
 		return nil, nil, usage.Errorf("--as-group needs --as")
+	}
+	if o.implicit() {
+		if err := checkImplicit(implicitFile); err != nil {
+			return nil, nil, err
+		}
 	}
 	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(o.LoadingRules(), &clientcmd.ConfigOverrides{CurrentContext: o.Context})
 	config, err := loader.ClientConfig()

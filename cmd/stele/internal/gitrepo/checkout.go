@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -22,7 +21,7 @@ type Checkout struct {
 	Changed []string
 }
 
-// Of returns the commit of the module that a bundle belongs to, and what differs from it. It does not trust git's
+// ReadCheckout returns the commit of the module that a bundle belongs to, and what differs from it. It does not trust git's
 // index for the files of the bundle: it compares their contents with the commit. The environment decides nothing: it is
 // the repository that contains the module.
 func ReadCheckout(ctx context.Context, dir string, source *bundles.Source) (Checkout, error) {
@@ -37,7 +36,7 @@ func ReadCheckout(ctx context.Context, dir string, source *bundles.Source) (Chec
 	}
 	c := Checkout{commit: strings.TrimSpace(head)}
 	// The mode of a file is not part of a bundle.
-	changes, err := r.git("", "-c", "core.fileMode=false", "status", "--porcelain", "-z", "--no-renames", "--untracked-files=no", "--ignore-submodules=none", "--", ".")
+	changes, err := r.git("", "-c", "core.fileMode=false", "status", "--porcelain", "-z", "--no-renames", "--untracked-files=no", "--ignore-submodules=dirty", "--", ".")
 	if err != nil {
 		return c, fmt.Errorf("git status: %w", err)
 	}
@@ -69,22 +68,13 @@ type repository struct {
 
 // git runs git with an input, and returns its output.
 func (r *repository) git(input string, args ...string) (string, error) {
-	cmd := exec.CommandContext(r.ctx, "git", append([]string{"-C", r.root, "--no-optional-locks"}, args...)...)
-	cmd.Env = environment(os.Environ())
+	cmd, err := command(r.ctx, r.root, args...)
+	if err != nil {
+		return "", err
+	}
 	cmd.Stdin = strings.NewReader(input)
 	out, err := cmd.Output()
 	return string(out), err
-}
-
-// environment returns the variables without those that lead git to another repository, index or working tree. Hooks of
-// git set them.
-func environment(all []string) (kept []string) {
-	for _, v := range all {
-		if name, _, _ := strings.Cut(v, "="); !strings.HasPrefix(name, "GIT_") || strings.HasPrefix(name, "GIT_CONFIG_") && name != "GIT_CONFIG_PARAMETERS" {
-			kept = append(kept, v)
-		}
-	}
-	return append(kept, "LC_ALL=C")
 }
 
 // differing returns the files of a bundle whose contents are not those of the commit.
@@ -155,15 +145,24 @@ func ModuleRoot(dir, pkg string) (string, error) {
 // Prefix returns the path of a module's folder in its repository, with a slash at its end; "" if it is the root of the
 // repository, or in none.
 func Prefix(ctx context.Context, root string) string {
-	r := repository{ctx, root}
-	prefix, err := r.git("", "rev-parse", "--show-prefix")
+	prefix, err := FindPrefix(ctx, root)
 	if err != nil {
 		return ""
 	}
-	return strings.TrimSuffix(prefix, "\n")
+	return prefix
 }
 
-// Since returns the files of a module that differ from a revision of git, or, if HEAD descends from it only in part,
+// FindPrefix is like [Prefix], but returns an error if the folder is in no repository, or if git cannot be run.
+func FindPrefix(ctx context.Context, root string) (string, error) {
+	r := repository{ctx, root}
+	prefix, err := r.git("", "rev-parse", "--show-prefix")
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		return "", errors.New(strings.TrimSpace(string(exit.Stderr)))
+	}
+	return strings.TrimSuffix(prefix, "\n"), err
+}
+
+// ChangedSince returns the files of a module that differ from a revision of git, or, if HEAD descends from it only in part,
 // from the commit where they parted. They are relative to the module, and include files that git does not track.
 func ChangedSince(ctx context.Context, root, revision string) ([]string, error) {
 	r := repository{ctx, root}
@@ -178,7 +177,7 @@ func ChangedSince(ctx context.Context, root, revision string) ([]string, error) 
 	if base, err := r.git("", "merge-base", from, "HEAD"); err == nil {
 		from = strings.TrimSpace(base)
 	}
-	tracked, err := r.git("", "diff", "--name-only", "-z", "--no-renames", "--relative", from, "--", ".")
+	tracked, err := r.git("", "diff", "--no-ext-diff", "--no-textconv", "--ignore-submodules=dirty", "--name-only", "-z", "--no-renames", "--relative", from, "--", ".")
 	if err != nil {
 		return nil, fmt.Errorf("git diff: %w", err)
 	}

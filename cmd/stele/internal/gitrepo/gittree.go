@@ -22,7 +22,8 @@ import (
 type Repository struct {
 	// Dir is a folder of the repository, or of a checkout of it.
 	Dir string
-	// Env is the environment of git; nil for that of this process.
+	// Env is the environment of git, for a bare repository that this program has made. If it is nil, Dir may be written by
+	// somebody else: git starts no program that its configuration names, and fetches nothing.
 	Env []string
 }
 
@@ -234,10 +235,13 @@ var (
 
 // run runs git. Its error has what git wrote on standard error. git is ended if it writes more than limit bytes.
 func (r *Repository) run(ctx context.Context, in io.Reader, limit int, args ...string) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, "git", append([]string{"-C", r.Dir, "--no-optional-locks"}, args...)...)
+	cmd, err := r.command(ctx, args...)
+	if err != nil {
+		return nil, err
+	}
 	out, errs := &output{limit: limit}, &output{limit: 64 << 10}
-	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = r.Env, in, out, errs
-	err := cmd.Run()
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, out, errs
+	err = cmd.Run()
 	exit := (*exec.ExitError)(nil)
 	switch {
 	case ctx.Err() != nil:
@@ -250,6 +254,16 @@ func (r *Repository) run(ctx context.Context, in io.Reader, limit int, args ...s
 		}
 	}
 	return out.text, err
+}
+
+// command returns the command that runs git.
+func (r *Repository) command(ctx context.Context, args ...string) (*exec.Cmd, error) {
+	if r.Env == nil {
+		return command(ctx, r.Dir, args...)
+	}
+	cmd := exec.CommandContext(ctx, "git", append(append([]string{"-C", r.Dir, "--git-dir=."}, harmless...), args...)...)
+	cmd.Env = r.Env
+	return cmd, nil
 }
 
 // output keeps what a program writes, up to a limit.

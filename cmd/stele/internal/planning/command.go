@@ -339,7 +339,7 @@ func NewPart(ctx context.Context, p *plan.Plan, t compiling.Target) *Part {
 		p.To.Folder = part.Name
 	}
 	if root, err := moduleRoot(t); err == nil {
-		part.Prefix, _ = gitPrefix(ctx, root) // without git: paths are those in the module
+		part.Prefix = gitrepo.Prefix(ctx, root) // without git: paths are those in the module
 	}
 	return part
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -143,7 +142,7 @@ func repositoryOf(ctx context.Context, t compiling.Target) (*gitrepo.Repository,
 	if err != nil {
 		return nil, "", err
 	}
-	prefix, err := gitPrefix(ctx, root)
+	prefix, err := gitrepo.FindPrefix(ctx, root)
 	if err != nil {
 		return nil, "", fmt.Errorf("%s is in no git repository, so --from git:… names nothing: %w", t.Name, err)
 	}
@@ -157,15 +156,6 @@ func moduleRoot(t compiling.Target) (string, error) {
 		return abs, err
 	}
 	return strings.TrimSuffix(abs, filepath.FromSlash("/"+t.Source.Package)), nil
-}
-
-// gitPrefix returns the path of a folder in its git repository; empty for the root.
-func gitPrefix(ctx context.Context, dir string) (string, error) {
-	out, err := exec.CommandContext(ctx, "git", "-C", dir, "--no-optional-locks", "rev-parse", "--show-prefix").Output()
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
-		return "", errors.New(strings.TrimSpace(string(exit.Stderr)))
-	}
-	return strings.TrimSpace(string(out)), err
 }
 
 // wire returns the other side for the server; nil for the policy in force.
