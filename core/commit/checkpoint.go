@@ -221,9 +221,10 @@ func (c *Committer) Loaded() int64 { return c.loaded.Load() }
 // concurrent use.
 func (c *Committer) Folded() int64 { return c.folded.Load() }
 
-// Rebuild folds a log up to a revision, where a batch must end, apart from any other committer: from a checkpoint, or
-// from the beginning if that is nil. pause is called between pieces of work. The objects take as much memory as those
-// of the committer that serves.
+// Rebuild folds a log up to a revision, apart from any other committer: from a checkpoint, or from the beginning if that is
+// nil. If no batch ends at the revision, because a batch has it in its middle or was forgotten, the tip that it returns is
+// of an earlier revision. pause is called between pieces of work. The objects take as much memory as those of the committer
+// that serves.
 func Rebuild(ctx context.Context, o Options, from *checkpoint.Reader, to uint64, pause func() error) (*Tip, error) {
 	c := New(o)
 	if from != nil {
@@ -239,7 +240,10 @@ func Rebuild(ctx context.Context, o Options, from *checkpoint.Reader, to uint64,
 			err = fmt.Errorf("the log ends at revision %d, before %d", c.Tip().Revision(), to)
 		}
 		for _, b := range batches {
-			if err == nil && b.Last() <= to {
+			if err == nil && b.Last() > to {
+				return c.Tip(), nil
+			}
+			if err == nil {
 				err = c.apply([]*eventlog.Batch{b})
 			}
 		}
