@@ -165,17 +165,16 @@ func checkSegments(ctx context.Context, dir *datadir.Dir, b *eventlog.Batch) err
 		return err
 	}
 	damaged := segments.Damaged()
-	if tip := segments.Tip().Revision; tip < b.First-1 || len(damaged) > 0 {
-		return errors.Join(append(damaged, fmt.Errorf("revisions before %d have left the log's store, and %s does not have all of them: start a server on it once, with the --bucket of this log, or use the data directory of another replica", b.First, dir.Path("segments")))...)
-	}
 	older, err := segments.Back(ctx, b.First-1, 1)
-	if err != nil {
+	switch {
+	case err == nil && len(damaged) == 0 && len(older) == 1 && older[0].Hash == b.Previous:
+		return nil // also if an epoch, which leaves revisions out, lies between the two
+	case len(damaged) > 0 || segments.Tip().Revision < b.First-1:
+		return errors.Join(append(damaged, fmt.Errorf("revisions before %d have left the log's store, and %s does not have all of them: start a server on it once, with the --bucket of this log, or use the data directory of another replica", b.First, dir.Path("segments")))...)
+	case err != nil:
 		return err
 	}
-	if len(older) == 0 || older[0].Hash != b.Previous {
-		return fmt.Errorf("revision %d does not continue the segments in %s: %w", b.First, dir.Path("segments"), eventlog.ErrDiverged)
-	}
-	return nil
+	return fmt.Errorf("revision %d does not continue the segments in %s: %w", b.First, dir.Path("segments"), eventlog.ErrDiverged)
 }
 
 func (o *moveOptions) print(cmd *cobra.Command, m *moving.Moved, place string, etcd *etcdlog.DialOptions) error {
