@@ -8,7 +8,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// Of returns the UID of an object. It is the same on every replica and under every policy.
+// UIDOf returns the UID of an object. It is the same on every replica and under every policy.
 func UIDOf(group, resource, namespace, name string) string {
 	return uuid.NewSHA1(uuid.NameSpaceURL, []byte(strings.Join([]string{group, resource, namespace, name}, "/"))).String()
 }

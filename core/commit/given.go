@@ -17,7 +17,7 @@ import (
 	"stele.dev/stele/projections/objects"
 )
 
-// Event returns the event of a write of an object, in the storage version of its kind. was is the object that it replaces; nil if
+// GivenEvent returns the event of a write of an object, in the storage version of its kind. was is the object that it replaces; nil if
 // there is none.
 func GivenEvent(k *policy.Kind, o *policy.Object, was *objects.Object, sensitive bool) (*eventlog.Event, error) {
 	payload, err := canonical.Object(schema.GroupVersion{Group: k.Group, Version: k.StorageVersion}.String(), k.Kind.Kind, o.Meta, o.Content)
@@ -31,7 +31,7 @@ func GivenEvent(k *policy.Kind, o *policy.Object, was *objects.Object, sensitive
 	return e, nil
 }
 
-// Stored returns the event of a write of an object that is given as its stored JSON.
+// GivenStored returns the event of a write of an object that is given as its stored JSON.
 func GivenStored(k *policy.Kind, text []byte, was *objects.Object) (*eventlog.Event, error) {
 	rest, _ := metadata.Split(text)
 	meta, content, err := metadata.DecodeStored(rest)
@@ -58,7 +58,7 @@ func SameKinds(a, b []*policy.Kind) bool {
 	})
 }
 
-// Deleted returns the event of a delete of an object.
+// GivenDeleted returns the event of a delete of an object.
 func GivenDeleted(k *policy.Kind, was *objects.Object) *eventlog.Event {
 	e := givenEvent(k, was.Namespace, was.Name, was.UID, was.Payload(), false)
 	e.Meta.Type, e.Meta.PreviousRevision = logpb.Type_TYPE_DELETED, was.Revision

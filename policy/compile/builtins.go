@@ -26,7 +26,7 @@ func aggregationLabel(role string) map[string]string {
 	return map[string]string{aggregateTo + role: "true"}
 }
 
-// Roles returns the roles of every policy.
+// BuiltinRoles returns the roles of every policy.
 func BuiltinRoles() []policy.Role {
 	core := []string{""}
 	return []policy.Role{
@@ -82,7 +82,7 @@ func BuiltinRoles() []policy.Role {
 	}
 }
 
-// Bindings returns the bindings of every policy.
+// BuiltinBindings returns the bindings of every policy.
 func BuiltinBindings() []policy.Binding {
 	everywhere := []string{"*"}
 	authenticated, unauthenticated := policy.Subject{Group: "system:authenticated"}, policy.Subject{Group: "system:unauthenticated"}
@@ -94,7 +94,7 @@ func BuiltinBindings() []policy.Binding {
 	}
 }
 
-// Aggregate adds to each aggregated role the rules of the roles that it selects by label, also of
+// AggregateRoles adds to each aggregated role the rules of the roles that it selects by label, also of
 // those that are aggregated themselves.
 func AggregateRoles(roles []policy.Role) {
 	own := make([][]policy.Rule, len(roles))

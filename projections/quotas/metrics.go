@@ -16,7 +16,7 @@ type Metrics struct {
 	refusals *prometheus.CounterVec
 }
 
-// New returns the metrics of the quotas of a state, which is asked for in each collection.
+// NewMetrics returns the metrics of the quotas of a state, which is asked for in each collection.
 func NewMetrics(state func() *State) *Metrics {
 	return &Metrics{state, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "stele_resourcequota_refusals_total", Help: "Writes that were refused because a quota had no room, by what it limits.",

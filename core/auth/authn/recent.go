@@ -15,7 +15,7 @@ const (
 	minutes = 60
 )
 
-// Table has the hashes that were used last, up to an hour ago. Its zero value is empty. Each entry is a hash, without its last
+// RecentHashes has the hashes that were used last, up to an hour ago. Its zero value is empty. Each entry is a hash, without its last
 // 16 bits, and the minute of its use. It is safe for concurrent use.
 type RecentHashes [sets][ways]atomic.Uint64
 

@@ -1,4 +1,4 @@
-// Package logapi answers requests for the log as it is stored, below /log/: backups are made of it. The paths are no
+// Package logapi serves the log below /log/: as it is stored, for backups, and its tree heads and proofs. The paths are no
 // resources; a policy grants them as it grants /metrics. Whoever may read them reads the whole log, with the contents
 // of all objects.
 //
@@ -40,7 +40,7 @@ const (
 // BatchesType is the media type of a stream of batches.
 const BatchesType = "application/vnd.stele.log.batches"
 
-// Options for [Routes].
+// FileOptions for [Routes].
 type FileOptions struct {
 	Log *eventlog.Log
 	// Archive has the segments of the log; nil if it has none.
@@ -73,10 +73,10 @@ func (o FileOptions) Source() *backup.Local {
 	return l
 }
 
-// service answers requests for a log.
+// fileService answers requests for a log.
 type fileService struct{ log *backup.Local }
 
-// Routes returns the paths for a log.
+// FileRoutes returns the paths for a log.
 func FileRoutes(o FileOptions) []nonresource.Route {
 	s := fileService{o.Source()}
 	return []nonresource.Route{

@@ -39,7 +39,7 @@ const (
 	sizeParameter     = "size"
 )
 
-// Routes returns the routes of a log. The archive of the log, if it has one, must have been set.
+// ProofRoutes returns the routes of a log. The archive of the log, if it has one, must have been set.
 func ProofRoutes(log *eventlog.Log) []nonresource.Route {
 	segments, _ := log.Archive().(proof.Segments)
 	s := proofService{proof.NewTree(proof.NewSource(log, segments), log.ID())}
@@ -51,10 +51,10 @@ func ProofRoutes(log *eventlog.Log) []nonresource.Route {
 	}
 }
 
-// estimate returns the time of a proof, which reads a part of the log.
+// estimateProof returns the time of a proof, which reads a part of the log.
 func estimateProof(*call.Call) time.Duration { return 5 * time.Millisecond }
 
-// service answers the calls.
+// proofService answers the calls.
 type proofService struct{ tree *proof.Tree }
 
 func (s proofService) head(c *call.Call) error {
@@ -116,7 +116,7 @@ func number(query url.Values, name string, required bool) (uint64, error) {
 	return n, nil
 }
 
-// refusal returns the API error for an error of the tree.
+// proofRefusal returns the API error for an error of the tree.
 func proofRefusal(err error) error {
 	var forgotten *eventlog.ForgottenError
 	switch {

@@ -17,7 +17,7 @@ type Claim struct {
 // minTarget replaces smaller targets, so that a part of each is more than nothing.
 const minTarget = 0.001
 
-// slack is how far sums may be apart because of rounding.
+// seatSlack is how far sums may be apart because of rounding.
 const seatSlack = 1e-7
 
 // at returns what the claim gets if the fair fraction is f.

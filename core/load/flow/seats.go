@@ -5,7 +5,7 @@ package flow
 
 import "math"
 
-// Shares is what the policy says of the seats of a priority level.
+// SeatShares is what the policy says of the seats of a priority level.
 type SeatShares struct {
 	// Shares are its part of the sum of the shares of all levels.
 	Shares int
@@ -15,7 +15,7 @@ type SeatShares struct {
 	BorrowingLimitPercent *int
 }
 
-// Limits bound the seats of a priority level.
+// SeatLimits bound the seats of a priority level.
 type SeatLimits struct {
 	// Nominal is the number of seats by its shares.
 	Nominal int
@@ -47,7 +47,7 @@ func Divide(total int, levels []SeatShares) []SeatLimits {
 
 func percent(n, percent int) int { return int(math.Round(float64(n) * float64(percent) / 100)) }
 
-// Demand is how many seats the requests of a level wanted: those taken, and those waited for.
+// SeatDemand is how many seats the requests of a level wanted: those taken, and those waited for.
 type SeatDemand struct {
 	// High is the maximum of the last period.
 	High int
@@ -70,7 +70,7 @@ func (d *SeatDemand) Observe(high, average, deviation float64) {
 	d.Smoothed = max(envelope, smoothing*d.Smoothed+(1-smoothing)*envelope)
 }
 
-// Level is a priority level that lends and borrows seats.
+// SeatLevel is a priority level that lends and borrows seats.
 type SeatLevel struct {
 	SeatLimits
 	// Exempt is set if the level takes as many seats as it wants. What it takes is missing to the others.

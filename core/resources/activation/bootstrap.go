@@ -25,10 +25,10 @@ import (
 	"stele.dev/stele/schemas/builtin"
 )
 
-// Actor is the user of writes by the server itself.
+// ServerActor is the user of writes by the server itself.
 const ServerActor = "system:stele"
 
-// Activate puts a compiled policy in force, in place of the one at the committer's tip, and returns the revision of
+// ActivateCompiled puts a compiled policy in force, in place of the one at the committer's tip, and returns the revision of
 // the activation. If another policy is activated in the meantime, that one stays, and the error is a [*commit.Stale].
 // For a policy of another control plane, the error is an [*Renamed].
 func ActivateCompiled(ctx context.Context, c *commit.Committer, compiled *compile.Result, actor string) (uint64, error) {
@@ -51,10 +51,10 @@ func ActivateProposal(ctx context.Context, c *commit.Committer, tip *commit.Tip,
 	return after.PolicyRevision(), nil
 }
 
-// names are the namespaces that always exist.
+// firstNamespaces are the namespaces that always exist.
 var firstNamespaces = []string{"default", "kube-system"}
 
-// Namespaces creates the namespaces that always exist, if they are missing.
+// CreateNamespaces creates the namespaces that always exist, if they are missing.
 func CreateNamespaces(ctx context.Context, c *commit.Committer) error {
 	for _, name := range firstNamespaces {
 		for {
@@ -103,7 +103,7 @@ func createNamespace(ctx context.Context, c *commit.Committer, tip *commit.Tip, 
 	return err
 }
 
-// write commits an event of the server itself.
+// writeEvent commits an event of the server itself.
 func writeEvent(ctx context.Context, c *commit.Committer, tip *commit.Tip, e *eventlog.Event, actor, verb string, checks commit.Checks) (uint64, error) {
 	signEvent(tip, e.Meta, actor, verb)
 	entry, err := eventlog.Encode(e)
@@ -114,7 +114,7 @@ func writeEvent(ctx context.Context, c *commit.Committer, tip *commit.Tip, e *ev
 	return revision, err
 }
 
-// sign sets the metadata of an event of the server itself. Without a verb, the event has no record in the audit log.
+// signEvent sets the metadata of an event of the server itself. Without a verb, the event has no record in the audit log.
 func signEvent(tip *commit.Tip, m *logpb.Metadata, actor, verb string) {
 	m.Actor = &logpb.Actor{User: actor, Groups: []string{"system:masters"}}
 	if tip.Policy != nil {

@@ -26,10 +26,10 @@ const (
 	kept = time.Hour
 )
 
-// ErrFull reports that there is no room for more parts.
+// ErrUploadsFull reports that there is no room for more parts.
 var ErrUploadsFull = errors.New("too many parts of policies are waiting to be pushed")
 
-// Store stores parts. It is safe for concurrent use.
+// Uploads stores parts. It is safe for concurrent use.
 type Uploads struct {
 	dir string
 
@@ -43,7 +43,7 @@ type storedPart struct {
 	until time.Time
 }
 
-// Open creates a folder for parts, and returns an empty store in it.
+// OpenUploads creates a folder for parts, and returns an empty store in it.
 func OpenUploads(dir string) (*Uploads, error) {
 	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o700)); err != nil {
 		return nil, fmt.Errorf("parts: %w", err)

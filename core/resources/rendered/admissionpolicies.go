@@ -1,5 +1,5 @@
 // This file says rules of admission as policies and bindings of admissionregistration.k8s.io/v1, and shows those of
-// the policy in force, so that Kubernetes clients find them. They are rendered from the policy (package rendered): a policy and a
+// the policy in force, so that Kubernetes clients find them. They are rendered from the policy: a policy and a
 // binding for each rule. A rule that Kubernetes' policies cannot express is not shown, because one that says less would be wrong.
 
 package rendered
@@ -21,7 +21,7 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// Kinds are the kinds of policies and bindings.
+// AdmissionPolicies are the kinds of policies and bindings.
 var AdmissionPolicies = []*Kind{
 	admissionPolicyKind(admissionv1.ValidatingAdmissionPolicy{}, "validatingadmissionpolicies", validationEntries(false)),
 	admissionPolicyKind(admissionv1.ValidatingAdmissionPolicyBinding{}, "validatingadmissionpolicybindings", validationEntries(true)),
@@ -29,7 +29,7 @@ var AdmissionPolicies = []*Kind{
 	admissionPolicyKind(admissionv1.MutatingAdmissionPolicyBinding{}, "mutatingadmissionpolicybindings", mutationEntries(true)),
 }
 
-// kind returns the rendered kind of a Go type.
+// admissionPolicyKind returns the rendered kind of a Go type.
 func admissionPolicyKind(object any, plural string, entries func(*policy.Form) []*Entry) *Kind {
 	name, content := openapi.Describe(object)
 	v := openapi.NewVersion(schemas.Kind{Group: admissionv1.GroupName, Kind: name, Plural: plural, StorageVersion: admissionv1.SchemeGroupVersion.Version}, content)
@@ -41,7 +41,7 @@ func admissionPolicyKind(object any, plural string, entries func(*policy.Form) [
 	return &Kind{Version: v, Entries: entries, Find: ByName(entries), Says: "a rule of admission is", Part: part + " of a team in the bundle"}
 }
 
-// validations returns a function that returns the policies of the rules that check objects, or their bindings.
+// validationEntries returns a function that returns the policies of the rules that check objects, or their bindings.
 func validationEntries(bindings bool) func(*policy.Form) []*Entry {
 	return func(f *policy.Form) (list []*Entry) {
 		for i := range f.Validations {
@@ -63,7 +63,7 @@ func validationEntries(bindings bool) func(*policy.Form) []*Entry {
 	}
 }
 
-// mutations returns a function that returns the policies of the rules that change objects, or their bindings.
+// mutationEntries returns a function that returns the policies of the rules that change objects, or their bindings.
 func mutationEntries(bindings bool) func(*policy.Form) []*Entry {
 	return func(f *policy.Form) (list []*Entry) {
 		for i := range f.Mutations {
@@ -97,7 +97,7 @@ func Inexpressible(kind string, objects []policy.StoredKind) string {
 	return ""
 }
 
-// Name returns the name of the policy that a rule is shown and exported as: TEAM.NAME.
+// PolicyName returns the name of the policy that a rule is shown and exported as: TEAM.NAME.
 func PolicyName(id string) string {
 	for _, sort := range []string{"/validate/", "/mutate/"} {
 		id = strings.Replace(id, sort, ".", 1)
@@ -105,7 +105,7 @@ func PolicyName(id string) string {
 	return strings.ReplaceAll(id, ":", "-")
 }
 
-// Validating returns a rule that checks objects as a policy and its binding.
+// ValidatingPolicy returns a rule that checks objects as a policy and its binding.
 func ValidatingPolicy(f *policy.Form, v *policy.Validation) (*admissionv1.ValidatingAdmissionPolicy, *admissionv1.ValidatingAdmissionPolicyBinding) {
 	failure, c := failureOf(v.Ignore), constantsOf(v.Params, v.Variables)
 	spec := admissionv1.ValidatingAdmissionPolicySpec{
@@ -130,7 +130,7 @@ func ValidatingPolicy(f *policy.Form, v *policy.Validation) (*admissionv1.Valida
 		&admissionv1.ValidatingAdmissionPolicyBinding{TypeMeta: typeMeta("ValidatingAdmissionPolicyBinding"), ObjectMeta: metav1.ObjectMeta{Name: PolicyName(v.ID)}, Spec: binding}
 }
 
-// Mutating returns a rule that changes objects as a policy and its binding.
+// MutatingPolicy returns a rule that changes objects as a policy and its binding.
 func MutatingPolicy(f *policy.Form, m *policy.Mutation) (*admissionv1.MutatingAdmissionPolicy, *admissionv1.MutatingAdmissionPolicyBinding) {
 	failure, c := failureOf(m.Ignore), constantsOf(m.Params, m.Variables)
 	spec := admissionv1.MutatingAdmissionPolicySpec{

@@ -1,5 +1,5 @@
 // This file shows the kinds of the policy in force as CustomResourceDefinitions, so that clients find them:
-// kubectl wait, and controllers that start when their kinds are established. They are rendered (package rendered). To
+// kubectl wait, and controllers that start when their kinds are established. They are rendered. To
 // change one, change the policy.
 //
 // A kind that was written as a definition is shown as that, with defaults. Another kind has the part of its schema
@@ -23,7 +23,7 @@ import (
 	schemaopenapi "stele.dev/stele/schemas/openapi"
 )
 
-// Kind is the kind of the definitions.
+// Definitions is the kind of the definitions.
 var Definitions = &Kind{
 	Version: openapi.NewVersion(schemas.Kind{
 		Group: apiextensionsv1.GroupName, Kind: "CustomResourceDefinition", Plural: "customresourcedefinitions",
@@ -32,7 +32,7 @@ var Definitions = &Kind{
 	Entries: definitionEntries, Find: findDefinition, Says: "kinds are", Part: "kinds or crds of a team in the bundle",
 }
 
-// content returns the schema for OpenAPI, with Kubernetes' descriptions.
+// definitionContent returns the schema for OpenAPI, with Kubernetes' descriptions.
 func definitionContent() *schemas.Node {
 	open := func(doc string) *schemas.Node {
 		return &schemas.Node{Kinds: schemas.StructKind, Struct: &schemas.Struct{Open: true}, Doc: doc}

@@ -1,5 +1,5 @@
 // This file shows the flow schemas and priority levels in force as objects of flowcontrol.apiserver.k8s.io/v1, so
-// that Kubernetes clients find them. They are rendered from the policy in force (package rendered), with those that every
+// that Kubernetes clients find them. They are rendered from the policy in force, with those that every
 // policy has.
 
 package rendered
@@ -21,14 +21,14 @@ import (
 // WatchesAnnotation has the limit of watches of a flow schema, for which FlowSchemas have no field.
 const WatchesAnnotation = "stele.dev/watches"
 
-// Kinds are the kinds of the group. OpenAPI describes them as writable: kubectl asks OpenAPI how to validate a write
+// FlowControl are the kinds of the group. OpenAPI describes them as writable: kubectl asks OpenAPI how to validate a write
 // before it sends it, and only then shows why it was refused.
 var FlowControl = []*Kind{
 	flowControlKind(flowcontrolv1.FlowSchema{}, flows.SchemaResource, schemaEntries, "flow.flowSchemas"),
 	flowControlKind(flowcontrolv1.PriorityLevelConfiguration{}, flows.LevelResource, levelEntries, "flow.priorityLevels"),
 }
 
-// kind returns the rendered kind of a Go type.
+// flowControlKind returns the rendered kind of a Go type.
 func flowControlKind(object any, plural string, entries func(*policy.Form) []*Entry, part string) *Kind {
 	name, content := openapi.Describe(object)
 	v := openapi.NewVersion(schemas.Kind{

@@ -10,7 +10,7 @@ import (
 	"stele.dev/stele/policy/flows"
 )
 
-// LevelSpec returns the spec of a priority level.
+// PriorityLevelSpec returns the spec of a priority level.
 func PriorityLevelSpec(l *flows.Level) flowcontrolv1.PriorityLevelConfigurationSpec {
 	shares, lendable := int32(l.NominalConcurrencyShares), int32(l.LendablePercent)
 	if l.Exempt {
@@ -30,7 +30,7 @@ func PriorityLevelSpec(l *flows.Level) flowcontrolv1.PriorityLevelConfigurationS
 	return flowcontrolv1.PriorityLevelConfigurationSpec{Type: flowcontrolv1.PriorityLevelEnablementLimited, Limited: limited}
 }
 
-// SchemaSpec returns the spec of a flow schema.
+// FlowSchemaSpec returns the spec of a flow schema.
 func FlowSchemaSpec(s *policy.FlowSchema) flowcontrolv1.FlowSchemaSpec {
 	spec := flowcontrolv1.FlowSchemaSpec{MatchingPrecedence: int32(s.MatchingPrecedence),
 		PriorityLevelConfiguration: flowcontrolv1.PriorityLevelConfigurationReference{Name: s.PriorityLevel}}
@@ -63,7 +63,7 @@ func flowResourceRule(r *policy.FlowRule) flowcontrolv1.ResourcePolicyRule {
 	return rule
 }
 
-// words returns a list as the API has it: "*" stands alone.
+// nonNil returns a list as the API has it: "*" stands alone.
 func nonNil(list []string) []string {
 	if slices.Contains(list, "*") {
 		return []string{"*"}

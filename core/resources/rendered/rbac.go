@@ -1,5 +1,5 @@
 // This file shows who may do what as objects of rbac.authorization.k8s.io/v1, so that Kubernetes clients find it.
-// They are rendered from the policy in force (package rendered).
+// They are rendered from the policy in force.
 //
 // A role is a ClusterRole; there are no Roles. A binding in every namespace is a ClusterRoleBinding. Any other binding
 // is a RoleBinding in each existing namespace that its patterns match. What RBAC cannot express is not shown: denies,
@@ -15,7 +15,7 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// Kinds are the kinds of the group. OpenAPI describes them as writable: kubectl asks OpenAPI how to validate a write
+// RBAC are the kinds of the group. OpenAPI describes them as writable: kubectl asks OpenAPI how to validate a write
 // before it sends it, and only then shows why it was refused.
 var RBAC = []*Kind{
 	rbacKind(rbacv1.ClusterRole{}, "clusterroles", false, roleEntries, findRole, "rbac.clusterRoles of a team in the bundle"),
@@ -24,7 +24,7 @@ var RBAC = []*Kind{
 	rbacKind(rbacv1.Role{}, "roles", true, noEntries, findNone, "rbac.clusterRoles of a team in the bundle"),
 }
 
-// kind returns the rendered kind of a Go type.
+// rbacKind returns the rendered kind of a Go type.
 func rbacKind(object any, plural string, namespaced bool, entries func(*policy.Form) []*Entry, find func(*policy.Form, string) *Entry, part string) *Kind {
 	name, content := openapi.Describe(object)
 	v := openapi.NewVersion(schemas.Kind{

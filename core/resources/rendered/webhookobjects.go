@@ -1,6 +1,6 @@
 // This file shows the admission webhooks of the policy in force as objects of
-// admissionregistration.k8s.io/v1, so that Kubernetes clients find them. They are rendered from the policy (package
-// rendered): one configuration for each webhook.
+// admissionregistration.k8s.io/v1, so that Kubernetes clients find them. There is one
+// configuration for each webhook.
 
 package rendered
 
@@ -18,13 +18,13 @@ import (
 // OrderAnnotation has the order of a mutating webhook, for which configurations have no field.
 const OrderAnnotation = "stele.dev/order"
 
-// Kinds are the kinds of the group.
+// Webhooks are the kinds of the group.
 var Webhooks = []*Kind{
 	webhookKind(admissionregistrationv1.MutatingWebhookConfiguration{}, "mutatingwebhookconfigurations", true),
 	webhookKind(admissionregistrationv1.ValidatingWebhookConfiguration{}, "validatingwebhookconfigurations", false),
 }
 
-// kind returns the rendered kind of a Go type.
+// webhookKind returns the rendered kind of a Go type.
 func webhookKind(object any, plural string, mutating bool) *Kind {
 	name, content := openapi.Describe(object)
 	v := openapi.NewVersion(schemas.Kind{
@@ -39,7 +39,7 @@ func webhookKind(object any, plural string, mutating bool) *Kind {
 	return &Kind{Version: v, Entries: entriesOf, Find: ByName(entriesOf), Says: "an admission webhook is", Part: part + " of a team in the bundle"}
 }
 
-// entries returns one configuration for each webhook, named TEAM.NAME.
+// webhookEntries returns one configuration for each webhook, named TEAM.NAME.
 func webhookEntries(f *policy.Form, mutating bool) (list []*Entry) {
 	for i := range f.Reviewers {
 		r := &f.Reviewers[i]
@@ -56,7 +56,7 @@ func webhookEntries(f *policy.Form, mutating bool) (list []*Entry) {
 	return list
 }
 
-// Configuration returns the object of one webhook.
+// WebhookConfiguration returns the object of one webhook.
 func WebhookConfiguration(r *policy.Reviewer, t metav1.TypeMeta, meta metav1.ObjectMeta) any {
 	meta.Generation = 1
 	v := validatingWebhook(r)
@@ -74,7 +74,7 @@ func WebhookConfiguration(r *policy.Reviewer, t metav1.TypeMeta, meta metav1.Obj
 	}}}
 }
 
-// validating returns what both sorts of webhooks have.
+// validatingWebhook returns what both sorts of webhooks have.
 func validatingWebhook(r *policy.Reviewer) admissionregistrationv1.ValidatingWebhook {
 	failure, match, effects, seconds := admissionregistrationv1.Fail, admissionregistrationv1.Equivalent, admissionregistrationv1.SideEffectClass(r.SideEffects), int32(r.Timeout.Seconds())
 	if r.Ignore {

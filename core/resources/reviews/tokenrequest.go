@@ -27,7 +27,7 @@ type tokenRequests struct {
 	logger *slog.Logger
 }
 
-// New returns the virtual resource of token requests.
+// NewTokenRequests returns the virtual resource of token requests.
 func NewTokenRequests(rd *read.Reader, t *tokens.ServiceAccounts, logger *slog.Logger) *catalog.Resource {
 	v := &tokenRequests{rd, t, logger}
 	return &catalog.Resource{
@@ -38,10 +38,10 @@ func NewTokenRequests(rd *read.Reader, t *tokens.ServiceAccounts, logger *slog.L
 	}
 }
 
-// estimate returns the time of a token: a signature with a key of RSA.
+// estimateTokenRequest returns the time of a token: a signature with a key of RSA.
 func estimateTokenRequest(*call.Call) time.Duration { return time.Millisecond }
 
-// route checks the path and the verb: the only verb is create, for a named account.
+// routeTokenRequest checks the path and the verb: the only verb is create, for a named account.
 func routeTokenRequest(c *call.Call) error {
 	i := c.Info
 	if i.Namespace == "" || i.Name == "" || len(i.Parts) > 3 {

@@ -20,7 +20,7 @@ import (
 	"stele.dev/stele/core/run/controllers/clients"
 )
 
-// Run runs the controller until the context ends.
+// runAccountTokens runs the controller until the context ends.
 func runAccountTokens(ctx context.Context, set *clients.Set) error {
 	if set.Issuer == nil {
 		<-ctx.Done()
@@ -48,7 +48,7 @@ type accountTokens struct {
 	of    map[types.NamespacedName]sets.Set[string]
 }
 
-// secrets queues each Secret that changes.
+// tokenSecrets queues each Secret that changes.
 type tokenSecrets struct{ *accountTokens }
 
 func (s tokenSecrets) Changed(o *metav1.PartialObjectMetadata) {
@@ -79,7 +79,7 @@ func (s tokenSecrets) Replace(there []*metav1.PartialObjectMetadata) {
 	}
 }
 
-// accounts queues the Secrets of each deleted account.
+// tokenAccounts queues the Secrets of each deleted account.
 type tokenAccounts struct{ *accountTokens }
 
 func (a tokenAccounts) Changed(*metav1.PartialObjectMetadata) {}

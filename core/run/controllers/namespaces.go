@@ -22,10 +22,10 @@ import (
 	"stele.dev/stele/core/run/controllers/clients"
 )
 
-// workers is how many namespaces are emptied at once.
+// namespaceWorkers is how many namespaces are emptied at once.
 const namespaceWorkers = 2
 
-// Run runs the controller until the context ends.
+// runNamespaces runs the controller until the context ends.
 func runNamespaces(ctx context.Context, set *clients.Set) error {
 	c := &namespaceController{Set: set, queue: clients.NewQueue[string]()}
 	var following sync.WaitGroup
@@ -40,7 +40,7 @@ type namespaceController struct {
 	queue clients.Queue[string] // names of namespaces that are being deleted
 }
 
-// terminating queues the namespaces that are being deleted.
+// terminatingNamespaces queues the namespaces that are being deleted.
 type terminatingNamespaces struct{ *namespaceController }
 
 func (t terminatingNamespaces) Changed(o *metav1.PartialObjectMetadata) {
@@ -135,7 +135,7 @@ func (c *namespaceController) finalize(ctx context.Context, ns *corev1.Namespace
 	return clients.ErrLater // it still has objects
 }
 
-// left is what remains in a namespace after an attempt to empty it.
+// namespaceContent is what remains in a namespace after an attempt to empty it.
 type namespaceContent struct {
 	remaining  map[schema.GroupVersionResource]int // number of objects
 	finalizers map[string]int                      // number of objects that wait for a finalizer

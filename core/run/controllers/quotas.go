@@ -16,13 +16,13 @@ import (
 	"stele.dev/stele/projections/quotas"
 )
 
-// every is the shortest time between two looks at what changed: the writes in between make one write of a status.
+// quotaInterval is the shortest time between two looks at what changed: the writes in between make one write of a status.
 const quotaInterval = 100 * time.Millisecond
 
-// workers is how many statuses are written at a time.
+// quotaWorkers is how many statuses are written at a time.
 const quotaWorkers = 2
 
-// Run runs the controller until the context ends.
+// runQuotas runs the controller until the context ends.
 func runQuotas(ctx context.Context, set *clients.Set) error {
 	if set.Usage == nil {
 		<-ctx.Done()
@@ -45,7 +45,7 @@ type quotaController struct {
 	seen  map[quotaKey]*quotas.Quota // as follow last saw them; only follow uses it
 }
 
-// key identifies a quota.
+// quotaKey identifies a quota.
 type quotaKey struct{ namespace, name string }
 
 // follow queues each quota whose usage or limits have changed.
@@ -115,7 +115,7 @@ func (c *quotaController) sync(ctx context.Context, k quotaKey) error {
 	return err
 }
 
-// reported reports whether a field of the status has these quantities.
+// quotaReported reports whether a field of the status has these quantities.
 func quotaReported(object *unstructured.Unstructured, field string, want map[string]any) bool {
 	has, _, _ := unstructured.NestedMap(object.Object, "status", field)
 	return maps.Equal(has, want)

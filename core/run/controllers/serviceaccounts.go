@@ -14,7 +14,7 @@ import (
 
 const defaultAccount = "default"
 
-// Run runs the controller until the context ends.
+// runServiceAccounts runs the controller until the context ends.
 func runServiceAccounts(ctx context.Context, set *clients.Set) error {
 	c := &serviceAccountController{set: set, queue: clients.NewQueue[string]()}
 	var following sync.WaitGroup
@@ -37,7 +37,7 @@ type serviceAccountController struct {
 	heard accountState
 }
 
-// state is what is known of a namespace. Each bit comes from a watch of its own.
+// accountState is what is known of a namespace. Each bit comes from a watch of its own.
 type accountState uint8
 
 const (
@@ -45,7 +45,7 @@ const (
 	ofAccount                            // it has the account
 )
 
-// followed sets and clears one bit.
+// followedAccounts sets and clears one bit.
 type followedAccounts struct {
 	*serviceAccountController
 	bit accountState

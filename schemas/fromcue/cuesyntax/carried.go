@@ -6,7 +6,7 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// Carried reports whether n already has what the attribute says of the part at path, or cannot have such
+// CarriedMark reports whether n already has what the attribute says of the part at path, or cannot have such
 // a part.
 func CarriedMark(n *schemas.Node, path []Step, name, key, value string, flat bool) bool {
 	if name == "stele" && key == "sensitive" && n.Sensitive || key == "immutable" && n.Immutable != nil {
@@ -90,7 +90,7 @@ func structPartsAt(s *schemas.Struct, of Step) (parts []*schemas.Node) {
 	return parts
 }
 
-// Give marks a part of n as secret or immutable. It reports whether it could: a part that n does not
+// GiveMark marks a part of n as secret or immutable. It reports whether it could: a part that n does not
 // describe can be added only if any value may have it.
 func GiveMark(n *schemas.Node, path []Step, name, key string, source schemas.Position) bool {
 	if len(path) == 0 {

@@ -1,4 +1,4 @@
-// Package flags has the flags on the limits of connections.
+// Package flags has groups of flags of `stele serve`: limits of connections, where the audit log goes.
 package flags
 
 import (
@@ -11,7 +11,7 @@ import (
 	"stele.dev/stele/limits/connections"
 )
 
-// Flags are the flags on the limits of connections, and of failed authentications.
+// Connections are the flags on the limits of connections, and of failed authentications.
 type Connections struct {
 	limits   connections.Limits
 	failures int

@@ -25,7 +25,7 @@ const (
 	DefaultMaxBackups = 10
 )
 
-// Flags are the flags of serve about the audit log.
+// Sinks are the flags of serve about the audit log.
 type Sinks struct {
 	path         string
 	maxSize      int

@@ -1,4 +1,5 @@
-// Package gitrepo finds the git commit of the files of a bundle, and whether the files differ from it.
+// Package gitrepo reads git repositories in folders that strangers may have written: the commit of a bundle's files, what
+// differs from it, bundles of other commits.
 package gitrepo
 
 import (

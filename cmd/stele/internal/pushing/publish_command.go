@@ -19,7 +19,7 @@ type publishOptions struct {
 	compile          compiling.Options
 }
 
-// Command returns the command `stele policy publish`.
+// PublishCommand returns the command `stele policy publish`.
 func PublishCommand() *cobra.Command {
 	o := &publishOptions{}
 	cmd := &cobra.Command{

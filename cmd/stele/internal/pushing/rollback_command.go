@@ -1,4 +1,4 @@
-// Package pushing has the commands that activate policies: push and rollback.
+// Package pushing has the commands that bring policies into force: push, rollback, publish.
 package pushing
 
 import (
