@@ -1,6 +1,6 @@
-// Package reviews answers access and token reviews, and issues tokens of service accounts: may I, may a user, what may I do, who am I, whose token is this. The
-// kinds are those of authorization.k8s.io/v1 and authentication.k8s.io/v1. Nothing is stored. The same code answers
-// reviews and authorizes requests.
+// Package reviews answers access and token reviews, and issues tokens of service accounts: may I, may a user, what may I
+// do, who am I, whose token is this. The kinds are those of authorization.k8s.io/v1 and authentication.k8s.io/v1. Nothing is
+// stored. The same code answers reviews and authorizes requests.
 package reviews
 
 import (
