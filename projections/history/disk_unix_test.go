@@ -5,6 +5,8 @@ package history_test
 import (
 	"context"
 	"errors"
+	"os"
+	"os/exec"
 	"os/signal"
 	"syscall"
 	"testing"
@@ -13,8 +15,20 @@ import (
 	"stele.dev/stele/projections/history"
 )
 
-// A limit on file sizes simulates a full disk.
+// limited says that this process may have a limit on the sizes of its files.
+const limited = "STELE_TEST_LIMITED"
+
+// A limit on file sizes simulates a full disk. The limit is one of the whole process, which also writes files for go
+// test, so that a process of its own has it.
 func TestAFullDiskOnlyDelays(t *testing.T) {
+	if os.Getenv(limited) == "" {
+		child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.count=1")
+		child.Env = append(os.Environ(), limited+"=1")
+		if output, err := child.CombinedOutput(); err != nil {
+			t.Errorf("%v\n%s", err, output)
+		}
+		return
+	}
 	signal.Ignore(syscall.SIGXFSZ)
 	defer signal.Reset(syscall.SIGXFSZ)
 	history.SmallMemory(t)
