@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"stele.dev/stele/core/resources/explain"
+	"stele.dev/stele/core/run/plane/planetest"
 	"stele.dev/stele/eventlog/memlog"
 )
 
@@ -40,9 +41,9 @@ func TestLostRevisionsAreGoneBelowAt(t *testing.T) {
 // Who may not read any more does not read the past either, on whatever replica: it asks the log as
 // for the present, and where any state would do it has heard from the log not long ago.
 func TestThePastIsNotReadUnderAPolicyThatIsGone(t *testing.T) {
-	compileBundle(t, bundle)
+	planetest.Compile(t, bundle)
 	without := strings.Replace(bundle, `{user: "reader"}`, `{user: "another"}`, 1)
-	compileBundle(t, without)
+	planetest.Compile(t, without)
 	for name, tc := range map[string]struct {
 		path    string
 		unheard time.Duration

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"stele.dev/stele/core/run/plane/planetest"
 	"stele.dev/stele/eventlog/memlog"
 )
 
@@ -140,7 +141,7 @@ func TestBothFacesOfEventsOfThen(t *testing.T) {
 
 // What is printed of them is relative to then.
 func TestTablesOfSubresourcesAndFacesOfThen(t *testing.T) {
-	compileBundle(t, scaled)
+	planetest.Compile(t, scaled)
 	synctest.Test(t, func(t *testing.T) {
 		var store memlog.Store
 		p := start(t, store.Open(nil), 1)

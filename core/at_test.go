@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	"stele.dev/stele/core/run/plane/planetest"
 	"stele.dev/stele/eventlog/memlog"
 )
 
@@ -239,7 +240,7 @@ func TestChangesBelowAt(t *testing.T) {
 // A watch below /at has what there was, or what led to it, and then nothing but bookmarks.
 func TestWatchesBelowAtEndInSilence(t *testing.T) {
 	for _, text := range []string{bundle, graded, regraded, colorless} {
-		compileBundle(t, text)
+		planetest.Compile(t, text)
 	}
 	synctest.Test(t, func(t *testing.T) {
 		var store memlog.Store

@@ -101,7 +101,7 @@ func TestAStartFromACheckpointEqualsAReplay(t *testing.T) {
 				name := fmt.Sprint("w", rng.IntN(12))
 				switch rng.IntN(12) {
 				case 0:
-					next := compileBundle(t, pick(rng, bundle, graded, regraded, colorless, sensitive))
+					next := planetest.Compile(t, pick(rng, bundle, graded, regraded, colorless, sensitive))
 					_, _ = activation.ActivateCompiled(t.Context(), p.committer, next, "test") // unless it is in force
 				case 1:
 					p.do("DELETE", widgetsPath+"/"+name, "")

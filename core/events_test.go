@@ -18,6 +18,7 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
+	"stele.dev/stele/core/run/plane/planetest"
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/eventlog/memlog"
 	"stele.dev/stele/policy"
@@ -269,7 +270,7 @@ func TestTheBroadcasterOfClientGoMakesSeries(t *testing.T) {
 
 // A policy that was compiled before there was the other group is served without it.
 func TestOldFormsHaveOneGroupOfEvents(t *testing.T) {
-	old := *compileBundle(t, bundle).Form
+	old := *planetest.Compile(t, bundle).Form
 	old.Kinds = slices.DeleteFunc(slices.Clone(old.Kinds), func(k schemas.Kind) bool { return k.Group == "events.k8s.io" })
 	old.Probes = &policy.Probes{Access: old.Probes.Access, Objects: slices.DeleteFunc(slices.Clone(old.Probes.Objects), func(o policy.ObjectProbe) bool { return o.Resource == "events.events.k8s.io" })}
 	text, _ := old.Encode()

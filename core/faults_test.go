@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"stele.dev/stele/core/run/plane/planetest"
 	"stele.dev/stele/eventlog/memlog"
 )
 
@@ -14,7 +15,7 @@ import (
 // the request is lost; it is applied and the answer is lost; it is given up as lost and
 // applied later. Clients notice nothing, and nothing is written twice.
 func TestEveryAppendFailsInEveryWay(t *testing.T) {
-	compileBundle(t, bundle)
+	planetest.Compile(t, bundle)
 	lives := 0
 	for name, fault := range map[string]memlog.Fault{
 		"the request is lost":  {LoseRequest: true},

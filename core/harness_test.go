@@ -91,12 +91,6 @@ bundle: policy.#Bundle & {
 }
 `
 
-// compile compiles a bundle once per test binary and text.
-func compileBundle(t testing.TB, text string) *compile.Result {
-	t.Helper()
-	return planetest.Compile(t, text)
-}
-
 // authenticator knows the static tokens, and no others.
 var authenticator = sync.OnceValues(func() (*authn.Authenticator, error) {
 	dir, err := os.MkdirTemp("", "")

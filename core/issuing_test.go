@@ -201,7 +201,7 @@ func TestATokenOutlivesOtherChanges(t *testing.T) {
 
 // As upstream: who is at work while their account is being deleted has a minute.
 func TestATokenOfAnAccountThatIsBeingDeletedLastsForAMinute(t *testing.T) {
-	compileBundle(t, bundle)
+	planetest.Compile(t, bundle)
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t)
 		p.must(t, 201, "POST", accountsPath, `{"metadata":{"name":"robot","finalizers":["example.com/hold"]}}`)
@@ -222,7 +222,7 @@ func TestATokenOfAnAccountThatIsBeingDeletedLastsForAMinute(t *testing.T) {
 }
 
 func TestATokenExpires(t *testing.T) {
-	compileBundle(t, bundle)
+	planetest.Compile(t, bundle)
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t)
 		p.account(t, "robot")

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 	"stele.dev/stele/core"
 	"stele.dev/stele/core/resources/activation"
+	"stele.dev/stele/core/run/plane/planetest"
 	"stele.dev/stele/eventlog/memlog"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/compile"
@@ -154,7 +155,7 @@ func TestWhatWasAllowedOutsideIsDecidedAgainUnderTheNextPolicy(t *testing.T) {
 	var activated atomic.Bool
 	o.answer = func(*policy.Request) policy.Opinion {
 		if !activated.Swap(true) {
-			if _, err := activation.ActivateCompiled(context.Background(), r.committer, compileBundle(t, bundle), "test"); err != nil {
+			if _, err := activation.ActivateCompiled(context.Background(), r.committer, planetest.Compile(t, bundle), "test"); err != nil {
 				t.Error(err)
 			}
 		}

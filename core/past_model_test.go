@@ -62,7 +62,7 @@ type law struct {
 func TestThePastIsAnsweredAsItWas(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(400)) // bodies are short-lived
 	for _, l := range laws {
-		compileBundle(t, l.text)
+		planetest.Compile(t, l.text)
 	}
 	first, n := uint64(1), uint64(*pastSeeds)
 	if testing.Short() {
@@ -416,7 +416,7 @@ func (s *story) step() {
 // activate puts another policy in force.
 func (s *story) activate() {
 	i := s.rng.IntN(len(laws))
-	_, err := activation.ActivateCompiled(s.t.Context(), s.committer, compileBundle(s.t, laws[i].text), "test")
+	_, err := activation.ActivateCompiled(s.t.Context(), s.committer, planetest.Compile(s.t, laws[i].text), "test")
 	if err == nil {
 		s.law = laws[i]
 	}

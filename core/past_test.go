@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"stele.dev/stele/core/run/plane/planetest"
 	"stele.dev/stele/eventlog/memlog"
 )
 
@@ -192,7 +193,7 @@ func TestAnswersOfOneRevisionHaveAnETag(t *testing.T) {
 
 // Ages are relative to the revision, and so what was printed then is printed for ever.
 func TestAgesAreRelativeToTheRevision(t *testing.T) {
-	compileBundle(t, bundle)
+	planetest.Compile(t, bundle)
 	synctest.Test(t, func(t *testing.T) {
 		var store memlog.Store
 		p := start(t, store.Open(nil), 1)
@@ -218,7 +219,7 @@ func TestAgesAreRelativeToTheRevision(t *testing.T) {
 
 // A time means the last revision up to then, and will always mean that one.
 func TestTimesAreMoments(t *testing.T) {
-	compileBundle(t, bundle)
+	planetest.Compile(t, bundle)
 	synctest.Test(t, func(t *testing.T) {
 		var store memlog.Store
 		p := start(t, store.Open(nil), 1)

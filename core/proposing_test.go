@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"stele.dev/stele/core/resources/activation"
+	"stele.dev/stele/core/run/plane/planetest"
 )
 
 const policiesPath = "/apis/policy.stele.dev/v1/policies"
@@ -14,7 +15,7 @@ const policiesPath = "/apis/policy.stele.dev/v1/policies"
 // policyBody is a bundle of these tests as it is pushed.
 func policyBody(t *testing.T, bundle string, change func(*activation.Policy)) string {
 	t.Helper()
-	p := &activation.Policy{Spec: activation.SpecOf(compileBundle(t, bundle).Source)}
+	p := &activation.Policy{Spec: activation.SpecOf(planetest.Compile(t, bundle).Source)}
 	p.APIVersion, p.Kind = "policy.stele.dev/v1", "Policy"
 	if change != nil {
 		change(p)

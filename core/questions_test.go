@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"stele.dev/stele/core/run/plane/planetest"
 	"stele.dev/stele/eventlog/memlog"
 )
 
@@ -117,7 +118,7 @@ func TestAccessDifferenceIsOfWhatIsDecided(t *testing.T) {
 		"Denied carol [*] but [delete deletecollection] [widgets]  names [precious] but  in [*]")
 	expectLines(t, ask(fmt.Sprintf(`{"from":{"revision":%d},"namespace":"kube-system","subjects":[{"group":"editors"}]}`, since[1])), "Denied editors [*] but [delete deletecollection] [widgets]  names [precious] but  in [kube-system]")
 	// A policy that is in force nowhere.
-	sent, err := json.Marshal(compileBundle(t, bundle).Form.Access())
+	sent, err := json.Marshal(planetest.Compile(t, bundle).Form.Access())
 	if err != nil {
 		t.Fatal(err)
 	}

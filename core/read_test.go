@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"stele.dev/stele/core/run/plane/planetest"
 	"stele.dev/stele/eventlog/memlog"
 	"stele.dev/stele/projections/objects"
 )
@@ -382,7 +383,7 @@ func TestWatchAsTable(t *testing.T) {
 // Quiet watches get bookmarks, of the log's revision and not only of their kind's; all
 // end at their timeout, with a last one.
 func TestBookmarksAndTimeout(t *testing.T) {
-	compileBundle(t, bundle)
+	planetest.Compile(t, bundle)
 	synctest.Test(t, func(t *testing.T) {
 		var store memlog.Store
 		p := start(t, store.Open(nil), 0)

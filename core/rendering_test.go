@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/resources/activation"
+	"stele.dev/stele/core/run/plane/planetest"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/eventlog/memlog"
@@ -49,7 +50,7 @@ func withSpec(field, selectable string) string {
 
 func (r *replica) activate(t testing.TB, text string) {
 	t.Helper()
-	if _, err := activation.ActivateCompiled(t.Context(), r.committer, compileBundle(t, text), "test"); err != nil {
+	if _, err := activation.ActivateCompiled(t.Context(), r.committer, planetest.Compile(t, text), "test"); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -301,7 +302,7 @@ func TestRenderingIsAFoldOfTheLog(t *testing.T) {
 			case 5:
 				p.do("DELETE", path, "")
 			default:
-				next := compileBundle(t, pick(rng, bundles...))
+				next := planetest.Compile(t, pick(rng, bundles...))
 				if _, err := activation.ActivateCompiled(t.Context(), p.committer, next, "test"); err != nil && !strings.Contains(err.Error(), "in force already") {
 					t.Fatal(err)
 				}
@@ -369,7 +370,7 @@ func TestWhatCannotBeRenderedStays(t *testing.T) {
 	running.Go(func() { c.Run(ctx) })
 	activate := func(text string) {
 		t.Helper()
-		if _, err := activation.ActivateCompiled(ctx, c, compileBundle(t, text), "test"); err != nil {
+		if _, err := activation.ActivateCompiled(ctx, c, planetest.Compile(t, text), "test"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -414,7 +415,7 @@ func BenchmarkActivation(b *testing.B) {
 	r.bootstrap(b, bundle)
 	fillInBulk(b, r, n)
 	for _, text := range []string{graded, regraded} {
-		compileBundle(b, text)
+		planetest.Compile(b, text)
 	}
 	var longest, usual, took []time.Duration
 	for i := 0; b.Loop(); i++ {

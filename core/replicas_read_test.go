@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"stele.dev/stele/core/run/plane/planetest"
 	"stele.dev/stele/eventlog/memlog"
 )
 
@@ -22,7 +23,7 @@ func (c *cutOff) schedule(memlog.Op) memlog.Fault {
 
 // inTwo runs a test with two replicas of a log. The network of the second one can be cut off.
 func inTwo(t *testing.T, run func(t *testing.T, a, b *replica, cut *cutOff)) {
-	compileBundle(t, bundle)
+	planetest.Compile(t, bundle)
 	synctest.Test(t, func(t *testing.T) {
 		var store memlog.Store
 		cut := &cutOff{}
@@ -100,7 +101,7 @@ func TestAReplicaThatDoesNotReachTheLogStopsAnsweringFromMemory(t *testing.T) {
 
 // A read and a refusal do not wait for an append in flight, and take one round trip.
 func TestConfirmationsDoNotWaitForAppends(t *testing.T) {
-	compileBundle(t, bundle)
+	planetest.Compile(t, bundle)
 	synctest.Test(t, func(t *testing.T) {
 		var store memlog.Store
 		var slow atomic.Int64

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"stele.dev/stele/core/resources/activation"
+	"stele.dev/stele/core/run/plane/planetest"
 	"stele.dev/stele/eventlog/logtest"
 	"stele.dev/stele/eventlog/memlog"
 )
@@ -73,7 +74,7 @@ func TestAFullLog(t *testing.T) {
 		r.must(t, 200, "PATCH", widgetsPath+"/held", `{"metadata":{"finalizers":`+finalizers+`}}`, "Content-Type", "application/merge-patch+json")
 	}
 	r.must(t, 404, "GET", widgetsPath+"/held", "")
-	if _, err := activation.ActivateCompiled(t.Context(), r.committer, compileBundle(t, lockedOut), "test"); err != nil {
+	if _, err := activation.ActivateCompiled(t.Context(), r.committer, planetest.Compile(t, lockedOut), "test"); err != nil {
 		t.Errorf("a policy: %v", err)
 	}
 	r.must(t, 507, "POST", widgetsPath, widget("late", 1))
@@ -105,7 +106,7 @@ func TestALogThatIsFullEvenForDeletes(t *testing.T) {
 
 // Creates and deletes that arrive together would be one batch: the deletes are not refused because of the creates.
 func TestDeletesAmongCreatesOnAFullLog(t *testing.T) {
-	compileBundle(t, bundle)
+	planetest.Compile(t, bundle)
 	synctest.Test(t, func(t *testing.T) {
 		var store memlog.Store
 		r := start(t, store.Open(func(op memlog.Op) memlog.Fault {

@@ -2,6 +2,7 @@ package core_test
 
 import (
 	"fmt"
+	"stele.dev/stele/core/run/plane/planetest"
 	"strings"
 	"testing"
 )
@@ -27,5 +28,5 @@ func TestRulesCanNameWhatIsServed(t *testing.T) {
 	if n < 10 {
 		t.Fatalf("only %d resources are served", n)
 	}
-	compileBundle(t, bundle+"bundle: teams: t: rbac: clusterRoles: all: rules: {\n"+rules.String()+"}\n")
+	planetest.Compile(t, bundle+"bundle: teams: t: rbac: clusterRoles: all: rules: {\n"+rules.String()+"}\n")
 }

@@ -64,7 +64,7 @@ func inForce(written string, is bool) string {
 // seed: a failure names the one that shows it again.
 func TestSimulation(t *testing.T) {
 	for _, text := range []string{simulated, simulatedLockedOut} { // outside of the simulations, which share them
-		form, _ := compileBundle(t, text).Form.Encode()
+		form, _ := planetest.Compile(t, text).Form.Encode()
 		if _, err := planetest.Load(form); err != nil {
 			t.Fatal(err)
 		}
@@ -510,7 +510,7 @@ func (s *simulation) crash(ctx context.Context, rng *rand.Rand) {
 func (s *simulation) activate(ctx context.Context, rng *rand.Rand) {
 	for i := 0; wait(ctx, time.Duration(rng.IntN(800))*time.Millisecond); i++ {
 		attempt, cancel := context.WithTimeout(ctx, 5*time.Second)
-		_, err := activation.ActivateCompiled(attempt, s.replica(rng).committer, compileBundle(s.t, []string{simulatedLockedOut, simulated}[i%2]), "sim")
+		_, err := activation.ActivateCompiled(attempt, s.replica(rng).committer, planetest.Compile(s.t, []string{simulatedLockedOut, simulated}[i%2]), "sim")
 		cancel()
 		if err == nil {
 			s.count("activation")
@@ -651,7 +651,7 @@ func (s *simulation) model() *model {
 	written := map[string]string{} // key -> its last event's payload with the revision
 	digests := map[string]bool{}   // policy digest -> editors are allowed
 	for text, editors := range map[string]bool{simulated: true, simulatedLockedOut: false} {
-		_, digest := compileBundle(s.t, text).Form.Encode()
+		_, digest := planetest.Compile(s.t, text).Form.Encode()
 		digests[hex.EncodeToString(digest[:])] = editors
 	}
 	for _, stored := range s.written() {
@@ -1138,8 +1138,8 @@ func (s *simulation) checkServed(m *model) {
 // Every write that was authorized under a policy which is replaced before it commits is
 // authorized again.
 func TestActivationSendsWritesBack(t *testing.T) {
-	compileBundle(t, bundle)
-	compileBundle(t, lockedOut)
+	planetest.Compile(t, bundle)
+	planetest.Compile(t, lockedOut)
 	synctest.Test(t, func(t *testing.T) {
 		var store memlog.Store
 		other := start(t, store.Open(nil), 0)
@@ -1158,7 +1158,7 @@ func TestActivationSendsWritesBack(t *testing.T) {
 			a = slow.do("POST", widgetsPath, widget("a", 1), "Authorization", "Bearer editor-token")
 		}()
 		time.Sleep(500 * time.Millisecond)
-		if _, err := activation.ActivateCompiled(t.Context(), other.committer, compileBundle(t, lockedOut), "test"); err != nil {
+		if _, err := activation.ActivateCompiled(t.Context(), other.committer, planetest.Compile(t, lockedOut), "test"); err != nil {
 			t.Fatal(err)
 		}
 		<-done

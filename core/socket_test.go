@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"stele.dev/stele/core/object/gotypes"
+	"stele.dev/stele/core/run/plane/planetest"
 )
 
 // dial opens a watch over WebSocket.
@@ -241,7 +242,7 @@ func (r taken) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 
 // A quiet socket is pinged; where nobody reads that any more, the watch ends.
 func TestQuietWebSocketsArePinged(t *testing.T) {
-	compileBundle(t, bundle)
+	planetest.Compile(t, bundle)
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t)
 		here, there := net.Pipe()

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"stele.dev/stele/core/resources/activation"
+	"stele.dev/stele/core/run/plane/planetest"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/policy"
@@ -26,7 +27,7 @@ import (
 // under the policy in force at its revision, and every read under that of the state that
 // it was answered from. A failure names the seed that shows it again.
 func TestP3UnderLoad(t *testing.T) {
-	compileBundle(t, bundle)
+	planetest.Compile(t, bundle)
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // so that goroutines take turns the same way each time
 	seeds := uint64(20)
 	if testing.Short() {
@@ -104,7 +105,7 @@ func (s *lawgivers) run() {
 
 // enact makes policies that allow and deny this and that to some and others.
 func (s *lawgivers) enact(rng *rand.Rand) {
-	base := compileBundle(s.t, bundle)
+	base := planetest.Compile(s.t, bundle)
 	s.remember(base.Form)
 	for i := range 6 {
 		form := *base.Form

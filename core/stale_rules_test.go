@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tidwall/gjson"
+	"stele.dev/stele/core/run/plane/planetest"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/eventlog/memlog"
@@ -41,7 +42,7 @@ func rulesUnderLoad(t *testing.T) {
 		text := strings.Replace(ruled, "maxSize: int | *10", fmt.Sprintf("maxSize: int | *%d", l.limit), 1)
 		text = strings.ReplaceAll(text, "Object.spec.size <= 5", fmt.Sprintf("Object.spec.size <= %d", l.makers))
 		text = strings.ReplaceAll(text, "object.spec.size <= 5", fmt.Sprintf("object.spec.size <= %d", l.makers))
-		_, digest := compileBundle(t, text).Form.Encode()
+		_, digest := planetest.Compile(t, text).Form.Encode()
 		laws[hex.EncodeToString(digest[:])] = l
 		bodies = append(bodies, policyBody(t, text, nil))
 		if len(bodies) == 1 {

@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"stele.dev/stele/core/keep/expiry"
 	"stele.dev/stele/core/resources/activation"
+	"stele.dev/stele/core/run/plane/planetest"
 	"stele.dev/stele/eventlog/memlog"
 	"stele.dev/stele/projections/objects"
 )
@@ -96,7 +97,7 @@ func (p *pair) written(t testing.TB, rng *rand.Rand, bundles []string) {
 			t.Fatal(err)
 		}
 	default:
-		if _, err := activation.ActivateCompiled(t.Context(), p.committer, compileBundle(t, pick(rng, bundles...)), "test"); err != nil && !strings.Contains(err.Error(), "in force already") {
+		if _, err := activation.ActivateCompiled(t.Context(), p.committer, planetest.Compile(t, pick(rng, bundles...)), "test"); err != nil && !strings.Contains(err.Error(), "in force already") {
 			t.Fatal(err)
 		}
 	}
@@ -120,7 +121,7 @@ func TestWatchesFromHistoryTellWhatLiveOnesTold(t *testing.T) {
 		p.do("DELETE", widgetsPath+"/a", "")
 		p.do("DELETE", eventsPath+"/a", "")
 		before := p.committer.Tip().Revision()
-		if _, err := activation.ActivateCompiled(t.Context(), p.committer, compileBundle(t, graded), "test"); err != nil && !strings.Contains(err.Error(), "in force already") {
+		if _, err := activation.ActivateCompiled(t.Context(), p.committer, planetest.Compile(t, graded), "test"); err != nil && !strings.Contains(err.Error(), "in force already") {
 			t.Fatal(err)
 		}
 		// What all the watches below select is where they end.

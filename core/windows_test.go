@@ -10,6 +10,7 @@ import (
 
 	"stele.dev/stele/core/resources/activation"
 	"stele.dev/stele/core/resources/explain"
+	"stele.dev/stele/core/run/plane/planetest"
 	"stele.dev/stele/eventlog/memlog"
 )
 
@@ -51,7 +52,7 @@ func as(user string) []string {
 // inTime runs a test in simulated time, on a control plane with a policy.
 func inTime(t *testing.T, policy string, test func(t *testing.T, p *replica)) {
 	t.Helper()
-	compileBundle(t, policy)
+	planetest.Compile(t, policy)
 	synctest.Test(t, func(t *testing.T) {
 		var store memlog.Store
 		p := start(t, store.Open(nil), 0)
@@ -206,7 +207,7 @@ func TestWhatIsSaidBeyondAWindow(t *testing.T) {
 
 func TestAWindowHoldsFromItsActivationOn(t *testing.T) {
 	wide, narrow := windowed(`bundle: history: windows: secrets: "all"`), windowed(`bundle: history: windows: secrets: "1m"`)
-	compileBundle(t, narrow)
+	planetest.Compile(t, narrow)
 	inTime(t, wide, func(t *testing.T, p *replica) {
 		revision := p.write(t, secretsPath, "a")
 		p.write(t, secretsPath, "b")
@@ -217,7 +218,7 @@ func TestAWindowHoldsFromItsActivationOn(t *testing.T) {
 			policy string
 			code   int
 		}{{narrow, 410}, {wide, 200}} {
-			if _, err := activation.ActivateCompiled(t.Context(), p.committer, compileBundle(t, next.policy), "test"); err != nil {
+			if _, err := activation.ActivateCompiled(t.Context(), p.committer, planetest.Compile(t, next.policy), "test"); err != nil {
 				t.Fatal(err)
 			}
 			p.must(t, next.code, "GET", look, "", as("reader")...)
@@ -252,7 +253,7 @@ func TestAnInformerOfSecretsResumesWithoutTheVerb(t *testing.T) {
 }
 
 func TestWhetherSomebodyMayLookBackCanBeAsked(t *testing.T) {
-	compileBundle(t, windowed(""))
+	planetest.Compile(t, windowed(""))
 	var store memlog.Store
 	p := start(t, store.Open(nil), 0)
 	p.bootstrap(t, windowed(""))
@@ -303,11 +304,11 @@ func TestAKindThatIsNoMoreKeepsTheWindowThatItHad(t *testing.T) {
 	without := strings.Replace(windowed(""), "vaults.example.com", "others.example.com", 1)
 	without = strings.Replace(without, `{kind: "Vault", plural: "vaults"}`, `{kind: "Other", plural: "others"}`, 1)
 	without = strings.ReplaceAll(without, `resources: ["secrets", "vaults"]`, `resources: ["secrets", "*"]`)
-	compileBundle(t, without)
+	planetest.Compile(t, without)
 	inTime(t, windowed(""), func(t *testing.T, p *replica) {
 		then := "/at/" + p.write(t, vaultsPath, "a") + vaultsPath + "/a"
 		p.must(t, 200, "DELETE", vaultsPath+"/a", "")
-		if _, err := activation.ActivateCompiled(t.Context(), p.committer, compileBundle(t, without), "test"); err != nil {
+		if _, err := activation.ActivateCompiled(t.Context(), p.committer, planetest.Compile(t, without), "test"); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(4 * time.Minute)
