@@ -411,9 +411,8 @@ func generations(t *testing.T, dir string, revision uint64) (found []uint32) {
 
 func TestWhatIsErasedDoesNotComeBackFromTheBucket(t *testing.T) {
 	s := newSite(t)
-	s.retain = time.Nanosecond
+	s.retain = time.Nanosecond // of each that may lead
 	a := s.start(plain)
-	s.retain = 0 // of the others
 	old := a.write("note", "a secret that is forgotten")
 	b := s.start("")
 	a.write("note", "new")
@@ -428,6 +427,7 @@ func TestWhatIsErasedDoesNotComeBackFromTheBucket(t *testing.T) {
 		return true
 	})
 	b.Stop() // it has the newest past in memory
+	s.retain = 0
 	for _, r := range []*replica{s.open(b.Dir, nil, ""), s.start("")} {
 		if got, err := r.get("note", old); err == nil {
 			t.Errorf("a replica shows %q", got)
