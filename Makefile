@@ -65,7 +65,7 @@ conformance:
 SEEDS ?= 3000
 FROM ?= 1
 sim:
-	go test ./core -run 'TestSimulation$$' -timeout 0 -simulation-from $(FROM) -simulation-seeds $(SEEDS)
+	go test ./core/conformance/simulation -run 'TestSimulation$$' -timeout 0 -simulation-from $(FROM) -simulation-seeds $(SEEDS)
 
 # Tries the garbage collector on GRAPHS random graphs of owners, twice.
 GRAPHS ?= 500
@@ -80,7 +80,7 @@ fairness-search:
 # Plants bugs in the program, and searches for a seed of the simulation that finds each.
 BUGS ?= .
 sim-bugs:
-	go test ./core -run 'TestPlantedBugs$$' -v -timeout 0 -planted-bugs '$(BUGS)' -planted-bugs-seeds $(SEEDS)
+	go test ./core/conformance/simulation -run 'TestPlantedBugs$$' -v -timeout 0 -planted-bugs '$(BUGS)' -planted-bugs-seeds $(SEEDS)
 
 # Writes TIMES times etcd's quota of 64 MiB on the disk of the temporary folder, in small objects.
 soak:

@@ -5,11 +5,13 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"stele.dev/stele/core/run/plane/planetest"
 )
 
 func TestWhoMayDoWhat(t *testing.T) {
-	p := newPlane(t)
-	p.must(t, 201, "POST", widgetsPath, widget("a", 1))
+	p := planetest.NewPlane(t)
+	p.Must(t, 201, "POST", planetest.WidgetsPath, planetest.Widget("a", 1))
 	const anonymous, wrong, editor, reader, nobody = "", "Bearer wrong", "Bearer editor-token", "Bearer reader-token", "Bearer nobody-token"
 	const inSystem = "/apis/example.com/v1/namespaces/kube-system/widgets"
 	for _, tc := range []struct {
@@ -24,22 +26,22 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{anonymous, "GET", "/api", "", 401, "Unauthorized"},
 		{anonymous, "GET", "/metrics", "", 401, "Unauthorized"},
 		{anonymous, "GET", "/healthz/ping", "", 401, "Unauthorized"},
-		{anonymous, "GET", widgetsPath, "", 401, "Unauthorized"},
+		{anonymous, "GET", planetest.WidgetsPath, "", 401, "Unauthorized"},
 		{anonymous, "POST", "/healthz", "{}", 403, ""},
 		{wrong, "GET", "/healthz", "", 401, "Unauthorized"},
-		{wrong, "GET", widgetsPath, "", 401, "Unauthorized"},
-		{"Basic eDp5", "GET", widgetsPath, "", 401, "Unauthorized"},
+		{wrong, "GET", planetest.WidgetsPath, "", 401, "Unauthorized"},
+		{"Basic eDp5", "GET", planetest.WidgetsPath, "", 401, "Unauthorized"},
 
-		{editor, "GET", widgetsPath, "", 200, ""},
+		{editor, "GET", planetest.WidgetsPath, "", 200, ""},
 		{editor, "GET", "/apis", "", 200, ""},
 		{editor, "GET", "/openapi/v3", "", 200, ""},
 		{editor, "GET", "/openapi/v2", "", 200, ""},
 		{editor, "GET", "/version", "", 200, ""},
-		{editor, "POST", widgetsPath, widget("b", 1), 201, ""},
-		{editor, "PATCH", widgetsPath + "/a", "{}", 200, ""},
+		{editor, "POST", planetest.WidgetsPath, planetest.Widget("b", 1), 201, ""},
+		{editor, "PATCH", planetest.WidgetsPath + "/a", "{}", 200, ""},
 		{editor, "GET", inSystem, "", 403, `widgets.example.com is forbidden: User "eddie" cannot list resource "widgets" in API group "example.com" in the namespace "kube-system"`},
 		{editor, "GET", "/apis/example.com/v1/widgets", "", 403, `cannot list resource "widgets" in API group "example.com" at the cluster scope`},
-		{editor, "GET", widgetsPath + "/a/status", "", 403, `widgets.example.com "a" is forbidden: User "eddie" cannot get resource "widgets/status" in API group "example.com" in the namespace "default"`},
+		{editor, "GET", planetest.WidgetsPath + "/a/status", "", 403, `widgets.example.com "a" is forbidden: User "eddie" cannot get resource "widgets/status" in API group "example.com" in the namespace "default"`},
 		{editor, "GET", "/api/v1/namespaces/default/secrets/x", "", 403, `secrets "x" is forbidden`},
 		{editor, "GET", "/metrics", "", 403, `User "eddie" cannot get path "/metrics"`},
 		{editor, "GET", "/apis/log.stele.dev/v1/changes", "", 403, `cannot list resource "changes" in API group "log.stele.dev"`},
@@ -48,23 +50,23 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{reader, "GET", "/apis/example.com/v1/widgets", "", 200, ""},
 		{reader, "GET", "/apis/log.stele.dev/v1/changes", "", 200, ""},
 		{reader, "GET", "/apis/example.com/v1/namespaces/default/gadgets", "", 404, ""},
-		{reader, "DELETE", widgetsPath + "/a", "", 403, `cannot delete resource "widgets"`},
-		{nobody, "GET", widgetsPath + "/a", "", 403, "is forbidden"},
+		{reader, "DELETE", planetest.WidgetsPath + "/a", "", 403, `cannot delete resource "widgets"`},
+		{nobody, "GET", planetest.WidgetsPath + "/a", "", 403, "is forbidden"},
 		{nobody, "GET", "/api/v1", "", 200, ""},
 	} {
 		header := []string{"Authorization", tc.as}
 		if tc.method == "PATCH" {
 			header = append(header, "Content-Type", "application/merge-patch+json")
 		}
-		a := p.do(tc.method, tc.path, tc.body, header...)
-		if a.code != tc.code {
+		a := p.Do(tc.method, tc.path, tc.body, header...)
+		if a.Code != tc.code {
 			t.Errorf("%q %s %s: %s, want %d", tc.as, tc.method, tc.path, a, tc.code)
 			continue
 		}
-		if message, _ := a.field("message").(string); tc.message != "" && !strings.Contains(message, tc.message) {
+		if message, _ := a.Field("message").(string); tc.message != "" && !strings.Contains(message, tc.message) {
 			t.Errorf("%q %s %s: %q, want %q", tc.as, tc.method, tc.path, message, tc.message)
 		}
-		if tc.code == 401 && a.header.Get("WWW-Authenticate") == "" {
+		if tc.code == 401 && a.Header.Get("WWW-Authenticate") == "" {
 			t.Errorf("%s %s: 401 without a challenge", tc.method, tc.path)
 		}
 	}
@@ -72,10 +74,10 @@ func TestWhoMayDoWhat(t *testing.T) {
 
 // Every allowed write names the rule that allowed it, and its line.
 func TestEventsNameTheirRule(t *testing.T) {
-	p := newPlane(t)
-	p.must(t, 201, "POST", widgetsPath, widget("a", 1), "Authorization", "Bearer editor-token", "User-Agent", "tests/1", "Audit-ID", "the-audit-id")
-	a := p.must(t, 200, "GET", "/apis/log.stele.dev/v1/changes?limit=1", "")
-	change := a.field("items").([]any)[0].(map[string]any)
+	p := planetest.NewPlane(t)
+	p.Must(t, 201, "POST", planetest.WidgetsPath, planetest.Widget("a", 1), "Authorization", "Bearer editor-token", "User-Agent", "tests/1", "Audit-ID", "the-audit-id")
+	a := p.Must(t, 200, "GET", "/apis/log.stele.dev/v1/changes?limit=1", "")
+	change := a.Field("items").([]any)[0].(map[string]any)
 	decision := change["decision"].(map[string]any)
 	if decision["authorizer"] != "rbac" || decision["rule"] != "t/bindings/editors" || !strings.HasPrefix(fmt.Sprint(decision["source"]), "bundle.cue:") {
 		t.Errorf("decision %v", decision)
@@ -84,28 +86,28 @@ func TestEventsNameTheirRule(t *testing.T) {
 	if change["actor"].(map[string]any)["user"] != "eddie" || request["verb"] != "create" || request["auditID"] != "the-audit-id" || request["userAgent"] != "tests/1" {
 		t.Errorf("change %v", change)
 	}
-	if change["policy"] != p.committer.Tip().Policy.DigestString() {
+	if change["policy"] != p.Committer.Tip().Policy.DigestString() {
 		t.Errorf("policy %v", change["policy"])
 	}
 }
 
 // Clients find their request in the audit log by the id that they chose, or were given.
 func TestAuditIDIsAnswered(t *testing.T) {
-	p := newPlane(t)
+	p := planetest.NewPlane(t)
 	w := httptest.NewRecorder()
-	p.ServeHTTP(w, request("GET", "/version", "", "Audit-ID", "mine"))
+	p.ServeHTTP(w, planetest.Request("GET", "/version", "", "Audit-ID", "mine"))
 	if got := w.Header().Get("Audit-Id"); got != "mine" {
 		t.Errorf("Audit-Id %q", got)
 	}
-	if a := p.do("GET", "/version", ""); len(a.header.Get("Audit-Id")) != 36 {
-		t.Errorf("Audit-Id %q", a.header.Get("Audit-Id"))
+	if a := p.Do("GET", "/version", ""); len(a.Header.Get("Audit-Id")) != 36 {
+		t.Errorf("Audit-Id %q", a.Header.Get("Audit-Id"))
 	}
 }
 
 // Whom a request names instead of who sends it, and what then is refused. The rules and
 // texts are upstream's.
 func TestImpersonation(t *testing.T) {
-	p := newPlane(t)
+	p := planetest.NewPlane(t)
 	for name, tc := range map[string]struct {
 		as      string // token
 		headers []string
@@ -128,14 +130,14 @@ func TestImpersonation(t *testing.T) {
 		"the administrator as a robot":   {"admin", []string{"Impersonate-User", "system:serviceaccount:default:robot"}, 403, `User "system:serviceaccount:default:robot" cannot create`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := p.do("POST", widgetsPath, `{"metadata":{"generateName":"w-"},"spec":{"size":1}}`, append([]string{"Authorization", "Bearer " + tc.as + "-token"}, tc.headers...)...)
-			if a.code != tc.code || tc.message != "" && !strings.Contains(fmt.Sprint(a.field("message")), tc.message) {
+			a := p.Do("POST", planetest.WidgetsPath, `{"metadata":{"generateName":"w-"},"spec":{"size":1}}`, append([]string{"Authorization", "Bearer " + tc.as + "-token"}, tc.headers...)...)
+			if a.Code != tc.code || tc.message != "" && !strings.Contains(fmt.Sprint(a.Field("message")), tc.message) {
 				t.Errorf("%s\nwant %d %s", a, tc.code, tc.message)
 			}
 		})
 	}
-	p.must(t, 201, "POST", widgetsPath, widget("both", 1), "Impersonate-User", "eddie", "Impersonate-Group", "editors")
-	change := p.must(t, 200, "GET", changesPath+"?limit=1", "").field("items").([]any)[0].(map[string]any)
+	p.Must(t, 201, "POST", planetest.WidgetsPath, planetest.Widget("both", 1), "Impersonate-User", "eddie", "Impersonate-Group", "editors")
+	change := p.Must(t, 200, "GET", planetest.ChangesPath+"?limit=1", "").Field("items").([]any)[0].(map[string]any)
 	if actor := change["actor"].(map[string]any); actor["user"] != "eddie" || actor["impersonator"] != "admin" {
 		t.Errorf("the event names %v", actor)
 	}
@@ -143,20 +145,20 @@ func TestImpersonation(t *testing.T) {
 
 // A deny says why, by which rule, and where that stands, to whoever it is.
 func TestADenySaysWhy(t *testing.T) {
-	p := newPlane(t)
-	p.must(t, 201, "POST", widgetsPath, widget("precious", 1))
+	p := planetest.NewPlane(t)
+	p.Must(t, 201, "POST", planetest.WidgetsPath, planetest.Widget("precious", 1))
 	for _, as := range []string{"admin", "editor"} {
-		a := p.must(t, 403, "DELETE", widgetsPath+"/precious", "", "Authorization", "Bearer "+as+"-token")
-		if !strings.Contains(fmt.Sprint(a.field("message")), `cannot delete resource "widgets" in API group "example.com" in the namespace "default": precious things stay (bundle.cue:`) {
+		a := p.Must(t, 403, "DELETE", planetest.WidgetsPath+"/precious", "", "Authorization", "Bearer "+as+"-token")
+		if !strings.Contains(fmt.Sprint(a.Field("message")), `cannot delete resource "widgets" in API group "example.com" in the namespace "default": precious things stay (bundle.cue:`) {
 			t.Errorf("%s", a)
 		}
-		if causes := fmt.Sprint(a.field("details", "causes")); !strings.Contains(causes, "t/denies/keep-precious") || !strings.Contains(causes, "bundle.cue:") {
+		if causes := fmt.Sprint(a.Field("details", "causes")); !strings.Contains(causes, "t/denies/keep-precious") || !strings.Contains(causes, "bundle.cue:") {
 			t.Errorf("causes %s", causes)
 		}
 	}
-	p.must(t, 200, "PATCH", widgetsPath+"/precious", `{"spec":{"size":2}}`, "Content-Type", "application/merge-patch+json")
-	a := p.must(t, 201, "POST", authorization+"selfsubjectaccessreviews", `{"spec":{"resourceAttributes":{"namespace":"default","verb":"delete","group":"example.com","resource":"widgets","name":"precious"}}}`)
-	if a.field("status", "allowed") != false || a.field("status", "denied") != true || !strings.Contains(fmt.Sprint(a.field("status", "reason")), "precious things stay") {
+	p.Must(t, 200, "PATCH", planetest.WidgetsPath+"/precious", `{"spec":{"size":2}}`, "Content-Type", "application/merge-patch+json")
+	a := p.Must(t, 201, "POST", planetest.Authorization+"selfsubjectaccessreviews", `{"spec":{"resourceAttributes":{"namespace":"default","verb":"delete","group":"example.com","resource":"widgets","name":"precious"}}}`)
+	if a.Field("status", "allowed") != false || a.Field("status", "denied") != true || !strings.Contains(fmt.Sprint(a.Field("status", "reason")), "precious things stay") {
 		t.Errorf("%s", a)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"stele.dev/stele/core/run/plane/planetest"
 	"stele.dev/stele/eventlog/memlog"
 )
 
@@ -21,33 +22,33 @@ func fiftyRules(level string) string {
 // Creates and gets of an object of 1 KiB in memory, without a network, by what the audit rules say.
 func BenchmarkAuditLevel(b *testing.B) {
 	for _, level := range []string{"unruled", "None", "Metadata", "RequestResponse"} {
-		text := bundle
+		text := planetest.Bundle
 		if level != "unruled" {
-			text = audited(fiftyRules(level))
+			text = planetest.Audited(fiftyRules(level))
 		}
 		b.Run("create/"+level, func(b *testing.B) {
 			var store memlog.Store
-			r := start(b, store.Open(nil), 0)
-			r.bootstrap(b, text)
+			r := planetest.StartReplica(b, store.Open(nil), 0)
+			r.Bootstrap(b, text)
 			b.ReportAllocs()
 			i := 0
 			for b.Loop() {
 				i++
 				w := &discard{header: http.Header{}}
-				if r.ServeHTTP(w, request("POST", widgetsPath, bigWidget(fmt.Sprintf("w%d", i), i))); w.code != 201 {
+				if r.ServeHTTP(w, planetest.Request("POST", planetest.WidgetsPath, planetest.BigWidget(fmt.Sprintf("w%d", i), i))); w.code != 201 {
 					b.Fatal(w.code)
 				}
 			}
 		})
 		b.Run("get/"+level, func(b *testing.B) {
 			var store memlog.Store
-			r := start(b, store.Open(nil), 0)
-			r.bootstrap(b, text)
-			r.must(b, 201, "POST", widgetsPath, bigWidget("w", 1))
+			r := planetest.StartReplica(b, store.Open(nil), 0)
+			r.Bootstrap(b, text)
+			r.Must(b, 201, "POST", planetest.WidgetsPath, planetest.BigWidget("w", 1))
 			b.ReportAllocs()
 			for b.Loop() {
 				w := &discard{header: http.Header{}}
-				if r.ServeHTTP(w, request("GET", widgetsPath+"/w", "")); w.code != 200 && w.code != 0 {
+				if r.ServeHTTP(w, planetest.Request("GET", planetest.WidgetsPath+"/w", "")); w.code != 200 && w.code != 0 {
 					b.Fatal(w.code)
 				}
 			}

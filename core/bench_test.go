@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"stele.dev/stele/core/auth/pki"
+	"stele.dev/stele/core/run/plane/planetest"
 	"stele.dev/stele/core/serve/server"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/etcdlog"
@@ -24,14 +25,8 @@ import (
 	"stele.dev/stele/projections/objects"
 )
 
-// bigWidget is an object of about 1 KiB.
-func bigWidget(name string, size int) string {
-	return fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":%q,"labels":{"app":"bench","bucket":"b%d"}},"spec":{"size":%d,"color":"red","ports":[{"name":"a","port":1},{"name":"b","port":2}],"limits":{"x":1,"y":2},"free":{"payload":%q}}}`,
-		name, size%100, 1+size%1000, strings.Repeat("Lorem ipsum dolor sit amet, consectetur ", 18))
-}
-
 // serveTLS puts a replica behind a real server, and returns a client of it.
-func serveTLS(b *testing.B, r *replica) (base string, newClient func() *http.Client) {
+func serveTLS(b *testing.B, r *planetest.Replica) (base string, newClient func() *http.Client) {
 	b.Helper()
 	dir := b.TempDir()
 	ca, err := pki.LoadAuthority(dir)
@@ -55,15 +50,15 @@ func serveTLS(b *testing.B, r *replica) (base string, newClient func() *http.Cli
 }
 
 // onEtcd starts a control plane on an embedded etcd.
-func onEtcd(b *testing.B, dir string) *replica {
+func onEtcd(b *testing.B, dir string) *planetest.Replica {
 	b.Helper()
 	backend, err := etcdlog.Embed(b.Context(), etcdlog.EmbedOptions{Dir: dir})
 	if err != nil {
 		b.Fatal(err)
 	}
-	r := start(b, backend, 0)
-	if r.committer.Tip().Policy == nil {
-		r.bootstrap(b, bundle)
+	r := planetest.StartReplica(b, backend, 0)
+	if r.Committer.Tip().Policy == nil {
+		r.Bootstrap(b, planetest.Bundle)
 	}
 	return r
 }
@@ -99,7 +94,7 @@ func BenchmarkCreateOverTLS(b *testing.B) {
 				c := newClient()
 				wg.Go(func() {
 					for i := next.Add(1); i <= int64(b.N); i = next.Add(1) {
-						send(b, c, "POST", base+widgetsPath, bigWidget(fmt.Sprintf("w%d", i), int(i)))
+						send(b, c, "POST", base+planetest.WidgetsPath, planetest.BigWidget(fmt.Sprintf("w%d", i), int(i)))
 					}
 				})
 			}
@@ -120,13 +115,13 @@ func (d *discard) WriteHeader(code int)        { d.code = code }
 func (d *discard) Write(p []byte) (int, error) { d.n += len(p); return len(p), nil }
 
 // filled starts a control plane in memory that has n widgets.
-func filled(b testing.TB, n int) *replica {
+func filled(b testing.TB, n int) *planetest.Replica {
 	b.Helper()
 	var store memlog.Store
-	r := start(b, store.Open(nil), 0)
-	r.bootstrap(b, bundle)
+	r := planetest.StartReplica(b, store.Open(nil), 0)
+	r.Bootstrap(b, planetest.Bundle)
 	for i := range n {
-		if a := r.do("POST", widgetsPath, bigWidget(fmt.Sprintf("w%06d", i), i)); a.code != 201 {
+		if a := r.Do("POST", planetest.WidgetsPath, planetest.BigWidget(fmt.Sprintf("w%06d", i), i)); a.Code != 201 {
 			b.Fatal(a)
 		}
 	}
@@ -140,7 +135,7 @@ func BenchmarkList(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				w := &discard{header: http.Header{}}
-				r.ServeHTTP(w, request("GET", widgetsPath+query, ""))
+				r.ServeHTTP(w, planetest.Request("GET", planetest.WidgetsPath+query, ""))
 				b.SetBytes(int64(w.n))
 			}
 		})
@@ -151,7 +146,7 @@ func BenchmarkGet(b *testing.B) {
 	r := filled(b, 1000)
 	b.ReportAllocs()
 	for b.Loop() {
-		r.ServeHTTP(&discard{header: http.Header{}}, request("GET", widgetsPath+"/w000500", ""))
+		r.ServeHTTP(&discard{header: http.Header{}}, planetest.Request("GET", planetest.WidgetsPath+"/w000500", ""))
 	}
 }
 
@@ -162,7 +157,7 @@ func BenchmarkCreate(b *testing.B) {
 	i := 0
 	for b.Loop() {
 		i++
-		r.ServeHTTP(&discard{header: http.Header{}}, request("POST", widgetsPath, bigWidget(fmt.Sprintf("w%d", i), i)))
+		r.ServeHTTP(&discard{header: http.Header{}}, planetest.Request("POST", planetest.WidgetsPath, planetest.BigWidget(fmt.Sprintf("w%d", i), i)))
 	}
 }
 
@@ -170,37 +165,39 @@ var digits = regexp.MustCompile(`"size":[0-9]+`)
 
 // One write to an object that is there, through the whole pipeline.
 func BenchmarkWrite(b *testing.B) {
-	const path = widgetsPath + "/w000007"
+	const path = planetest.WidgetsPath + "/w000007"
 	merge := func(i int) *http.Request {
-		return request("PATCH", path, fmt.Sprintf(`{"spec":{"size":%d}}`, 1+i%1000), "Content-Type", "application/merge-patch+json")
+		return planetest.Request("PATCH", path, fmt.Sprintf(`{"spec":{"size":%d}}`, 1+i%1000), "Content-Type", "application/merge-patch+json")
 	}
 	status := func(i int) *http.Request {
-		return request("PATCH", path+"/status", fmt.Sprintf(`{"status":{"note":"n%d"}}`, i), "Content-Type", "application/merge-patch+json")
+		return planetest.Request("PATCH", path+"/status", fmt.Sprintf(`{"status":{"note":"n%d"}}`, i), "Content-Type", "application/merge-patch+json")
 	}
 	apply := func(name, body string) *http.Request {
-		return request("PATCH", widgetsPath+"/"+name+"?fieldManager=bench&force=true", body, "Content-Type", "application/apply-patch+yaml")
+		return planetest.Request("PATCH", planetest.WidgetsPath+"/"+name+"?fieldManager=bench&force=true", body, "Content-Type", "application/apply-patch+yaml")
 	}
-	for name, write := range map[string]func(r *replica, i int) *http.Request{
-		"update": func(r *replica, i int) *http.Request {
-			o := r.committer.Tip().Objects.Get(widgetsResource, "default", "w000007")
-			return request("PUT", path, digits.ReplaceAllString(string(o.JSON), fmt.Sprintf(`"size":%d`, 1+i%1000)))
+	for name, write := range map[string]func(r *planetest.Replica, i int) *http.Request{
+		"update": func(r *planetest.Replica, i int) *http.Request {
+			o := r.Committer.Tip().Objects.Get(planetest.WidgetsResource, "default", "w000007")
+			return planetest.Request("PUT", path, digits.ReplaceAllString(string(o.JSON), fmt.Sprintf(`"size":%d`, 1+i%1000)))
 		},
-		"patch":  func(_ *replica, i int) *http.Request { return merge(i) },
-		"status": func(_ *replica, i int) *http.Request { return status(i) },
-		"apply=create": func(_ *replica, i int) *http.Request {
-			return apply(fmt.Sprintf("n%d", i), bigWidget(fmt.Sprintf("n%d", i), i))
+		"patch":  func(_ *planetest.Replica, i int) *http.Request { return merge(i) },
+		"status": func(_ *planetest.Replica, i int) *http.Request { return status(i) },
+		"apply=create": func(_ *planetest.Replica, i int) *http.Request {
+			return apply(fmt.Sprintf("n%d", i), planetest.BigWidget(fmt.Sprintf("n%d", i), i))
 		},
-		"apply=no-op": func(*replica, int) *http.Request { return apply("w000007", bigWidget("w000007", 7)) },
-		"apply=change": func(_ *replica, i int) *http.Request {
-			return apply("w000007", strings.Replace(bigWidget("w000007", 7), `"size":8`, fmt.Sprintf(`"size":%d`, 1+i%1000), 1))
+		"apply=no-op": func(*planetest.Replica, int) *http.Request {
+			return apply("w000007", planetest.BigWidget("w000007", 7))
+		},
+		"apply=change": func(_ *planetest.Replica, i int) *http.Request {
+			return apply("w000007", strings.Replace(planetest.BigWidget("w000007", 7), `"size":8`, fmt.Sprintf(`"size":%d`, 1+i%1000), 1))
 		},
 	} {
 		b.Run(name, func(b *testing.B) {
 			r := filled(b, 10)
-			r.do("PATCH", path, `{"spec":{"size":1000}}`, "Content-Type", "application/merge-patch+json")
-			r.do("PATCH", path+"/status", `{"status":{"note":"n"}}`, "Content-Type", "application/merge-patch+json")
+			r.Do("PATCH", path, `{"spec":{"size":1000}}`, "Content-Type", "application/merge-patch+json")
+			r.Do("PATCH", path+"/status", `{"status":{"note":"n"}}`, "Content-Type", "application/merge-patch+json")
 			if strings.HasPrefix(name, "apply") {
-				r.serve(apply("w000007", bigWidget("w000007", 7)))
+				r.Serve(apply("w000007", planetest.BigWidget("w000007", 7)))
 			}
 			b.ReportAllocs()
 			i := 0
@@ -222,14 +219,14 @@ func BenchmarkFanOut(b *testing.B) {
 	r := onEtcd(b, b.TempDir())
 	base, newClient := serveTLS(b, r)
 	c := newClient()
-	send(b, c, "POST", base+widgetsPath, bigWidget("w", 1))
-	from := r.committer.Tip().Revision()
+	send(b, c, "POST", base+planetest.WidgetsPath, planetest.BigWidget("w", 1))
+	from := r.Committer.Tip().Revision()
 	var wg sync.WaitGroup
 	for i := range watchers {
 		if i%perConnection == 0 {
 			c = newClient()
 		}
-		q, err := http.NewRequestWithContext(b.Context(), "GET", fmt.Sprintf("%s%s?watch=1&resourceVersion=%d", base, widgetsPath, from), nil)
+		q, err := http.NewRequestWithContext(b.Context(), "GET", fmt.Sprintf("%s%s?watch=1&resourceVersion=%d", base, planetest.WidgetsPath, from), nil)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -253,7 +250,7 @@ func BenchmarkFanOut(b *testing.B) {
 	}
 	b.ResetTimer()
 	for i := range b.N {
-		r.do("PATCH", widgetsPath+"/w", fmt.Sprintf(`{"spec":{"size":%d}}`, 100+i%900), "Content-Type", "application/merge-patch+json")
+		r.Do("PATCH", planetest.WidgetsPath+"/w", fmt.Sprintf(`{"spec":{"size":%d}}`, 100+i%900), "Content-Type", "application/merge-patch+json")
 	}
 	wg.Wait()
 	b.ReportMetric(float64(watchers*b.N)/b.Elapsed().Seconds(), "events/s")
@@ -269,14 +266,14 @@ func BenchmarkColdStart(b *testing.B) {
 	for range 64 {
 		wg.Go(func() {
 			for i := next.Add(1); i <= n; i = next.Add(1) {
-				if a := r.do("POST", widgetsPath, bigWidget(fmt.Sprintf("w%06d", i), int(i))); a.code != 201 {
+				if a := r.Do("POST", planetest.WidgetsPath, planetest.BigWidget(fmt.Sprintf("w%06d", i), int(i))); a.Code != 201 {
 					b.Error(a)
 				}
 			}
 		})
 	}
 	wg.Wait()
-	r.close()
+	r.Close()
 	for b.Loop() {
 		began := time.Now()
 		backend, err := etcdlog.Embed(b.Context(), etcdlog.EmbedOptions{Dir: dir})
@@ -284,20 +281,20 @@ func BenchmarkColdStart(b *testing.B) {
 			b.Fatal(err)
 		}
 		opened := time.Now()
-		r, err := tryStart(b.Context(), backend, 0)
+		r, err := planetest.OpenReplica(b.Context(), backend, 0)
 		if err != nil {
 			b.Fatal(err)
 		}
 		replayed := time.Now()
 		w := &discard{header: http.Header{}}
-		r.ServeHTTP(w, request("GET", widgetsPath, ""))
+		r.ServeHTTP(w, planetest.Request("GET", planetest.WidgetsPath, ""))
 		b.ReportMetric(float64(opened.Sub(began).Milliseconds()), "ms-etcd")
 		b.ReportMetric(float64(replayed.Sub(opened).Milliseconds()), "ms-replay")
 		b.ReportMetric(float64(time.Since(replayed).Milliseconds()), "ms-list")
 		if w.n < n*1000 {
 			b.Errorf("listed %d bytes", w.n)
 		}
-		r.close()
+		r.Close()
 	}
 }
 
@@ -306,21 +303,21 @@ func BenchmarkBytesPerObject(b *testing.B) {
 	const n = 20_000
 	for b.Loop() {
 		var store memlog.Store
-		r := start(b, store.Open(nil), 0)
-		r.bootstrap(b, bundle)
+		r := planetest.StartReplica(b, store.Open(nil), 0)
+		r.Bootstrap(b, planetest.Bundle)
 		log, err := eventlog.Open(b.Context(), store.Open(nil), eventlog.Options{RecentBytes: 1})
 		if err != nil {
 			b.Fatal(err)
 		}
 		for i := range n {
-			r.do("POST", widgetsPath, bigWidget(fmt.Sprintf("w%06d", i), i))
+			r.Do("POST", planetest.WidgetsPath, planetest.BigWidget(fmt.Sprintf("w%06d", i), i))
 		}
 		json := 0
 		everything := objects.Selection{}
-		for o := range r.committer.Tip().Objects.List(widgetsResource, &everything, "", "") {
+		for o := range r.Committer.Tip().Objects.List(planetest.WidgetsResource, &everything, "", "") {
 			json += len(o.JSON)
 		}
-		r.close()
+		r.Close()
 
 		// The projection alone: what a replica holds that has only read.
 		before := liveHeap()

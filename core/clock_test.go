@@ -15,9 +15,9 @@ import (
 )
 
 // startAt starts a replica on a machine whose clock is off by so much.
-func startAt(t *testing.T, store *memlog.Store, off *atomic.Int64) *replica {
+func startAt(t *testing.T, store *memlog.Store, off *atomic.Int64) *planetest.Replica {
 	t.Helper()
-	r, err := tryStartWith(t.Context(), store.Open(nil), planetest.Options{Clock: func() time.Time { return time.Now().Add(time.Duration(off.Load())) }})
+	r, err := planetest.OpenReplicaWith(t.Context(), store.Open(nil), planetest.Options{Clock: func() time.Time { return time.Now().Add(time.Duration(off.Load())) }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,34 +36,34 @@ func TestLogTimeIsRightAgainOnceTheClockIs(t *testing.T) {
 				var store memlog.Store
 				var off atomic.Int64
 				r := startAt(t, &store, &off)
-				r.bootstrap(t, bundle)
+				r.Bootstrap(t, planetest.Bundle)
 				time.Sleep(time.Hour)
-				r.must(t, 201, "POST", widgetsPath, widget("before", 1))
+				r.Must(t, 201, "POST", planetest.WidgetsPath, planetest.Widget("before", 1))
 				time.Sleep(time.Hour)
 				between := time.Now()
 				off.Store(int64(year))
-				ahead := r.must(t, 201, "POST", widgetsPath, widget("ahead", 1))
+				ahead := r.Must(t, 201, "POST", planetest.WidgetsPath, planetest.Widget("ahead", 1))
 				off.Store(0)
 				if restarted {
-					r.close()
+					r.Close()
 					r = startAt(t, &store, &off)
 				}
-				defer r.close()
+				defer r.Close()
 				time.Sleep(time.Minute)
-				if a := r.must(t, 200, "GET", below(time.Now().Add(-time.Second))+widgetsPath+"/ahead", ""); a.field("metadata", "resourceVersion") != ahead.field("metadata", "resourceVersion") {
+				if a := r.Must(t, 200, "GET", below(time.Now().Add(-time.Second))+planetest.WidgetsPath+"/ahead", ""); a.Field("metadata", "resourceVersion") != ahead.Field("metadata", "resourceVersion") {
 					t.Errorf("now there is %s", a)
 				}
-				r.must(t, 404, "GET", below(between.Add(-time.Second))+widgetsPath+"/ahead", "")
-				r.must(t, 200, "GET", below(between.Add(-time.Second))+widgetsPath+"/before", "")
-				r.must(t, 201, "POST", widgetsPath, widget("after", 1))
-				if late := time.Until(r.committer.Tip().Time).Abs(); late > time.Second {
+				r.Must(t, 404, "GET", below(between.Add(-time.Second))+planetest.WidgetsPath+"/ahead", "")
+				r.Must(t, 200, "GET", below(between.Add(-time.Second))+planetest.WidgetsPath+"/before", "")
+				r.Must(t, 201, "POST", planetest.WidgetsPath, planetest.Widget("after", 1))
+				if late := time.Until(r.Committer.Tip().Time).Abs(); late > time.Second {
 					t.Errorf("log time is off by %v", late)
 				}
-				if a := r.must(t, 200, "GET", "/readyz?verbose", ""); a.code != 200 {
+				if a := r.Must(t, 200, "GET", "/readyz?verbose", ""); a.Code != 200 {
 					t.Errorf("%s", a)
 				}
 				time.Sleep(time.Minute)
-				r.must(t, 200, "GET", below(time.Now().Add(-time.Second))+widgetsPath+"/after", "")
+				r.Must(t, 200, "GET", below(time.Now().Add(-time.Second))+planetest.WidgetsPath+"/after", "")
 			})
 		})
 	}
@@ -75,25 +75,25 @@ func TestAClockThatIsBehindIsTold(t *testing.T) {
 		var store memlog.Store
 		var off atomic.Int64
 		r := startAt(t, &store, &off)
-		defer func() { r.close() }()
-		r.bootstrap(t, bundle)
+		defer func() { r.Close() }()
+		r.Bootstrap(t, planetest.Bundle)
 		time.Sleep(time.Hour)
 		off.Store(int64(-year))
 		time.Sleep(time.Minute)
-		r.must(t, 201, "POST", widgetsPath, widget("a", 1))
-		if err := r.committer.ClockHealth(); err == nil {
+		r.Must(t, 201, "POST", planetest.WidgetsPath, planetest.Widget("a", 1))
+		if err := r.Committer.ClockHealth(); err == nil {
 			t.Error("the clock is healthy")
 		}
-		if a := r.do("GET", below(time.Now().Add(time.Duration(off.Load())))+widgetsPath, ""); a.code != http.StatusGone && a.code != http.StatusServiceUnavailable {
+		if a := r.Do("GET", below(time.Now().Add(time.Duration(off.Load())))+planetest.WidgetsPath, ""); a.Code != http.StatusGone && a.Code != http.StatusServiceUnavailable {
 			t.Errorf("a year ago: %s", a)
 		}
 		off.Store(0)
 		time.Sleep(time.Minute)
-		if err := r.committer.ClockHealth(); err != nil {
+		if err := r.Committer.ClockHealth(); err != nil {
 			t.Error(err)
 		}
-		r.must(t, 201, "POST", widgetsPath, widget("b", 1))
-		if late := time.Until(r.committer.Tip().Time).Abs(); late > time.Second {
+		r.Must(t, 201, "POST", planetest.WidgetsPath, planetest.Widget("b", 1))
+		if late := time.Until(r.Committer.Tip().Time).Abs(); late > time.Second {
 			t.Errorf("log time is off by %v", late)
 		}
 	})
@@ -106,29 +106,29 @@ func TestAnOperatorAcceptsTheClock(t *testing.T) {
 		var off atomic.Int64
 		off.Store(int64(year))
 		r := startAt(t, &store, &off)
-		r.bootstrap(t, bundle)
-		r.must(t, 201, "POST", widgetsPath, widget("a", 1))
-		r.close()
+		r.Bootstrap(t, planetest.Bundle)
+		r.Must(t, 201, "POST", planetest.WidgetsPath, planetest.Widget("a", 1))
+		r.Close()
 		off.Store(0)
 		r = startAt(t, &store, &off)
-		defer func() { r.close() }()
+		defer func() { r.Close() }()
 		time.Sleep(time.Minute)
-		if r.committer.ClockHealth() == nil {
+		if r.Committer.ClockHealth() == nil {
 			t.Error("a clock that is a year behind is healthy")
 		}
-		if a := r.do("GET", below(time.Now().Add(-time.Second))+widgetsPath, ""); a.code != http.StatusGone && a.code != http.StatusServiceUnavailable {
+		if a := r.Do("GET", below(time.Now().Add(-time.Second))+planetest.WidgetsPath, ""); a.Code != http.StatusGone && a.Code != http.StatusServiceUnavailable {
 			t.Errorf("now: %s", a)
 		}
-		r.close()
-		r, err := tryStartWith(t.Context(), store.Open(nil), planetest.Options{Config: plane.Config{AcceptClock: true}})
+		r.Close()
+		r, err := planetest.OpenReplicaWith(t.Context(), store.Open(nil), planetest.Options{Config: plane.Config{AcceptClock: true}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer r.close()
+		defer r.Close()
 		time.Sleep(time.Minute)
-		if err := r.committer.ClockHealth(); err != nil {
+		if err := r.Committer.ClockHealth(); err != nil {
 			t.Error(err)
 		}
-		r.must(t, 200, "GET", below(time.Now().Add(-time.Second))+widgetsPath+"/a", "")
+		r.Must(t, 200, "GET", below(time.Now().Add(-time.Second))+planetest.WidgetsPath+"/a", "")
 	})
 }

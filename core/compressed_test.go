@@ -7,6 +7,8 @@ import (
 	"io"
 	"strings"
 	"testing"
+
+	"stele.dev/stele/core/run/plane/planetest"
 )
 
 // Long answers of discovery are compressed for who takes that; short ones are not.
@@ -15,26 +17,26 @@ func TestDiscoveryIsCompressed(t *testing.T) {
 	for i := range 6000 {
 		fmt.Fprintf(&categories, "%q, ", fmt.Sprintf("category-of-widgets-%d", i))
 	}
-	p := newPlane(t)
-	p.must(t, 201, "POST", policiesPath, policyBody(t, strings.Replace(bundle, `names: {kind: "Widget",`, `names: {kind: "Widget", categories: [`+categories.String()+`],`, 1), nil))
+	p := planetest.NewPlane(t)
+	p.Must(t, 201, "POST", planetest.PoliciesPath, planetest.PolicyBody(t, strings.Replace(planetest.Bundle, `names: {kind: "Widget",`, `names: {kind: "Widget", categories: [`+categories.String()+`],`, 1), nil))
 
-	plain := p.must(t, 200, "GET", "/apis/example.com/v1", "")
-	compressed := p.must(t, 200, "GET", "/apis/example.com/v1", "", "Accept-Encoding", "gzip")
-	if encoding := compressed.header.Get("Content-Encoding"); encoding != "gzip" || len(compressed.body) > len(plain.body)/2 {
-		t.Fatalf("%q, %d bytes of %d", encoding, len(compressed.body), len(plain.body))
+	plain := p.Must(t, 200, "GET", "/apis/example.com/v1", "")
+	compressed := p.Must(t, 200, "GET", "/apis/example.com/v1", "", "Accept-Encoding", "gzip")
+	if encoding := compressed.Header.Get("Content-Encoding"); encoding != "gzip" || len(compressed.Body) > len(plain.Body)/2 {
+		t.Fatalf("%q, %d bytes of %d", encoding, len(compressed.Body), len(plain.Body))
 	}
-	z, err := gzip.NewReader(bytes.NewReader(compressed.body))
+	z, err := gzip.NewReader(bytes.NewReader(compressed.Body))
 	if err != nil {
 		t.Fatal(err)
 	}
 	text, err := io.ReadAll(z)
-	if err != nil || string(text) != strings.TrimSuffix(string(plain.body), "\n") {
+	if err != nil || string(text) != strings.TrimSuffix(string(plain.Body), "\n") {
 		t.Errorf("%v: %.100s", err, text)
 	}
-	if a := p.must(t, 200, "GET", "/apis/example.com/v1", "", "Accept-Encoding", "br"); a.header.Get("Content-Encoding") != "" {
+	if a := p.Must(t, 200, "GET", "/apis/example.com/v1", "", "Accept-Encoding", "br"); a.Header.Get("Content-Encoding") != "" {
 		t.Error("compressed for who does not take it")
 	}
-	if a := p.must(t, 200, "GET", "/apis", "", "Accept-Encoding", "gzip"); a.header.Get("Content-Encoding") != "" {
+	if a := p.Must(t, 200, "GET", "/apis", "", "Accept-Encoding", "gzip"); a.Header.Get("Content-Encoding") != "" {
 		t.Error("a short answer is compressed")
 	}
 }

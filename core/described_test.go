@@ -7,25 +7,8 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"stele.dev/stele/core/run/plane/planetest"
 )
-
-// discovered is what discovery says is served: by the path of a group and version.
-func (s *site) discovered(t *testing.T) map[string][]metav1.APIResource {
-	t.Helper()
-	_, lists, err := s.typed().Discovery().ServerGroupsAndResources()
-	if err != nil {
-		t.Fatal(err)
-	}
-	all := map[string][]metav1.APIResource{}
-	for _, l := range lists {
-		root := "/apis/" + l.GroupVersion
-		if !strings.Contains(l.GroupVersion, "/") {
-			root = "/api/" + l.GroupVersion
-		}
-		all[root] = append(all[root], l.APIResources...)
-	}
-	return all
-}
 
 // operations are what a verb of a resource is in OpenAPI: path, method, and the action that clients know it by.
 func operations(root string, r *metav1.APIResource, verb string) (path, method, action string) {
@@ -56,10 +39,10 @@ func operations(root string, r *metav1.APIResource, verb string) (path, method, 
 }
 
 // describedKinds are the schemas of kinds of stele's own groups.
-func describedKinds(document answer) map[string]map[string]any {
-	all, _ := document.field("definitions").(map[string]any)
+func describedKinds(document planetest.Answer) map[string]map[string]any {
+	all, _ := document.Field("definitions").(map[string]any)
 	if all == nil {
-		all, _ = document.field("components", "schemas").(map[string]any)
+		all, _ = document.Field("components", "schemas").(map[string]any)
 	}
 	kinds := map[string]map[string]any{}
 	for name, s := range all {
@@ -73,16 +56,16 @@ func describedKinds(document answer) map[string]map[string]any {
 // All that discovery names is in both versions of OpenAPI with its verbs and kind, and nothing else but what clients
 // that take everything are to leave alone.
 func TestOpenAPIHasWhatDiscoveryHas(t *testing.T) {
-	s := newSite(t, 0)
+	s := planetest.NewSite(t, 0)
 	unlisted := []string{"get list /apis/log.stele.dev/v1/namespaces/{namespace}/changes", "get list /apis/log.stele.dev/v1/namespaces/{namespace}/decisions"}
-	all := s.discovered(t)
+	all := s.Discovered(t)
 	if len(all) < 8 {
 		t.Fatalf("only %d groups", len(all))
 	}
 	for root, resources := range all {
-		documents := map[string]answer{
-			"v2": s.must(t, 200, "GET", "/openapi/v2", ""),
-			"v3": s.must(t, 200, "GET", "/openapi/v3"+root, ""),
+		documents := map[string]planetest.Answer{
+			"v2": s.Must(t, 200, "GET", "/openapi/v2", ""),
+			"v3": s.Must(t, 200, "GET", "/openapi/v3"+root, ""),
 		}
 		for version, document := range documents {
 			known := map[string]bool{}
@@ -97,7 +80,7 @@ func TestOpenAPIHasWhatDiscoveryHas(t *testing.T) {
 				for _, verb := range r.Verbs {
 					path, method, action := operations(root, r, verb)
 					known[method+" "+action+" "+path] = true
-					operation, _ := document.field("paths", path, method).(map[string]any)
+					operation, _ := document.Field("paths", path, method).(map[string]any)
 					kind, _ := operation["x-kubernetes-group-version-kind"].(map[string]any)
 					if verb == "watch" != strings.Contains(fmt.Sprint(operation["parameters"]), "name:watch ") && (verb == "watch" || verb == "list" && !slices.Contains(r.Verbs, "watch")) {
 						t.Errorf("%s: whether %s can be watched is not in %s", version, r.Name, path)
@@ -112,7 +95,7 @@ func TestOpenAPIHasWhatDiscoveryHas(t *testing.T) {
 					t.Errorf("%s: %s has no fields of its own: %v", version, name, s)
 				}
 			}
-			paths, _ := document.field("paths").(map[string]any)
+			paths, _ := document.Field("paths").(map[string]any)
 			for path, item := range paths {
 				if !strings.HasPrefix(path, root+"/") {
 					continue
@@ -133,8 +116,8 @@ func TestOpenAPIHasWhatDiscoveryHas(t *testing.T) {
 
 // A path of what is answered and not stored means the same below /at as at the present.
 func TestWrongPathsBelowAtAreTheSame(t *testing.T) {
-	s := newSite(t, 0)
-	s.must(t, 201, "POST", widgetsPath, widget("a", 1))
+	s := planetest.NewSite(t, 0)
+	s.Must(t, 201, "POST", planetest.WidgetsPath, planetest.Widget("a", 1))
 	wrong := map[string]string{ // method by path
 		"/apis/policy.stele.dev/v1/explanations":                                 "GET",
 		"/apis/policy.stele.dev/v1/explanations/a/status":                        "GET",
@@ -154,9 +137,9 @@ func TestWrongPathsBelowAtAreTheSame(t *testing.T) {
 		"/apis/authentication.k8s.io/v1/namespaces/default/selfsubjectreviews/a": "GET",
 	}
 	for path, method := range wrong {
-		now := s.do(method, path, "")
-		then := s.do(method, fmt.Sprintf("/at/%d%s", s.committer.Tip().Revision(), path), "")
-		if now.code < 400 || now.code != then.code || now.field("message") != then.field("message") {
+		now := s.Do(method, path, "")
+		then := s.Do(method, fmt.Sprintf("/at/%d%s", s.Committer.Tip().Revision(), path), "")
+		if now.Code < 400 || now.Code != then.Code || now.Field("message") != then.Field("message") {
 			t.Errorf("%s %s is\n%s\nand below /at\n%s", method, path, now, then)
 		}
 	}

@@ -31,6 +31,7 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
+	"stele.dev/stele/core/run/plane/planetest"
 )
 
 // onlyIn fails the test when an answer is in another media type.
@@ -56,7 +57,7 @@ func (o onlyIn) RoundTrip(q *http.Request) (*http.Response, error) {
 }
 
 // clientConfig is that of a client of a replica behind a real server, over HTTP/1.1 or HTTP/2.
-func clientConfig(t *testing.T, r *replica, mediaType string, proto int) *rest.Config {
+func clientConfig(t *testing.T, r *planetest.Replica, mediaType string, proto int) *rest.Config {
 	t.Helper()
 	s := httptest.NewUnstartedServer(r)
 	s.EnableHTTP2 = proto == 2
@@ -82,14 +83,12 @@ func transportOf(t *testing.T, c *rest.Config) http.RoundTripper {
 	return transport
 }
 
-const protobufType = "application/vnd.kubernetes.protobuf"
-
 // Clients that are told to speak Protocol Buffers get by with them alone.
 func TestTypedClientsSpeakProtobuf(t *testing.T) {
 	for _, proto := range []int{1, 2} {
 		t.Run(fmt.Sprintf("HTTP/%d", proto), func(t *testing.T) {
-			p := newPlane(t)
-			client, err := kubernetes.NewForConfig(clientConfig(t, p, protobufType, proto))
+			p := planetest.NewPlane(t)
+			client, err := kubernetes.NewForConfig(clientConfig(t, p, planetest.ProtobufType, proto))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -192,8 +191,8 @@ func TestTypedClientsSpeakProtobuf(t *testing.T) {
 
 // A watch that begins with what is there tells where that ends.
 func TestInitialEventsAsProtobuf(t *testing.T) {
-	p := newPlane(t)
-	client, err := kubernetes.NewForConfig(clientConfig(t, p, protobufType, 2))
+	p := planetest.NewPlane(t)
+	client, err := kubernetes.NewForConfig(clientConfig(t, p, planetest.ProtobufType, 2))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -219,12 +218,12 @@ func TestInitialEventsAsProtobuf(t *testing.T) {
 
 // What goes wrong is an event as well.
 func TestWatchesEndWithAnErrorAsProtobuf(t *testing.T) {
-	p := newRestored(t)
-	client, err := kubernetes.NewForConfig(clientConfig(t, p.replica, protobufType, 1))
+	p := planetest.NewRestored(t)
+	client, err := kubernetes.NewForConfig(clientConfig(t, p.Replica, planetest.ProtobufType, 1))
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := client.CoreV1().ConfigMaps("default").Watch(t.Context(), metav1.ListOptions{ResourceVersion: fmt.Sprint(p.lost)})
+	w, err := client.CoreV1().ConfigMaps("default").Watch(t.Context(), metav1.ListOptions{ResourceVersion: fmt.Sprint(p.Lost)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -236,13 +235,13 @@ func TestWatchesEndWithAnErrorAsProtobuf(t *testing.T) {
 
 // Informers of metadata ask for Protocol Buffers, whatever the kind.
 func TestMetadataClients(t *testing.T) {
-	p := newPlane(t)
-	client, err := metadata.NewForConfig(clientConfig(t, p, protobufType, 2))
+	p := planetest.NewPlane(t)
+	client, err := metadata.NewForConfig(clientConfig(t, p, planetest.ProtobufType, 2))
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.must(t, 201, "POST", widgetsPath, widget("a", 1))
-	p.must(t, 201, "POST", "/api/v1/namespaces/default/configmaps", `{"metadata":{"name":"a"}}`)
+	p.Must(t, 201, "POST", planetest.WidgetsPath, planetest.Widget("a", 1))
+	p.Must(t, 201, "POST", "/api/v1/namespaces/default/configmaps", `{"metadata":{"name":"a"}}`)
 	for _, gvr := range []schema.GroupVersionResource{{Group: "example.com", Version: "v1", Resource: "widgets"}, {Version: "v1", Resource: "configmaps"}} {
 		c := client.Resource(gvr).Namespace("default")
 		list, err := c.List(t.Context(), metav1.ListOptions{})
@@ -271,7 +270,7 @@ func TestMetadataClients(t *testing.T) {
 func TestDynamicClientsSpeakCBOR(t *testing.T) {
 	clientfeaturestesting.SetFeatureDuringTest(t, clientfeatures.ClientsAllowCBOR, true)
 	clientfeaturestesting.SetFeatureDuringTest(t, clientfeatures.ClientsPreferCBOR, true)
-	p := newPlane(t)
+	p := planetest.NewPlane(t)
 	config := clientConfig(t, p, "", 2)
 	config.WrapTransport = nil
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return onlyIn{t, "application/cbor", 2, next} })
@@ -326,17 +325,17 @@ func TestDynamicClientsSpeakCBOR(t *testing.T) {
 // Items of a built-in kind have no kind and apiVersion of their own, of a custom kind they have:
 // in every form in which a client would see them.
 func TestItemsOfLists(t *testing.T) {
-	p := newPlane(t)
-	p.must(t, 201, "POST", widgetsPath, widget("a", 1))
-	p.must(t, 201, "POST", configMapsPath, `{"metadata":{"name":"a"}}`)
+	p := planetest.NewPlane(t)
+	p.Must(t, 201, "POST", planetest.WidgetsPath, planetest.Widget("a", 1))
+	p.Must(t, 201, "POST", planetest.ConfigMapsPath, `{"metadata":{"name":"a"}}`)
 	for accept, decode := range map[string]func([]byte, any) error{
 		"application/json": json.Unmarshal,
 		"application/yaml": func(text []byte, into any) error { return yaml.Unmarshal(text, into) },
 		"application/cbor": direct.Unmarshal,
 	} {
-		for path, want := range map[string][2]any{widgetsPath: {"example.com/v1", "Widget"}, configMapsPath: {}} {
+		for path, want := range map[string][2]any{planetest.WidgetsPath: {"example.com/v1", "Widget"}, planetest.ConfigMapsPath: {}} {
 			var list map[string]any
-			if err := decode(p.must(t, 200, "GET", path, "", "Accept", accept).body, &list); err != nil {
+			if err := decode(p.Must(t, 200, "GET", path, "", "Accept", accept).Body, &list); err != nil {
 				t.Fatal(err)
 			}
 			item := list["items"].([]any)[0].(map[string]any)

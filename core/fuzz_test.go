@@ -12,29 +12,10 @@ import (
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"stele.dev/stele/core/run/plane/planetest"
 )
-
-// checkAnswer holds what is true of every answer: no panic and no 500, a Status if it
-// is an error, and JSON in any case.
-func checkAnswer(t *testing.T, a answer) {
-	t.Helper()
-	if !json.Valid(a.body) {
-		t.Fatalf("not JSON: %s", a)
-	}
-	if a.code < 400 {
-		return
-	}
-	var s metav1.Status
-	if err := json.Unmarshal(a.body, &s); err != nil {
-		t.Fatal(err)
-	}
-	if a.code >= 500 || s.Kind != "Status" || int(s.Code) != a.code || s.Reason == "" || s.Message == "" {
-		t.Fatalf("no answer of ours: %s", a)
-	}
-}
 
 // Whatever the body of a write: it is answered; what is refused changes nothing, and
 // what is accepted can be read again and written again without a change.
@@ -51,7 +32,7 @@ func FuzzRequestBody(f *testing.F) {
 	)
 	const secrets = "/api/v1/namespaces/default/secrets"
 	for op, body := range map[uint8]string{
-		create:         widget("w", 3),
+		create:         planetest.Widget("w", 3),
 		update:         `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"there","resourceVersion":"9","labels":{"a":"b"}},"spec":{"size":3,"ports":[{"name":"x","port":1}]}}`,
 		mergePatch:     `{"spec":{"size":null,"limits":{"x":1}}}`,
 		jsonPatch:      `[{"op":"add","path":"/spec/free","value":{"x":[1.5,"y",null]}},{"op":"test","path":"/kind","value":"Widget"}]`,
@@ -63,32 +44,32 @@ func FuzzRequestBody(f *testing.F) {
 		f.Add(op, body)
 	}
 	f.Fuzz(func(t *testing.T, op uint8, body string) {
-		p := newPlane(t)
-		p.must(t, 201, "POST", widgetsPath, widget("there", 1))
-		p.must(t, 201, "POST", secrets, `{"metadata":{"name":"there"},"data":{"a":"eA=="}}`)
-		before := p.committer.Tip().Revision()
-		var a answer
+		p := planetest.NewPlane(t)
+		p.Must(t, 201, "POST", planetest.WidgetsPath, planetest.Widget("there", 1))
+		p.Must(t, 201, "POST", secrets, `{"metadata":{"name":"there"},"data":{"a":"eA=="}}`)
+		before := p.Committer.Tip().Revision()
+		var a planetest.Answer
 		switch op {
 		case create:
-			a = p.do("POST", widgetsPath, body)
+			a = p.Do("POST", planetest.WidgetsPath, body)
 		case update:
-			a = p.do("PUT", widgetsPath+"/there", body)
+			a = p.Do("PUT", planetest.WidgetsPath+"/there", body)
 		case mergePatch:
-			a = p.do("PATCH", widgetsPath+"/there", body, "Content-Type", "application/merge-patch+json")
+			a = p.Do("PATCH", planetest.WidgetsPath+"/there", body, "Content-Type", "application/merge-patch+json")
 		case jsonPatch:
-			a = p.do("PATCH", widgetsPath+"/there", body, "Content-Type", "application/json-patch+json")
+			a = p.Do("PATCH", planetest.WidgetsPath+"/there", body, "Content-Type", "application/json-patch+json")
 		case createYAML:
-			a = p.do("POST", widgetsPath, body, "Content-Type", "application/yaml")
+			a = p.Do("POST", planetest.WidgetsPath, body, "Content-Type", "application/yaml")
 		case createSecret:
-			a = p.do("POST", secrets, body)
+			a = p.Do("POST", secrets, body)
 		case strategicPatch:
-			a = p.do("PATCH", secrets+"/there", body, "Content-Type", "application/strategic-merge-patch+json")
+			a = p.Do("PATCH", secrets+"/there", body, "Content-Type", "application/strategic-merge-patch+json")
 		default:
-			a = p.do("DELETE", widgetsPath+"/there", body)
+			a = p.Do("DELETE", planetest.WidgetsPath+"/there", body)
 		}
-		checkAnswer(t, a)
-		after := p.committer.Tip().Revision()
-		if a.code >= 400 {
+		planetest.CheckAnswer(t, a)
+		after := p.Committer.Tip().Revision()
+		if a.Code >= 400 {
 			if after != before {
 				t.Fatalf("refused, and yet an event: %s", a)
 			}
@@ -97,15 +78,15 @@ func FuzzRequestBody(f *testing.F) {
 		if op > strategicPatch {
 			return
 		}
-		path := widgetsPath
+		path := planetest.WidgetsPath
 		if op == createSecret || op == strategicPatch {
 			path = secrets
 		}
-		name, _ := a.field("metadata", "name").(string)
-		read := p.must(t, 200, "GET", path+"/"+name, "")
-		again := p.must(t, 200, "PUT", path+"/"+name, string(read.body))
-		if string(again.body) != string(read.body) || p.committer.Tip().Revision() != after {
-			t.Fatalf("writing what was read changed it:\n%s\n%s", read.body, again.body)
+		name, _ := a.Field("metadata", "name").(string)
+		read := p.Must(t, 200, "GET", path+"/"+name, "")
+		again := p.Must(t, 200, "PUT", path+"/"+name, string(read.Body))
+		if string(again.Body) != string(read.Body) || p.Committer.Tip().Revision() != after {
+			t.Fatalf("writing what was read changed it:\n%s\n%s", read.Body, again.Body)
 		}
 	})
 }
@@ -113,9 +94,9 @@ func FuzzRequestBody(f *testing.F) {
 // Whatever the query of a list or a watch: it is answered as bad input or for what it is,
 // and never with more than there is.
 func FuzzReadQuery(f *testing.F) {
-	p := newPlane(f)
-	fill(f, p, 3)
-	token := p.must(f, 200, "GET", widgetsPath+"?limit=1", "").field("metadata", "continue").(string)
+	p := planetest.NewPlane(f)
+	planetest.Fill(f, p, 3)
+	token := p.Must(f, 200, "GET", planetest.WidgetsPath+"?limit=1", "").Field("metadata", "continue").(string)
 	for _, query := range []string{
 		"limit=9223372036854775807", "limit=-9223372036854775808", "limit=1&continue=" + token, "continue=" + token + "&resourceVersion=0", "continue=e30",
 		"resourceVersion=0", "resourceVersion=18446744073709551615", "resourceVersion=18446744073709551616&resourceVersionMatch=Exact", "resourceVersion=-0",
@@ -129,27 +110,27 @@ func FuzzReadQuery(f *testing.F) {
 	f.Fuzz(func(t *testing.T, query string) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		for _, path := range []string{widgetsPath, "/apis/example.com/v1/watch/namespaces/default/widgets", "/api/v1/watch/namespaces", "/apis/rbac.authorization.k8s.io/v1/clusterroles", changesPath, widgetsPath + "/w00"} {
-			q := request("GET", path, "")
+		for _, path := range []string{planetest.WidgetsPath, "/apis/example.com/v1/watch/namespaces/default/widgets", "/api/v1/watch/namespaces", "/apis/rbac.authorization.k8s.io/v1/clusterroles", planetest.ChangesPath, planetest.WidgetsPath + "/w00"} {
+			q := planetest.Request("GET", path, "")
 			if q.URL.RawQuery = query; q.URL.Query().Get("timeout") != "" {
 				continue // what takes as long as it likes
 			}
 			// The first of several is the one that counts: watches end as soon as they have begun.
 			q.URL.RawQuery = "timeoutSeconds=-1&" + query
-			a := p.serve(q.WithContext(ctx))
+			a := p.Serve(q.WithContext(ctx))
 			if ctx.Err() != nil {
 				t.Fatalf("%s has not ended", path)
 			}
-			if len(a.body) > 1<<20 {
-				t.Fatalf("%s: %d bytes", path, len(a.body))
+			if len(a.Body) > 1<<20 {
+				t.Fatalf("%s: %d bytes", path, len(a.Body))
 			}
-			if a.code == http.StatusGatewayTimeout {
-				if !strings.Contains(string(a.body), "ResourceVersionTooLarge") {
+			if a.Code == http.StatusGatewayTimeout {
+				if !strings.Contains(string(a.Body), "ResourceVersionTooLarge") {
 					t.Fatalf("%s: %s", path, a)
 				}
-			} else if a.code != http.StatusOK {
-				checkAnswer(t, a)
-			} else if d := json.NewDecoder(bytes.NewReader(a.body)); true {
+			} else if a.Code != http.StatusOK {
+				planetest.CheckAnswer(t, a)
+			} else if d := json.NewDecoder(bytes.NewReader(a.Body)); true {
 				for d.More() {
 					var event struct {
 						Type   string
@@ -167,16 +148,16 @@ func FuzzReadQuery(f *testing.F) {
 // Selectors are those of apimachinery, and nothing in a query makes a list fail in any
 // way but a Status.
 func FuzzListQuery(f *testing.F) {
-	p := newPlane(f)
+	p := planetest.NewPlane(f)
 	for _, w := range []string{
 		`{"metadata":{"name":"a","labels":{"app":"x","tier":"1"}},"spec":{"size":1,"color":"red"}}`,
 		`{"metadata":{"name":"b","labels":{"app":"y"}},"spec":{"size":2}}`,
 		`{"metadata":{"name":"c"},"spec":{"size":3}}`,
 	} {
-		p.must(f, 201, "POST", widgetsPath, w)
+		p.Must(f, 201, "POST", planetest.WidgetsPath, w)
 	}
-	items := p.must(f, 200, "GET", widgetsPath, "").field("items").([]any)
-	token := p.must(f, 200, "GET", widgetsPath+"?limit=1", "").field("metadata", "continue").(string)
+	items := p.Must(f, 200, "GET", planetest.WidgetsPath, "").Field("items").([]any)
+	token := p.Must(f, 200, "GET", planetest.WidgetsPath+"?limit=1", "").Field("metadata", "continue").(string)
 	f.Add("app in (x,y),tier!=2", "spec.color=red", "", "1")
 	f.Add("!app", "metadata.name!=a,metadata.namespace==default", token, "2")
 	f.Add("tier>0", "metadata.name=a", "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MSwic3RhcnQiOiJhIn0", "-1")
@@ -187,14 +168,14 @@ func FuzzListQuery(f *testing.F) {
 				query.Set(name, value)
 			}
 		}
-		a := p.do(http.MethodGet, widgetsPath+"?"+query.Encode(), "")
-		checkAnswer(t, a)
+		a := p.Do(http.MethodGet, planetest.WidgetsPath+"?"+query.Encode(), "")
+		planetest.CheckAnswer(t, a)
 		l, labelErr := labels.Parse(labelSelector)
 		fs, fieldErr := fields.ParseSelector(fieldSelector)
-		if (labelErr != nil || fieldErr != nil) && a.code != http.StatusBadRequest {
+		if (labelErr != nil || fieldErr != nil) && a.Code != http.StatusBadRequest {
 			t.Fatalf("a selector that is none was answered with %s", a)
 		}
-		if a.code != http.StatusOK || next != "" || limit != "" {
+		if a.Code != http.StatusOK || next != "" || limit != "" {
 			return
 		}
 		want := map[string]bool{}
@@ -212,7 +193,7 @@ func FuzzListQuery(f *testing.F) {
 				want[name] = true
 			}
 		}
-		for _, item := range a.field("items").([]any) {
+		for _, item := range a.Field("items").([]any) {
 			name := item.(map[string]any)["metadata"].(map[string]any)["name"].(string)
 			if !want[name] {
 				t.Fatalf("%q %q: %s should not be listed", labelSelector, fieldSelector, name)
@@ -264,21 +245,21 @@ func FuzzWrite(f *testing.F) {
 		f.Add(uint8(i), seed.query, seed.body)
 	}
 	f.Fuzz(func(t *testing.T, which uint8, query, body string) {
-		p := newScaledPlane(t)
-		p.must(t, 201, "POST", widgetsPath, scaledWidget("there", `,"replicas":3`))
-		before := p.committer.Tip().Revision()
+		p := planetest.NewScaledPlane(t)
+		p.Must(t, 201, "POST", planetest.WidgetsPath, planetest.ScaledWidget("there", `,"replicas":3`))
+		before := p.Committer.Tip().Revision()
 		w := writes[int(which)%len(writes)]
-		q := request(w.method, widgetsPath+w.path, body, "Content-Type", w.contentType)
+		q := planetest.Request(w.method, planetest.WidgetsPath+w.path, body, "Content-Type", w.contentType)
 		q.URL.RawQuery = query
-		a := p.serve(q)
-		checkAnswer(t, a)
+		a := p.Serve(q)
+		planetest.CheckAnswer(t, a)
 		options, _ := url.ParseQuery(query)
 		dry := slices.Contains(options["dryRun"], "All") && (w.method != "DELETE" || body == "")
-		if after := p.committer.Tip().Revision(); (a.code >= 400 || dry) && after != before {
+		if after := p.Committer.Tip().Revision(); (a.Code >= 400 || dry) && after != before {
 			t.Fatalf("it changed something: %s", a)
 		}
-		if dry && a.code < 400 {
-			p.must(t, 200, "GET", widgetsPath+"/there", "")
+		if dry && a.Code < 400 {
+			p.Must(t, 200, "GET", planetest.WidgetsPath+"/there", "")
 		}
 	})
 }
@@ -288,7 +269,7 @@ func FuzzWrite(f *testing.F) {
 func FuzzApply(f *testing.F) {
 	const secret = "/api/v1/namespaces/default/secrets/there"
 	places := []string{
-		widgetsPath + "/there", widgetsPath + "/new", widgetsPath + "/there/status", widgetsPath + "/there/scale",
+		planetest.WidgetsPath + "/there", planetest.WidgetsPath + "/new", planetest.WidgetsPath + "/there/status", planetest.WidgetsPath + "/there/scale",
 		secret, "/api/v1/namespaces/default/events/new", "/apis/events.k8s.io/v1/namespaces/default/events/new", "/api/v1/namespaces/fresh",
 	}
 	const event = `metadata: {name: new, namespace: default}
@@ -311,22 +292,22 @@ type: Normal
 		f.Add(uint8(i), i%2 == 0, body)
 	}
 	f.Fuzz(func(t *testing.T, at uint8, force bool, body string) {
-		p := newScaledPlane(t)
-		p.must(t, 201, "POST", widgetsPath, scaledWidget("there", `,"replicas":3`))
-		p.must(t, 201, "POST", "/api/v1/namespaces/default/secrets", `{"metadata":{"name":"there"},"data":{"a":"eA=="}}`)
+		p := planetest.NewScaledPlane(t)
+		p.Must(t, 201, "POST", planetest.WidgetsPath, planetest.ScaledWidget("there", `,"replicas":3`))
+		p.Must(t, 201, "POST", "/api/v1/namespaces/default/secrets", `{"metadata":{"name":"there"},"data":{"a":"eA=="}}`)
 		path := fmt.Sprintf("%s?fieldManager=m&force=%t", places[int(at)%len(places)], force)
-		apply := func() (a answer, revisions uint64) {
-			before := p.committer.Tip().Revision()
-			a = p.do("PATCH", path, body, "Content-Type", applied)
-			checkAnswer(t, a)
-			revisions = p.committer.Tip().Revision() - before
-			if a.code >= 400 && revisions > 0 {
+		apply := func() (a planetest.Answer, revisions uint64) {
+			before := p.Committer.Tip().Revision()
+			a = p.Do("PATCH", path, body, "Content-Type", planetest.Applied)
+			planetest.CheckAnswer(t, a)
+			revisions = p.Committer.Tip().Revision() - before
+			if a.Code >= 400 && revisions > 0 {
 				t.Fatalf("refused, and yet an event: %s", a)
 			}
 			return a, revisions
 		}
 		first, _ := apply()
-		if again, revisions := apply(); first.code < 400 && revisions > 0 {
+		if again, revisions := apply(); first.Code < 400 && revisions > 0 {
 			t.Fatalf("what was applied changes something when it is applied again:\n%s\n%s", first, again)
 		}
 	})

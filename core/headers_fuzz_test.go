@@ -13,20 +13,21 @@ import (
 	"sigs.k8s.io/yaml"
 	"stele.dev/stele/core/call/negotiate"
 	"stele.dev/stele/core/call/wire"
+	"stele.dev/stele/core/run/plane/planetest"
 )
 
 // Whatever headers and bodies are sent: it is answered, in the form that the answer says it is in, never
 // with a 500; and what is refused changes nothing.
 func FuzzHeaders(f *testing.F) {
 	configMap := []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"new"},"data":{"a":"b"}}`)
-	for i, mediaType := range []string{"application/json", "application/yaml", protobufType, "application/cbor"} {
+	for i, mediaType := range []string{"application/json", "application/yaml", planetest.ProtobufType, "application/cbor"} {
 		body, err := wire.Encode(mediaType, configMap)
 		if err != nil {
 			f.Fatal(err)
 		}
 		f.Add(uint8(i), mediaType, mediaType+";q=0.9, */*;q=0.1", "gzip", body)
 	}
-	f.Add(uint8(4), "application/json; charset=utf-8", "application/json;as=Table;v=v1;g=meta.k8s.io, "+protobufType+";as=PartialObjectMetadata;v=v1;g=meta.k8s.io", "", []byte(`{"dryRun":["All"]}`))
+	f.Add(uint8(4), "application/json; charset=utf-8", "application/json;as=Table;v=v1;g=meta.k8s.io, "+planetest.ProtobufType+";as=PartialObjectMetadata;v=v1;g=meta.k8s.io", "", []byte(`{"dryRun":["All"]}`))
 	f.Add(uint8(5), "x/", "application/*;q=1.5;pretty=1, ,;;=", "gzip;q=0, identity", []byte("x"))
 	f.Add(uint8(1), "", "application/cbor-seq", "*", []byte(nil))
 	f.Fuzz(func(t *testing.T, op uint8, contentType, accept, encoding string, body []byte) {
@@ -35,31 +36,31 @@ func FuzzHeaders(f *testing.F) {
 				return // no header
 			}
 		}
-		p := newPlane(t)
-		p.must(t, 201, "POST", configMapsPath, `{"metadata":{"name":"there"}}`)
-		p.must(t, 201, "POST", widgetsPath, widget("there", 1))
-		before := p.committer.Tip().Revision()
+		p := planetest.NewPlane(t)
+		p.Must(t, 201, "POST", planetest.ConfigMapsPath, `{"metadata":{"name":"there"}}`)
+		p.Must(t, 201, "POST", planetest.WidgetsPath, planetest.Widget("there", 1))
+		before := p.Committer.Tip().Revision()
 		targets := []struct{ method, path string }{
-			{"POST", configMapsPath}, {"PUT", configMapsPath + "/there"}, {"DELETE", configMapsPath + "/there"}, {"PATCH", configMapsPath + "/there"},
-			{"GET", configMapsPath}, {"GET", widgetsPath + "/there"}, {"POST", widgetsPath}, {"DELETE", widgetsPath + "/there"},
+			{"POST", planetest.ConfigMapsPath}, {"PUT", planetest.ConfigMapsPath + "/there"}, {"DELETE", planetest.ConfigMapsPath + "/there"}, {"PATCH", planetest.ConfigMapsPath + "/there"},
+			{"GET", planetest.ConfigMapsPath}, {"GET", planetest.WidgetsPath + "/there"}, {"POST", planetest.WidgetsPath}, {"DELETE", planetest.WidgetsPath + "/there"},
 			{"POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"}, {"GET", "/apis"}, {"GET", "/apis/rbac.authorization.k8s.io/v1/clusterroles"},
-			{"POST", "/apis/rbac.authorization.k8s.io/v1/clusterroles"}, {"GET", widgetsPath + "?watch=1&timeoutSeconds=1&resourceVersion=0&fieldSelector=metadata.name%3Dnone"},
+			{"POST", "/apis/rbac.authorization.k8s.io/v1/clusterroles"}, {"GET", planetest.WidgetsPath + "?watch=1&timeoutSeconds=1&resourceVersion=0&fieldSelector=metadata.name%3Dnone"},
 		}
 		target := targets[int(op)%len(targets)]
-		q := request(target.method, target.path, "", "Content-Type", contentType, "Accept", accept, "Accept-Encoding", encoding)
+		q := planetest.Request(target.method, target.path, "", "Content-Type", contentType, "Accept", accept, "Accept-Encoding", encoding)
 		q.Body, q.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 		if strings.Contains(target.path, "watch") {
 			p.Drain() // at once
 		}
-		a := p.serve(q)
-		if a.code >= 400 && p.committer.Tip().Revision() != before {
+		a := p.Serve(q)
+		if a.Code >= 400 && p.Committer.Tip().Revision() != before {
 			t.Errorf("what was refused is in the log: %s", a)
 		}
-		if a.code >= 500 {
+		if a.Code >= 500 {
 			t.Errorf("%s", a)
 		}
-		text := a.body
-		if a.header.Get("Content-Encoding") == "gzip" {
+		text := a.Body
+		if a.Header.Get("Content-Encoding") == "gzip" {
 			z, err := gzip.NewReader(bytes.NewReader(text))
 			if err != nil {
 				t.Fatal(err)
@@ -68,9 +69,9 @@ func FuzzHeaders(f *testing.F) {
 				t.Fatal(err)
 			}
 		}
-		mediaType, parameters, _ := strings.Cut(a.header.Get("Content-Type"), ";")
+		mediaType, parameters, _ := strings.Cut(a.Header.Get("Content-Type"), ";")
 		switch {
-		case a.code == http.StatusNotModified || strings.Contains(parameters, "stream=watch") || strings.Contains(target.path, "watch") && a.code == 200:
+		case a.Code == http.StatusNotModified || strings.Contains(parameters, "stream=watch") || strings.Contains(target.path, "watch") && a.Code == 200:
 		case mediaType == negotiate.JSON:
 			if !json.Valid(text) {
 				t.Errorf("no JSON: %q", text)

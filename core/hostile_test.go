@@ -11,53 +11,26 @@ import (
 	"testing"
 	"time"
 
+	"stele.dev/stele/core/run/plane/planetest"
 	"stele.dev/stele/eventlog/memlog"
 )
 
-// confined is a bundle whose user "confined" may do everything in the namespace default,
-// and nothing outside; "first" may see the change 1, and delete collections.
-const confined = `
-package test
-import "stele.dev/policy"
-
-bundle: policy.#Bundle & {
-	cluster: "test"
-	teams: t: {
-		contact: "#t", groups: ["*"], namespaces: ["*"]
-		kinds: "lists.example.com": {
-			group: "example.com"
-			names: {kind: "List", plural: "lists"}
-			storageVersion: "v1"
-			versions: v1: #schema: spec!: items?: [...{a: *"` + "0123456789012345678901234567890123456789" + `" | string}]
-		}
-		rbac: {
-			clusterRoles: all: rules: r: {apiGroups: ["*"], resources: ["*"], verbs: ["*"]}
-			clusterRoles: one: rules: r: {apiGroups: ["log.stele.dev"], resources: ["changes"], resourceNames: ["1"], verbs: ["*"]}
-			clusterRoles: some: rules: r: {apiGroups: ["log.stele.dev"], resources: ["changes"], verbs: ["deletecollection"]}
-			bindings: a: {clusterRole: "all", subjects: [{user: "eddie"}], namespaces: ["default"]}
-			bindings: b: {clusterRole: "one", subjects: [{user: "reader"}], namespaces: ["*"]}
-			bindings: c: {clusterRole: "some", subjects: [{user: "reader"}], namespaces: ["*"]}
-		}
-	}
-}
-`
-
-func newConfined(t *testing.T) *replica {
+func newConfined(t *testing.T) *planetest.Replica {
 	t.Helper()
 	var store memlog.Store
-	p := start(t, store.Open(nil), 0)
-	p.bootstrap(t, confined)
+	p := planetest.StartReplica(t, store.Open(nil), 0)
+	p.Bootstrap(t, planetest.Confined)
 	return p
 }
 
 // No path leads out of the namespace that a grant is for.
 func TestAGrantInANamespaceStaysThere(t *testing.T) {
 	p := newConfined(t)
-	p.must(t, 201, "POST", "/api/v1/namespaces", `{"metadata":{"name":"other"}}`)
+	p.Must(t, 201, "POST", "/api/v1/namespaces", `{"metadata":{"name":"other"}}`)
 	editor := []string{"Authorization", "Bearer editor-token"}
 	const inside = "/api/v1/namespaces/default"
-	p.must(t, 200, "GET", inside, "", editor...) // as in Kubernetes, it is a part of itself
-	p.must(t, 200, "GET", inside+"/configmaps", "", editor...)
+	p.Must(t, 200, "GET", inside, "", editor...) // as in Kubernetes, it is a part of itself
+	p.Must(t, 200, "GET", inside+"/configmaps", "", editor...)
 	for _, tc := range []struct{ method, path, body string }{
 		{"GET", "/api/v1/namespaces", ""},
 		{"GET", "/api/v1/namespaces/other", ""},
@@ -69,37 +42,37 @@ func TestAGrantInANamespaceStaysThere(t *testing.T) {
 		{"PUT", inside + "/namespaces/other", `{"metadata":{"name":"other"}}`},
 		{"GET", "/api/v1/watch/namespaces/default/namespaces?timeoutSeconds=1", ""},
 	} {
-		if a := p.do(tc.method, tc.path, tc.body, editor...); a.code != 403 && a.code != 404 && a.code != 405 {
+		if a := p.Do(tc.method, tc.path, tc.body, editor...); a.Code != 403 && a.Code != 404 && a.Code != 405 {
 			t.Errorf("%s %s: %s", tc.method, tc.path, a)
 		}
 	}
-	p.must(t, 200, "GET", "/api/v1/namespaces/other", "")
-	p.must(t, 404, "GET", "/api/v1/namespaces/mine", "")
+	p.Must(t, 200, "GET", "/api/v1/namespaces/other", "")
+	p.Must(t, 404, "GET", "/api/v1/namespaces/mine", "")
 }
 
 // Defaults must not turn a small body into an object that cannot be kept.
 func TestObjectsThatDefaultsMakeTooLargeAreRefused(t *testing.T) {
 	p := newConfined(t)
-	before := p.committer.Tip().Revision()
+	before := p.Committer.Tip().Revision()
 	body := func(n int) string {
 		return `{"metadata":{"name":"l"},"spec":{"items":[{}` + strings.Repeat(",{}", n) + `]}}`
 	}
 	const lists = "/apis/example.com/v1/namespaces/default/lists"
-	if a := p.must(t, 413, "POST", lists, body(200_000)); !strings.Contains(string(a.body), "with its defaults") || p.committer.Tip().Revision() != before {
+	if a := p.Must(t, 413, "POST", lists, body(200_000)); !strings.Contains(string(a.Body), "with its defaults") || p.Committer.Tip().Revision() != before {
 		t.Errorf("%s", a)
 	}
-	p.must(t, 201, "POST", lists, body(20_000))
+	p.Must(t, 201, "POST", lists, body(20_000))
 }
 
 // Names from outside are no labels of metrics.
 func TestMetricsAreBounded(t *testing.T) {
-	p := newPlane(t)
+	p := planetest.NewPlane(t)
 	for i := range 5 {
-		p.do("GET", fmt.Sprintf("/api/v1/namespaces/default/configmaps/x/junk%d", i), "")
-		p.do("GET", fmt.Sprintf("/apis/example.com/v1/junk%d", i), "")
-		p.do(fmt.Sprintf("JUNK%d", i), widgetsPath, "")
+		p.Do("GET", fmt.Sprintf("/api/v1/namespaces/default/configmaps/x/junk%d", i), "")
+		p.Do("GET", fmt.Sprintf("/apis/example.com/v1/junk%d", i), "")
+		p.Do(fmt.Sprintf("JUNK%d", i), planetest.WidgetsPath, "")
 	}
-	if text := string(p.must(t, 200, "GET", "/metrics", "").body); strings.Contains(strings.ToLower(text), "junk") {
+	if text := string(p.Must(t, 200, "GET", "/metrics", "").Body); strings.Contains(strings.ToLower(text), "junk") {
 		t.Error("metrics have names that clients made up")
 	}
 }
@@ -107,45 +80,45 @@ func TestMetricsAreBounded(t *testing.T) {
 func TestChangesAreSeenOnlyAsGranted(t *testing.T) {
 	p := newConfined(t)
 	reader := []string{"Authorization", "Bearer reader-token"}
-	p.must(t, 403, "GET", changesPath, "", reader...)
-	p.must(t, 403, "GET", changesPath+"/2", "", reader...)
-	p.must(t, 405, "DELETE", changesPath, "", reader...)
-	a := p.must(t, 200, "GET", "/apis/log.stele.dev/v1/watch/changes/1?timeoutSeconds=1", "", reader...)
-	if n := strings.Count(string(a.body), `"kind":"Change"`); n > 1 {
+	p.Must(t, 403, "GET", planetest.ChangesPath, "", reader...)
+	p.Must(t, 403, "GET", planetest.ChangesPath+"/2", "", reader...)
+	p.Must(t, 405, "DELETE", planetest.ChangesPath, "", reader...)
+	a := p.Must(t, 200, "GET", "/apis/log.stele.dev/v1/watch/changes/1?timeoutSeconds=1", "", reader...)
+	if n := strings.Count(string(a.Body), `"kind":"Change"`); n > 1 {
 		t.Errorf("who may see one change sees %d", n)
 	}
 }
 
 func TestANamespaceWithContentOutlivesItsFinalizers(t *testing.T) {
-	p := newPlane(t)
-	p.must(t, 201, "POST", "/api/v1/namespaces", `{"metadata":{"name":"x","finalizers":["example.com/x"]}}`)
-	p.must(t, 201, "POST", "/api/v1/namespaces/x/configmaps", `{"metadata":{"name":"c"}}`)
-	p.must(t, 200, "DELETE", "/api/v1/namespaces/x", "")
-	p.must(t, 200, "PUT", "/api/v1/namespaces/x/finalize", `{"metadata":{"name":"x","finalizers":["example.com/x"]}}`)
+	p := planetest.NewPlane(t)
+	p.Must(t, 201, "POST", "/api/v1/namespaces", `{"metadata":{"name":"x","finalizers":["example.com/x"]}}`)
+	p.Must(t, 201, "POST", "/api/v1/namespaces/x/configmaps", `{"metadata":{"name":"c"}}`)
+	p.Must(t, 200, "DELETE", "/api/v1/namespaces/x", "")
+	p.Must(t, 200, "PUT", "/api/v1/namespaces/x/finalize", `{"metadata":{"name":"x","finalizers":["example.com/x"]}}`)
 	release := func(code int) {
 		t.Helper()
-		p.must(t, code, "PATCH", "/api/v1/namespaces/x", `{"metadata":{"finalizers":null}}`, "Content-Type", "application/merge-patch+json")
+		p.Must(t, code, "PATCH", "/api/v1/namespaces/x", `{"metadata":{"finalizers":null}}`, "Content-Type", "application/merge-patch+json")
 	}
 	release(200)
-	p.must(t, 200, "GET", "/api/v1/namespaces/x", "")
-	if again := p.must(t, 200, "DELETE", "/api/v1/namespaces/x", ""); again.field("status", "phase") != "Terminating" {
+	p.Must(t, 200, "GET", "/api/v1/namespaces/x", "")
+	if again := p.Must(t, 200, "DELETE", "/api/v1/namespaces/x", ""); again.Field("status", "phase") != "Terminating" {
 		t.Errorf("deleted once more: %s", again)
 	}
-	p.must(t, 200, "GET", "/api/v1/namespaces/x/configmaps/c", "")
-	p.must(t, 200, "DELETE", "/api/v1/namespaces/x/configmaps/c", "")
+	p.Must(t, 200, "GET", "/api/v1/namespaces/x/configmaps/c", "")
+	p.Must(t, 200, "DELETE", "/api/v1/namespaces/x/configmaps/c", "")
 	release(200)
-	p.must(t, 404, "GET", "/api/v1/namespaces/x", "")
+	p.Must(t, 404, "GET", "/api/v1/namespaces/x", "")
 }
 
 func TestClusterScopedKindsHavePages(t *testing.T) {
-	p := newPlane(t)
-	p.must(t, 201, "POST", "/apis/example.com/v1/plains", `{"metadata":{"name":"a"}}`)
-	p.must(t, 201, "POST", "/apis/example.com/v1/plains", `{"metadata":{"name":"b"}}`)
+	p := planetest.NewPlane(t)
+	p.Must(t, 201, "POST", "/apis/example.com/v1/plains", `{"metadata":{"name":"a"}}`)
+	p.Must(t, 201, "POST", "/apis/example.com/v1/plains", `{"metadata":{"name":"b"}}`)
 	for _, path := range []string{"/api/v1/namespaces", "/apis/example.com/v1/plains"} {
-		first := p.must(t, 200, "GET", path+"?limit=1", "")
-		next := url.QueryEscape(fmt.Sprint(first.field("metadata", "continue")))
-		second := p.must(t, 200, "GET", path+"?limit=1&continue="+next, "")
-		if a, b := names(first), names(second); len(a) != 1 || len(b) != 1 || a[0] >= b[0] || second.field("metadata", "continue") != nil {
+		first := p.Must(t, 200, "GET", path+"?limit=1", "")
+		next := url.QueryEscape(fmt.Sprint(first.Field("metadata", "continue")))
+		second := p.Must(t, 200, "GET", path+"?limit=1&continue="+next, "")
+		if a, b := names(first), names(second); len(a) != 1 || len(b) != 1 || a[0] >= b[0] || second.Field("metadata", "continue") != nil {
 			t.Errorf("%s: pages %v and %v", path, a, b)
 		}
 	}
@@ -153,22 +126,22 @@ func TestClusterScopedKindsHavePages(t *testing.T) {
 
 // An exact list of one kind does not change what one of another kind answers.
 func TestExactListsOfTwoKinds(t *testing.T) {
-	p := newPlane(t)
+	p := planetest.NewPlane(t)
 	for i := range 3 {
-		p.must(t, 201, "POST", "/api/v1/namespaces/default/configmaps", fmt.Sprintf(`{"metadata":{"name":"c%d"}}`, i))
-		p.must(t, 201, "POST", widgetsPath, widget(fmt.Sprintf("w%d", i), 1))
+		p.Must(t, 201, "POST", "/api/v1/namespaces/default/configmaps", fmt.Sprintf(`{"metadata":{"name":"c%d"}}`, i))
+		p.Must(t, 201, "POST", planetest.WidgetsPath, planetest.Widget(fmt.Sprintf("w%d", i), 1))
 	}
-	at := p.committer.Tip().Revision()
-	p.must(t, 201, "POST", widgetsPath, widget("later", 1))
+	at := p.Committer.Tip().Revision()
+	p.Must(t, 201, "POST", planetest.WidgetsPath, planetest.Widget("later", 1))
 	exact := fmt.Sprintf("?resourceVersion=%d&resourceVersionMatch=Exact", at)
-	p.must(t, 200, "GET", widgetsPath+exact+"&limit=1", "")
-	if got := names(p.must(t, 200, "GET", "/api/v1/namespaces/default/configmaps"+exact, "")); len(got) != 3 {
+	p.Must(t, 200, "GET", planetest.WidgetsPath+exact+"&limit=1", "")
+	if got := names(p.Must(t, 200, "GET", "/api/v1/namespaces/default/configmaps"+exact, "")); len(got) != 3 {
 		t.Errorf("configmaps at %d: %v", at, got)
 	}
 }
 
-func names(a answer) (list []string) {
-	items, _ := a.field("items").([]any)
+func names(a planetest.Answer) (list []string) {
+	items, _ := a.Field("items").([]any)
 	for _, item := range items {
 		list = append(list, item.(map[string]any)["metadata"].(map[string]any)["name"].(string))
 	}
@@ -177,14 +150,14 @@ func names(a answer) (list []string) {
 
 // What is stored can be patched again, however it is written.
 func TestTextOfHTMLTakesNoMoreRoomThanItself(t *testing.T) {
-	p := newPlane(t)
-	p.must(t, 201, "POST", "/api/v1/namespaces/default/configmaps", `{"metadata":{"name":"c"},"data":{"a":"`+strings.Repeat("<", 700_000)+`"}}`)
-	p.must(t, 200, "PATCH", "/api/v1/namespaces/default/configmaps/c", `{"metadata":{"labels":{"a":"b"}}}`, "Content-Type", "application/merge-patch+json")
+	p := planetest.NewPlane(t)
+	p.Must(t, 201, "POST", "/api/v1/namespaces/default/configmaps", `{"metadata":{"name":"c"},"data":{"a":"`+strings.Repeat("<", 700_000)+`"}}`)
+	p.Must(t, 200, "PATCH", "/api/v1/namespaces/default/configmaps/c", `{"metadata":{"labels":{"a":"b"}}}`, "Content-Type", "application/merge-patch+json")
 }
 
 // A client that sends half a request holds nothing for longer than the request may take.
 func TestAStalledBodyEndsWithItsDeadline(t *testing.T) {
-	p := newPlane(t)
+	p := planetest.NewPlane(t)
 	s := httptest.NewServer(p)
 	defer s.Close()
 	conn, err := net.Dial("tcp", s.Listener.Addr().String())
@@ -192,7 +165,7 @@ func TestAStalledBodyEndsWithItsDeadline(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	fmt.Fprintf(conn, "POST %s?timeout=200ms HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer admin-token\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{", widgetsPath)
+	fmt.Fprintf(conn, "POST %s?timeout=200ms HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer admin-token\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{", planetest.WidgetsPath)
 	if err := conn.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
 		t.Fatal(err)
 	}
@@ -205,29 +178,29 @@ func TestAStalledBodyEndsWithItsDeadline(t *testing.T) {
 // What the reads of all namespaces by a name, and of a limit at a revision, are in
 // Kubernetes.
 func TestListsThatAreSpecial(t *testing.T) {
-	p := newPlane(t)
-	p.must(t, 201, "POST", widgetsPath, widget("a", 1))
-	at := p.committer.Tip().Revision()
-	p.must(t, 201, "POST", widgetsPath, widget("b", 1))
-	p.must(t, 201, "POST", "/apis/example.com/v1/namespaces/kube-system/widgets", widget("a", 1))
-	if got := names(p.must(t, 200, "GET", "/apis/example.com/v1/widgets?fieldSelector=metadata.name%3Da", "")); len(got) != 2 {
+	p := planetest.NewPlane(t)
+	p.Must(t, 201, "POST", planetest.WidgetsPath, planetest.Widget("a", 1))
+	at := p.Committer.Tip().Revision()
+	p.Must(t, 201, "POST", planetest.WidgetsPath, planetest.Widget("b", 1))
+	p.Must(t, 201, "POST", "/apis/example.com/v1/namespaces/kube-system/widgets", planetest.Widget("a", 1))
+	if got := names(p.Must(t, 200, "GET", "/apis/example.com/v1/widgets?fieldSelector=metadata.name%3Da", "")); len(got) != 2 {
 		t.Errorf("by name in all namespaces: %v", got)
 	}
-	w := p.watch(t, "/apis/example.com/v1/widgets?watch=1&fieldSelector=metadata.name%3Da")
-	if e := w.next(t); e.Type != "ADDED" {
+	w := p.Watch(t, "/apis/example.com/v1/widgets?watch=1&fieldSelector=metadata.name%3Da")
+	if e := w.Next(t); e.Type != "ADDED" {
 		t.Errorf("%v", e)
 	}
-	exact := p.must(t, 200, "GET", fmt.Sprintf("%s?limit=5&resourceVersion=%d", widgetsPath, at), "")
-	if got := names(exact); len(got) != 1 || exact.field("metadata", "resourceVersion") != fmt.Sprint(at) {
-		t.Errorf("a limit at revision %d: %v of %v", at, got, exact.field("metadata", "resourceVersion"))
+	exact := p.Must(t, 200, "GET", fmt.Sprintf("%s?limit=5&resourceVersion=%d", planetest.WidgetsPath, at), "")
+	if got := names(exact); len(got) != 1 || exact.Field("metadata", "resourceVersion") != fmt.Sprint(at) {
+		t.Errorf("a limit at revision %d: %v of %v", at, got, exact.Field("metadata", "resourceVersion"))
 	}
 }
 
 func TestNamespacesKeepWhatOnlyTheServerSets(t *testing.T) {
-	p := newPlane(t)
-	p.must(t, 201, "POST", "/api/v1/namespaces", `{"metadata":{"name":"x","namespace":"y"}}`)
-	a := p.must(t, 200, "PATCH", "/api/v1/namespaces/x", `{"spec":{"finalizers":null},"metadata":{"labels":{"a":"b"}}}`, "Content-Type", "application/merge-patch+json")
-	if got := fmt.Sprint(a.field("spec", "finalizers")); got != "[kubernetes]" || a.field("metadata", "namespace") != nil {
+	p := planetest.NewPlane(t)
+	p.Must(t, 201, "POST", "/api/v1/namespaces", `{"metadata":{"name":"x","namespace":"y"}}`)
+	a := p.Must(t, 200, "PATCH", "/api/v1/namespaces/x", `{"spec":{"finalizers":null},"metadata":{"labels":{"a":"b"}}}`, "Content-Type", "application/merge-patch+json")
+	if got := fmt.Sprint(a.Field("spec", "finalizers")); got != "[kubernetes]" || a.Field("metadata", "namespace") != nil {
 		t.Errorf("%s", a)
 	}
 }

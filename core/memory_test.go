@@ -19,11 +19,11 @@ import (
 )
 
 // tightReplica is a replica with memory for two large bodies, whose log can be slow. It runs in a bubble.
-func tightReplica(t *testing.T) (r *replica, slow *atomic.Bool) {
+func tightReplica(t *testing.T) (r *planetest.Replica, slow *atomic.Bool) {
 	t.Helper()
 	var store memlog.Store
 	slow = new(atomic.Bool)
-	r, err := tryStartWith(t.Context(), store.Open(func(op memlog.Op) memlog.Fault {
+	r, err := planetest.OpenReplicaWith(t.Context(), store.Open(func(op memlog.Op) memlog.Fault {
 		if slow.Load() && op == memlog.Append {
 			return memlog.Fault{Request: 2 * time.Minute}
 		}
@@ -32,7 +32,7 @@ func tightReplica(t *testing.T) (r *replica, slow *atomic.Bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.bootstrap(t, bundle)
+	r.Bootstrap(t, planetest.Bundle)
 	return r, slow
 }
 
@@ -41,7 +41,7 @@ func tightReplica(t *testing.T) (r *replica, slow *atomic.Bool) {
 func TestBodiesThatHaveNoRoomAreTooMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, slow := tightReplica(t)
-		defer r.closeInBubble()
+		defer r.CloseInBubble()
 		slow.Store(true)
 		padding := strings.Repeat(" ", 2900<<10)
 		codes := map[int]int{}
@@ -49,9 +49,9 @@ func TestBodiesThatHaveNoRoomAreTooMany(t *testing.T) {
 		var requests sync.WaitGroup
 		for _, name := range []string{"a", "b", "c", "d"} {
 			requests.Go(func() {
-				a := r.do("POST", widgetsPath, widget(name, 1)+padding)
+				a := r.Do("POST", planetest.WidgetsPath, planetest.Widget(name, 1)+padding)
 				mu.Lock()
-				codes[a.code]++
+				codes[a.Code]++
 				mu.Unlock()
 			})
 		}
@@ -61,7 +61,7 @@ func TestBodiesThatHaveNoRoomAreTooMany(t *testing.T) {
 		}
 		time.Sleep(5 * time.Minute)
 		slow.Store(false)
-		r.must(t, 201, "POST", widgetsPath, widget("later", 1)+padding)
+		r.Must(t, 201, "POST", planetest.WidgetsPath, planetest.Widget("later", 1)+padding)
 	})
 }
 
@@ -70,19 +70,19 @@ func TestBodiesThatHaveNoRoomAreTooMany(t *testing.T) {
 func TestExplanationsDoNotWaitForMemoryTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, slow := tightReplica(t)
-		defer r.closeInBubble()
+		defer r.CloseInBubble()
 		slow.Store(true)
 		var requests sync.WaitGroup
 		for name, padding := range map[string]int{"a": 2950 << 10, "c": 1855 << 10} { // more than half of it
-			requests.Go(func() { r.do("POST", widgetsPath, widget(name, 1)+strings.Repeat(" ", padding)) })
+			requests.Go(func() { r.Do("POST", planetest.WidgetsPath, planetest.Widget(name, 1)+strings.Repeat(" ", padding)) })
 		}
 		synctest.Wait()
-		large := strings.Replace(widget("b", 1), `"metadata":{`, `"metadata":{"annotations":{"a":"`+strings.Repeat("x", 240<<10)+`"},`, 1)
+		large := strings.Replace(planetest.Widget("b", 1), `"metadata":{`, `"metadata":{"annotations":{"a":"`+strings.Repeat("x", 240<<10)+`"},`, 1)
 		began := time.Now()
-		e := r.must(t, 201, "POST", explanationsPath, `{"apiVersion":"policy.stele.dev/v1","kind":"Explanation","spec":{"verb":"create","group":"example.com","version":"v1","resource":"widgets","namespace":"default","object":`+
+		e := r.Must(t, 201, "POST", planetest.ExplanationsPath, `{"apiVersion":"policy.stele.dev/v1","kind":"Explanation","spec":{"verb":"create","group":"example.com","version":"v1","resource":"widgets","namespace":"default","object":`+
 			large+`}}`+strings.Repeat(" ", 2800<<10))
-		if took := time.Since(began); took > 0 || fmt.Sprint(e.field("status", "code")) != "201" {
-			t.Errorf("after %v: %v", took, e.field("status"))
+		if took := time.Since(began); took > 0 || fmt.Sprint(e.Field("status", "code")) != "201" {
+			t.Errorf("after %v: %v", took, e.Field("status"))
 		}
 		requests.Wait()
 		slow.Store(false)
@@ -96,22 +96,22 @@ func TestPushesTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var store memlog.Store
 		var now, most atomic.Int32
-		r, err := tryStartWith(t.Context(), store.Open(nil), planetest.Options{Config: plane.Config{Compile: func(ctx context.Context, source *bundles.Source) (*compile.Result, schemas.Diagnostics, error) {
+		r, err := planetest.OpenReplicaWith(t.Context(), store.Open(nil), planetest.Options{Config: plane.Config{Compile: func(ctx context.Context, source *bundles.Source) (*compile.Result, schemas.Diagnostics, error) {
 			most.Store(max(most.Load(), now.Add(1)))
 			defer now.Add(-1)
 			time.Sleep(time.Second)
-			return compileHere(ctx, source)
+			return planetest.CompileHere(ctx, source)
 		}}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer r.close()
-		r.bootstrap(t, bundle)
-		body := policyBody(t, narrower, nil)
+		defer r.Close()
+		r.Bootstrap(t, planetest.Bundle)
+		body := planetest.PolicyBody(t, planetest.Narrower, nil)
 		var requests sync.WaitGroup
 		for range 4 {
 			requests.Go(func() {
-				if a := r.do("POST", policiesPath+"?dryRun=All", body); a.code != 201 {
+				if a := r.Do("POST", planetest.PoliciesPath+"?dryRun=All", body); a.Code != 201 {
 					t.Errorf("%s", a)
 				}
 			})

@@ -26,6 +26,7 @@ import (
 	"stele.dev/stele/core/auth/authz"
 	"stele.dev/stele/core/resources/activation"
 	"stele.dev/stele/core/reviewers/plugins"
+	"stele.dev/stele/core/run/plane/planetest"
 	"stele.dev/stele/eventlog/memlog"
 	"stele.dev/stele/plugins/host"
 	"stele.dev/stele/plugins/sdk"
@@ -90,12 +91,12 @@ func gated(sum, config string) string {
 		config: %s
 	}`, runtime.GOOS, runtime.GOARCH, sum, config),
 		`subjects: [{group: "editors"}]`, `subjects: [{group: "editors"}, {user: "nobody"}, {user: "helper"}]`,
-	).Replace(bundle)
+	).Replace(planetest.Bundle)
 }
 
 // gatedPlane is a control plane with a plugin, as a server has it.
 type gatedPlane struct {
-	*replica
+	*planetest.Replica
 	sum     string
 	state   string // folder of the host's records of processes
 	metrics *prometheus.Registry
@@ -131,17 +132,17 @@ func newGatedPlane(t *testing.T) *gatedPlane {
 		t.Fatal(err)
 	}
 	var store memlog.Store
-	if p.replica, err = tryStartAsking(t.Context(), store.Open(nil), authorizers.Bind, authorizers.Check); err != nil {
+	if p.Replica, err = planetest.OpenReplicaAsking(t.Context(), store.Open(nil), authorizers.Bind, authorizers.Check); err != nil {
 		t.Fatal(err)
 	}
-	authorizers.Follow(p.committer)
+	authorizers.Follow(p.Committer)
 	ctx, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { _ = authorizers.Run(ctx) })
 	running.Go(func() { _ = h.Run(ctx) })
 	p.finish = sync.OnceFunc(func() { stop(); running.Wait() })
-	t.Cleanup(func() { p.finish(); p.close() })
-	p.bootstrap(t, gated(p.sum, `{generation: 1}`))
+	t.Cleanup(func() { p.finish(); p.Close() })
+	p.Bootstrap(t, gated(p.sum, `{generation: 1}`))
 	return p
 }
 
@@ -239,7 +240,7 @@ func (p *gatedPlane) push(t *testing.T, code int, sum, config string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.must(t, code, "POST", policiesPath, string(body))
+	p.Must(t, code, "POST", planetest.PoliciesPath, string(body))
 	p.processes(t)
 }
 
@@ -253,13 +254,13 @@ type load struct {
 }
 
 // client sends requests until the load is over; check tells what is wrong with an answer.
-func (l *load) client(p *gatedPlane, user string, send func(n int) *http.Request, check func(answer) string) {
+func (l *load) client(p *gatedPlane, user string, send func(n int) *http.Request, check func(planetest.Answer) string) {
 	l.clients.Go(func() {
 		for n := 0; !l.over.Load(); n++ {
 			time.Sleep(time.Millisecond) // there is to be something left for the plugin
 			q := send(n)
 			q.Header.Set("Authorization", "Bearer "+user+"-token")
-			a := p.serve(q)
+			a := p.Serve(q)
 			l.asked.Add(1)
 			if text := check(a); text != "" {
 				select {
@@ -276,18 +277,18 @@ func (l *load) client(p *gatedPlane, user string, send func(n int) *http.Request
 // fail, who is allowed is served again, and no process is left.
 func TestPluginsUnderChaos(t *testing.T) {
 	p := newGatedPlane(t)
-	p.must(t, http.StatusCreated, "POST", widgetsPath, widget("w", 1))
-	p.must(t, http.StatusCreated, "POST", "/api/v1/namespaces/default/configmaps", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"}}`)
+	p.Must(t, http.StatusCreated, "POST", planetest.WidgetsPath, planetest.Widget("w", 1))
+	p.Must(t, http.StatusCreated, "POST", "/api/v1/namespaces/default/configmaps", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"}}`)
 
 	l := &load{wrong: make(chan string, 10)}
-	denied := func(a answer) string {
-		if a.code != http.StatusForbidden {
+	denied := func(a planetest.Answer) string {
+		if a.Code != http.StatusForbidden {
 			return "is not refused"
 		}
 		return ""
 	}
-	served := func(a answer) string {
-		switch a.code {
+	served := func(a planetest.Answer) string {
+		switch a.Code {
 		case http.StatusOK, http.StatusNotFound:
 			l.passed.Add(1)
 		case http.StatusForbidden:
@@ -296,29 +297,33 @@ func TestPluginsUnderChaos(t *testing.T) {
 		}
 		return ""
 	}
-	unconcerned := func(a answer) string {
-		if a.code != http.StatusOK {
+	unconcerned := func(a planetest.Answer) string {
+		if a.Code != http.StatusOK {
 			return "fails, and is none of the plugin's"
 		}
 		return ""
 	}
 	get := func(path string) func(int) *http.Request {
-		return func(int) *http.Request { return request("GET", path, "") }
+		return func(int) *http.Request { return planetest.Request("GET", path, "") }
 	}
 	some := func(i string) func(int) *http.Request { // so that each is asked
-		return func(n int) *http.Request { return request("GET", fmt.Sprintf("%s/%s-%d", widgetsPath, i, n), "") }
+		return func(n int) *http.Request {
+			return planetest.Request("GET", fmt.Sprintf("%s/%s-%d", planetest.WidgetsPath, i, n), "")
+		}
 	}
-	l.client(p, "nobody", get(widgetsPath+"/w"), denied)
+	l.client(p, "nobody", get(planetest.WidgetsPath+"/w"), denied)
 	l.client(p, "nobody", some("n"), denied)
-	l.client(p, "nobody", func(n int) *http.Request { return request("POST", widgetsPath, widget(fmt.Sprint("by-nobody-", n), 1)) }, denied)
-	l.client(p, "editor", get(widgetsPath+"/w"), served)
+	l.client(p, "nobody", func(n int) *http.Request {
+		return planetest.Request("POST", planetest.WidgetsPath, planetest.Widget(fmt.Sprint("by-nobody-", n), 1))
+	}, denied)
+	l.client(p, "editor", get(planetest.WidgetsPath+"/w"), served)
 	l.client(p, "editor", some("e"), served)
-	l.client(p, "editor", get(widgetsPath), served)
+	l.client(p, "editor", get(planetest.WidgetsPath), served)
 	l.client(p, "reader", get("/api/v1/namespaces/default/configmaps/c"), unconcerned)
 	l.client(p, "reader", get("/api/v1/namespaces/default/configmaps"), unconcerned)
 
 	helps := func(name string) func() {
-		return func() { p.do("GET", widgetsPath+"/"+name, "", "Authorization", "Bearer helper-token") }
+		return func() { p.Do("GET", planetest.WidgetsPath+"/"+name, "", "Authorization", "Bearer helper-token") }
 	}
 	for i, fault := range []struct {
 		what string
@@ -363,7 +368,7 @@ func TestPluginsUnderChaos(t *testing.T) {
 		n := 0
 		eventually(t, fault.what+": who is allowed is served again", func() bool {
 			n++
-			return p.do("GET", fmt.Sprintf("%s/after-%d-%d", widgetsPath, i, n), "", "Authorization", "Bearer editor-token").code == http.StatusNotFound
+			return p.Do("GET", fmt.Sprintf("%s/after-%d-%d", planetest.WidgetsPath, i, n), "", "Authorization", "Bearer editor-token").Code == http.StatusNotFound
 		})
 		p.processes(t)
 	}
@@ -376,7 +381,7 @@ func TestPluginsUnderChaos(t *testing.T) {
 	if l.passed.Load() == 0 {
 		t.Error("nobody was served")
 	}
-	if text := string(p.must(t, http.StatusOK, "GET", widgetsPath, "").body); strings.Contains(text, "by-nobody") {
+	if text := string(p.Must(t, http.StatusOK, "GET", planetest.WidgetsPath, "").Body); strings.Contains(text, "by-nobody") {
 		t.Errorf("there is %s", text)
 	}
 	if n := len(p.seen); n < 7 {
@@ -398,25 +403,25 @@ func TestPluginsUnderChaos(t *testing.T) {
 // and the end of the server.
 func TestAPluginThatHangsStallsNobodyElse(t *testing.T) {
 	p := newGatedPlane(t)
-	p.must(t, http.StatusCreated, "POST", "/api/v1/namespaces/default/configmaps", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"}}`)
+	p.Must(t, http.StatusCreated, "POST", "/api/v1/namespaces/default/configmaps", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"}}`)
 	editor := []string{"Authorization", "Bearer editor-token"}
-	p.must(t, http.StatusNotFound, "GET", widgetsPath+"/before", "", editor...)
+	p.Must(t, http.StatusNotFound, "GET", planetest.WidgetsPath+"/before", "", editor...)
 	p.signal(t, syscall.SIGSTOP)
-	waits := make(chan answer, 1)
-	go func() { waits <- p.do("GET", widgetsPath+"/meanwhile", "", editor...) }()
+	waits := make(chan planetest.Answer, 1)
+	go func() { waits <- p.Do("GET", planetest.WidgetsPath+"/meanwhile", "", editor...) }()
 	eventually(t, "the plugin is asked", func() bool { return p.inFlight(t) == 1 })
 
 	others := func() {
-		p.must(t, http.StatusOK, "GET", "/api/v1/namespaces/default/configmaps/c", "", "Authorization", "Bearer reader-token")
-		p.must(t, http.StatusCreated, "POST", widgetsPath, widget("of-admin", 1))
-		p.must(t, http.StatusOK, "DELETE", widgetsPath+"/of-admin", "")
-		p.do("GET", "/readyz", "")
+		p.Must(t, http.StatusOK, "GET", "/api/v1/namespaces/default/configmaps/c", "", "Authorization", "Bearer reader-token")
+		p.Must(t, http.StatusCreated, "POST", planetest.WidgetsPath, planetest.Widget("of-admin", 1))
+		p.Must(t, http.StatusOK, "DELETE", planetest.WidgetsPath+"/of-admin", "")
+		p.Do("GET", "/readyz", "")
 	}
 	others()
 	p.push(t, http.StatusUnprocessableEntity, strings.Repeat("0", 64), `{}`)
 	p.push(t, http.StatusCreated, p.sum, `{generation: 2}`)
 	others()
-	p.must(t, http.StatusNotFound, "GET", widgetsPath+"/after", "", editor...)
+	p.Must(t, http.StatusNotFound, "GET", planetest.WidgetsPath+"/after", "", editor...)
 	select {
 	case a := <-waits:
 		t.Fatalf("it was answered: %s", a)
@@ -424,7 +429,7 @@ func TestAPluginThatHangsStallsNobodyElse(t *testing.T) {
 	}
 	p.signal(t, syscall.SIGSTOP)
 	p.finish()
-	if a := <-waits; a.code != http.StatusForbidden {
+	if a := <-waits; a.Code != http.StatusForbidden {
 		t.Errorf("in the end it is %s", a)
 	}
 	if left := p.processes(t); len(left) > 0 {

@@ -19,6 +19,7 @@ import (
 	endpoints "k8s.io/apiserver/pkg/endpoints/metrics"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/component-base/metrics/legacyregistry"
+	"stele.dev/stele/core/run/plane/planetest"
 )
 
 // described is what a dashboard needs of a family: its type and help, and the labels and buckets of each series.
@@ -63,51 +64,51 @@ func families(t *testing.T, text []byte, wanted ...string) map[string]*dto.Metri
 func TestMetricsOfRequestsAreUpstreams(t *testing.T) {
 	endpoints.Register()
 	endpoints.Reset()
-	p := newPlane(t)
+	p := planetest.NewPlane(t)
 	infos := &apirequest.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}
 	const merge, apply = "application/merge-patch+json", "application/apply-patch+yaml"
 	send := func(method, path, body, contentType string) {
-		r := request(method, path, body)
+		r := planetest.Request(method, path, body)
 		if contentType != "" {
 			r.Header.Set("Content-Type", contentType)
 		}
-		a := p.serve(r)
+		a := p.Serve(r)
 		info, err := infos.NewRequestInfo(r)
 		if err != nil {
 			t.Fatal(err)
 		}
 		r = r.WithContext(apirequest.WithRequestInfo(r.Context(), info))
-		endpoints.MonitorRequest(r, strings.ToUpper(info.Verb), info.APIGroup, info.APIVersion, info.Resource, info.Subresource, endpoints.CleanScope(info), endpoints.APIServerComponent, false, "", a.code, len(a.body), time.Millisecond)
+		endpoints.MonitorRequest(r, strings.ToUpper(info.Verb), info.APIGroup, info.APIVersion, info.Resource, info.Subresource, endpoints.CleanScope(info), endpoints.APIServerComponent, false, "", a.Code, len(a.Body), time.Millisecond)
 	}
 	for _, q := range []struct{ method, path, body, contentType string }{
-		{"POST", widgetsPath, widget("a", 1), ""},
-		{"POST", widgetsPath, widget("a", 1), ""},
-		{"POST", widgetsPath + "?dryRun=All", widget("b", 1), ""},
-		{"POST", widgetsPath + "?dryRun=Some", widget("b", 1), ""},
-		{"GET", widgetsPath, "", ""},
-		{"GET", widgetsPath + "/a", "", ""},
-		{"GET", widgetsPath + "/b", "", ""},
-		{"GET", widgetsPath + "/a/status", "", ""},
+		{"POST", planetest.WidgetsPath, planetest.Widget("a", 1), ""},
+		{"POST", planetest.WidgetsPath, planetest.Widget("a", 1), ""},
+		{"POST", planetest.WidgetsPath + "?dryRun=All", planetest.Widget("b", 1), ""},
+		{"POST", planetest.WidgetsPath + "?dryRun=Some", planetest.Widget("b", 1), ""},
+		{"GET", planetest.WidgetsPath, "", ""},
+		{"GET", planetest.WidgetsPath + "/a", "", ""},
+		{"GET", planetest.WidgetsPath + "/b", "", ""},
+		{"GET", planetest.WidgetsPath + "/a/status", "", ""},
 		{"GET", "/apis/example.com/v1/widgets", "", ""},
 		{"GET", "/apis/example.com/v1/plains", "", ""},
-		{"GET", widgetsPath + "?watch=1&timeoutSeconds=1&resourceVersion=999999", "", ""},
-		{"PUT", widgetsPath + "/a", widget("a", 2), ""},
-		{"PATCH", widgetsPath + "/a", `{"spec":{"size":3}}`, merge},
-		{"PATCH", widgetsPath + "/a?fieldManager=m&force=true", `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"a"},"spec":{"size":4}}`, apply},
-		{"DELETE", widgetsPath + "/a?dryRun=All", "", ""},
-		{"DELETE", widgetsPath + "/a", "", ""},
-		{"DELETE", widgetsPath, "", ""},
+		{"GET", planetest.WidgetsPath + "?watch=1&timeoutSeconds=1&resourceVersion=999999", "", ""},
+		{"PUT", planetest.WidgetsPath + "/a", planetest.Widget("a", 2), ""},
+		{"PATCH", planetest.WidgetsPath + "/a", `{"spec":{"size":3}}`, merge},
+		{"PATCH", planetest.WidgetsPath + "/a?fieldManager=m&force=true", `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"a"},"spec":{"size":4}}`, apply},
+		{"DELETE", planetest.WidgetsPath + "/a?dryRun=All", "", ""},
+		{"DELETE", planetest.WidgetsPath + "/a", "", ""},
+		{"DELETE", planetest.WidgetsPath, "", ""},
 	} {
 		send(q.method, q.path, q.body, q.contentType)
 	}
-	p.must(t, 200, "GET", "/livez", "")
+	p.Must(t, 200, "GET", "/livez", "")
 	endpoints.InstrumentHandlerFunc("GET", "", "", "", "/livez", "", endpoints.APIServerComponent, false, "", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })(httptest.NewRecorder(), httptest.NewRequest("GET", "/livez", nil))
 
-	running := watchWidgets + "&resourceVersion=" + fmt.Sprint(p.committer.Tip().Revision())
-	w := p.watch(t, running)
-	send("POST", widgetsPath, widget("c", 1), "")
-	w.next(t)
-	r := request("GET", running, "")
+	running := planetest.WatchWidgets + "&resourceVersion=" + fmt.Sprint(p.Committer.Tip().Revision())
+	w := p.Watch(t, running)
+	send("POST", planetest.WidgetsPath, planetest.Widget("c", 1), "")
+	w.Next(t)
+	r := planetest.Request("GET", running, "")
 	info, _ := infos.NewRequestInfo(r)
 	const total, duration, longrunning = "apiserver_request_total", "apiserver_request_duration_seconds", "apiserver_longrunning_requests"
 	var upstream []*dto.MetricFamily
@@ -117,7 +118,7 @@ func TestMetricsOfRequestsAreUpstreams(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	got := families(t, p.must(t, 200, "GET", "/metrics", "").body, total, duration, longrunning)
+	got := families(t, p.Must(t, 200, "GET", "/metrics", "").Body, total, duration, longrunning)
 	compared := 0
 	for _, f := range upstream {
 		own := got[f.GetName()]

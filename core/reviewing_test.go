@@ -4,17 +4,14 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-)
 
-const (
-	authorization  = "/apis/authorization.k8s.io/v1/"
-	authentication = "/apis/authentication.k8s.io/v1/"
+	"stele.dev/stele/core/run/plane/planetest"
 )
 
 // What a review says is what a request meets.
 func TestAccessReviews(t *testing.T) {
-	p := newPlane(t)
-	before := p.committer.Tip().Revision()
+	p := planetest.NewPlane(t)
+	before := p.Committer.Tip().Revision()
 	editor := []string{"Authorization", "Bearer editor-token"}
 	for name, tc := range map[string]struct {
 		spec    string
@@ -29,21 +26,21 @@ func TestAccessReviews(t *testing.T) {
 		"what is not even a kind":   {`{"resourceAttributes":{"verb":"get","group":"example.com","resource":"nothing"}}`, false, ""},
 		"may others be asked about": {`{"resourceAttributes":{"verb":"create","group":"authorization.k8s.io","resource":"subjectaccessreviews"}}`, false, ""},
 	} {
-		a := p.must(t, 201, "POST", authorization+"selfsubjectaccessreviews", `{"kind":"SelfSubjectAccessReview","apiVersion":"authorization.k8s.io/v1","spec":`+tc.spec+`}`, editor...)
-		if a.field("status", "allowed") != tc.allowed || !strings.Contains(fmt.Sprint(a.field("status", "reason")), tc.reason) {
+		a := p.Must(t, 201, "POST", planetest.Authorization+"selfsubjectaccessreviews", `{"kind":"SelfSubjectAccessReview","apiVersion":"authorization.k8s.io/v1","spec":`+tc.spec+`}`, editor...)
+		if a.Field("status", "allowed") != tc.allowed || !strings.Contains(fmt.Sprint(a.Field("status", "reason")), tc.reason) {
 			t.Errorf("%s: %s", name, a)
 		}
 		// The administrator gets the same answer about the same user, and as a YAML.
 		body := "kind: SubjectAccessReview\nspec: " + strings.Replace(tc.spec, "{", `{"user":"eddie","groups":["editors","system:authenticated"],`, 1)
-		if b := p.must(t, 201, "POST", authorization+"subjectaccessreviews", body, "Content-Type", "application/yaml"); b.field("status", "allowed") != tc.allowed {
+		if b := p.Must(t, 201, "POST", planetest.Authorization+"subjectaccessreviews", body, "Content-Type", "application/yaml"); b.Field("status", "allowed") != tc.allowed {
 			t.Errorf("%s: of another: %s", name, b)
 		}
 	}
-	if p.committer.Tip().Revision() != before {
+	if p.Committer.Tip().Revision() != before {
 		t.Error("a review is an event")
 	}
-	localReviews := authorization + "namespaces/default/localsubjectaccessreviews"
-	if a := p.must(t, 201, "POST", localReviews, `{"metadata":{"namespace":"default"},"spec":{"groups":["editors"],"resourceAttributes":{"namespace":"default","verb":"list","group":"example.com","resource":"widgets"}}}`); a.field("status", "allowed") != true {
+	localReviews := planetest.Authorization + "namespaces/default/localsubjectaccessreviews"
+	if a := p.Must(t, 201, "POST", localReviews, `{"metadata":{"namespace":"default"},"spec":{"groups":["editors"],"resourceAttributes":{"namespace":"default","verb":"list","group":"example.com","resource":"widgets"}}}`); a.Field("status", "allowed") != true {
 		t.Errorf("%s", a)
 	}
 	for name, tc := range map[string]struct {
@@ -51,58 +48,58 @@ func TestAccessReviews(t *testing.T) {
 		code       int
 		message    string
 	}{
-		"nothing asked":         {authorization + "selfsubjectaccessreviews", `{"spec":{}}`, 422, "exactly one of nonResourceAttributes or resourceAttributes must be specified"},
-		"both asked":            {authorization + "selfsubjectaccessreviews", `{"spec":{"resourceAttributes":{},"nonResourceAttributes":{}}}`, 422, "cannot be specified in combination"},
-		"about nobody":          {authorization + "subjectaccessreviews", `{"spec":{"resourceAttributes":{"verb":"get"}}}`, 422, "at least one of user or group must be specified"},
-		"with a name":           {authorization + "subjectaccessreviews", `{"metadata":{"name":"x"},"spec":{"user":"x","resourceAttributes":{"verb":"get"}}}`, 422, "metadata: Invalid value"},
+		"nothing asked":         {planetest.Authorization + "selfsubjectaccessreviews", `{"spec":{}}`, 422, "exactly one of nonResourceAttributes or resourceAttributes must be specified"},
+		"both asked":            {planetest.Authorization + "selfsubjectaccessreviews", `{"spec":{"resourceAttributes":{},"nonResourceAttributes":{}}}`, 422, "cannot be specified in combination"},
+		"about nobody":          {planetest.Authorization + "subjectaccessreviews", `{"spec":{"resourceAttributes":{"verb":"get"}}}`, 422, "at least one of user or group must be specified"},
+		"with a name":           {planetest.Authorization + "subjectaccessreviews", `{"metadata":{"name":"x"},"spec":{"user":"x","resourceAttributes":{"verb":"get"}}}`, 422, "metadata: Invalid value"},
 		"in another namespace":  {localReviews, `{"spec":{"user":"x","resourceAttributes":{"namespace":"other","verb":"get"}}}`, 422, "must match metadata.namespace"},
-		"of another kind":       {authorization + "selfsubjectaccessreviews", `{"kind":"SubjectAccessReview","spec":{"resourceAttributes":{"verb":"get"}}}`, 400, "cannot be handled as a SelfSubjectAccessReview"},
-		"of a wrong type":       {authorization + "selfsubjectaccessreviews", `{"spec":7}`, 400, "cannot unmarshal number"},
-		"rules of no namespace": {authorization + "selfsubjectrulesreviews", `{"spec":{}}`, 400, "no namespace on request"},
-		"no object":             {authorization + "selfsubjectaccessreviews", `[`, 400, ""},
-		"of another version":    {authorization + "selfsubjectaccessreviews", `{"apiVersion":"authorization.k8s.io/v1beta1"}`, 400, "the API version in the data (authorization.k8s.io/v1beta1) does not match the expected API version (authorization.k8s.io/v1)"},
+		"of another kind":       {planetest.Authorization + "selfsubjectaccessreviews", `{"kind":"SubjectAccessReview","spec":{"resourceAttributes":{"verb":"get"}}}`, 400, "cannot be handled as a SelfSubjectAccessReview"},
+		"of a wrong type":       {planetest.Authorization + "selfsubjectaccessreviews", `{"spec":7}`, 400, "cannot unmarshal number"},
+		"rules of no namespace": {planetest.Authorization + "selfsubjectrulesreviews", `{"spec":{}}`, 400, "no namespace on request"},
+		"no object":             {planetest.Authorization + "selfsubjectaccessreviews", `[`, 400, ""},
+		"of another version":    {planetest.Authorization + "selfsubjectaccessreviews", `{"apiVersion":"authorization.k8s.io/v1beta1"}`, 400, "the API version in the data (authorization.k8s.io/v1beta1) does not match the expected API version (authorization.k8s.io/v1)"},
 	} {
-		if a := p.must(t, tc.code, "POST", tc.path, tc.body); !strings.Contains(string(a.body), tc.message) {
+		if a := p.Must(t, tc.code, "POST", tc.path, tc.body); !strings.Contains(string(a.Body), tc.message) {
 			t.Errorf("%s: %s", name, a)
 		}
 	}
-	p.must(t, 405, "GET", authorization+"selfsubjectaccessreviews", "")
-	p.must(t, 404, "GET", authorization+"selfsubjectaccessreviews/x/status", "")
-	p.must(t, 404, "POST", authorization+"localsubjectaccessreviews", `{}`)
-	p.must(t, 403, "POST", authorization+"subjectaccessreviews", `{"spec":{"user":"x","resourceAttributes":{"verb":"get"}}}`, editor...)
+	p.Must(t, 405, "GET", planetest.Authorization+"selfsubjectaccessreviews", "")
+	p.Must(t, 404, "GET", planetest.Authorization+"selfsubjectaccessreviews/x/status", "")
+	p.Must(t, 404, "POST", planetest.Authorization+"localsubjectaccessreviews", `{}`)
+	p.Must(t, 403, "POST", planetest.Authorization+"subjectaccessreviews", `{"spec":{"user":"x","resourceAttributes":{"verb":"get"}}}`, editor...)
 }
 
 // A question that is misspelt is not answered as if it were another one.
 func TestReviewsAreCreatedAsOtherObjects(t *testing.T) {
-	p := newPlane(t)
-	const path = authorization + "selfsubjectaccessreviews"
+	p := planetest.NewPlane(t)
+	const path = planetest.Authorization + "selfsubjectaccessreviews"
 	const misspelt = `{"spec":{"resourceAttributes":{"verb":"get","resource":"widgets","grup":"example.com"}}}`
 	const unknown = `unknown field "spec.resourceAttributes.grup"`
-	a := p.must(t, 400, "POST", path+"?fieldValidation=Strict", misspelt)
-	if a.field("message") != `SelfSubjectAccessReview in version "v1" cannot be handled as a SelfSubjectAccessReview: strict decoding error: `+unknown {
+	a := p.Must(t, 400, "POST", path+"?fieldValidation=Strict", misspelt)
+	if a.Field("message") != `SelfSubjectAccessReview in version "v1" cannot be handled as a SelfSubjectAccessReview: strict decoding error: `+unknown {
 		t.Errorf("strict: %s", a)
 	}
-	if a := p.must(t, 201, "POST", path, misspelt); !strings.Contains(a.header.Get("Warning"), strings.ReplaceAll(unknown, `"`, `\"`)) {
-		t.Errorf("by default: %v", a.header)
+	if a := p.Must(t, 201, "POST", path, misspelt); !strings.Contains(a.Header.Get("Warning"), strings.ReplaceAll(unknown, `"`, `\"`)) {
+		t.Errorf("by default: %v", a.Header)
 	}
-	if a := p.must(t, 201, "POST", path+"?fieldValidation=Ignore", misspelt); a.header.Get("Warning") != "" {
-		t.Errorf("ignored: %v", a.header)
+	if a := p.Must(t, 201, "POST", path+"?fieldValidation=Ignore", misspelt); a.Header.Get("Warning") != "" {
+		t.Errorf("ignored: %v", a.Header)
 	}
-	if a := p.must(t, 422, "POST", path+"?fieldValidation=Never", misspelt); !strings.Contains(string(a.body), "CreateOptions.meta.k8s.io") {
+	if a := p.Must(t, 422, "POST", path+"?fieldValidation=Never", misspelt); !strings.Contains(string(a.Body), "CreateOptions.meta.k8s.io") {
 		t.Errorf("options: %s", a)
 	}
-	p.must(t, 422, "POST", path+"?dryRun=Some", misspelt)
+	p.Must(t, 422, "POST", path+"?dryRun=Some", misspelt)
 }
 
 func TestWhoAmIAndWhatMayI(t *testing.T) {
-	p := newPlane(t)
-	a := p.must(t, 201, "POST", authentication+"selfsubjectreviews", `{}`, "Impersonate-User", "eddie", "Impersonate-Group", "editors", "Impersonate-Extra-Scope", "x")
-	if got := fmt.Sprint(a.field("status", "userInfo")); got != "map[extra:map[scope:[x]] groups:[editors system:authenticated] username:eddie]" || a.field("kind") != "SelfSubjectReview" {
+	p := planetest.NewPlane(t)
+	a := p.Must(t, 201, "POST", planetest.Authentication+"selfsubjectreviews", `{}`, "Impersonate-User", "eddie", "Impersonate-Group", "editors", "Impersonate-Extra-Scope", "x")
+	if got := fmt.Sprint(a.Field("status", "userInfo")); got != "map[extra:map[scope:[x]] groups:[editors system:authenticated] username:eddie]" || a.Field("kind") != "SelfSubjectReview" {
 		t.Errorf("%s", a)
 	}
 	rules := func(namespace string) string {
-		a := p.must(t, 201, "POST", authorization+"selfsubjectrulesreviews", `{"spec":{"namespace":"`+namespace+`"}}`, "Authorization", "Bearer editor-token")
-		return fmt.Sprint(a.field("status", "resourceRules"))
+		a := p.Must(t, 201, "POST", planetest.Authorization+"selfsubjectrulesreviews", `{"spec":{"namespace":"`+namespace+`"}}`, "Authorization", "Bearer editor-token")
+		return fmt.Sprint(a.Field("status", "resourceRules"))
 	}
 	const own, basic = "apiGroups:[example.com] resources:[widgets] verbs:[*]", "resources:[selfsubjectaccessreviews selfsubjectrulesreviews] verbs:[create]"
 	if got := rules("default"); !strings.Contains(got, own) || !strings.Contains(got, basic) {
@@ -115,17 +112,17 @@ func TestWhoAmIAndWhatMayI(t *testing.T) {
 
 // What is wrong with a review is said up to a length: the text of 80,000 mistakes took minutes, which nothing interrupts.
 func TestManyMistakesOfAReviewAreNotAllSaid(t *testing.T) {
-	p := newPlane(t)
+	p := planetest.NewPlane(t)
 	for name, path := range map[string]string{"SelfSubjectAccessReview": "selfsubjectaccessreviews", "SubjectAccessReview": "subjectaccessreviews"} {
 		requirements := strings.TrimSuffix(strings.Repeat(`{"key":"/","operator":"In"},`, 500), ",")
 		review := `{"kind":"` + name + `","apiVersion":"authorization.k8s.io/v1","spec":{"resourceAttributes":{"verb":"list","resource":"pods","labelSelector":{"requirements":[` + requirements + `]}}}}`
-		p.do("POST", "/apis/authorization.k8s.io/v1/"+path, review).refuses(t, 422, "requirements[0]", " more errors")
+		p.Do("POST", "/apis/authorization.k8s.io/v1/"+path, review).Refuses(t, 422, "requirements[0]", " more errors")
 	}
 }
 
 // A large review takes a turn, and small ones do not wait for it.
 func TestLargeReviewsTakeTurns(t *testing.T) {
-	p := newPlane(t)
+	p := planetest.NewPlane(t)
 	review := func(name string) string {
 		return `{"kind":"SelfSubjectAccessReview","apiVersion":"authorization.k8s.io/v1","spec":{"resourceAttributes":{"verb":"list","resource":"pods","name":"` + name + `"}}}`
 	}
@@ -134,9 +131,9 @@ func TestLargeReviewsTakeTurns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.must(t, 201, "POST", path, review("x"))
+	p.Must(t, 201, "POST", path, review("x"))
 	large := review(strings.Repeat("x", 300<<10))
-	p.must(t, 504, "POST", path+"?timeout=20ms", large)
+	p.Must(t, 504, "POST", path+"?timeout=20ms", large)
 	done()
-	p.must(t, 201, "POST", path, large)
+	p.Must(t, 201, "POST", path, large)
 }

@@ -21,7 +21,7 @@ func TestFurtherPaths(t *testing.T) {
 		_, err := io.WriteString(c.W, "of "+c.HTTP.URL.Path)
 		return err
 	}}
-	p := planetest.Start(t, planetest.Options{Bundle: bundle, Config: plane.Config{Routes: []core.Route{route}}})
+	p := planetest.Start(t, planetest.Options{Bundle: planetest.Bundle, Config: plane.Config{Routes: []core.Route{route}}})
 	ask := func(as *user.DefaultInfo, method, path string) (int, string) {
 		q := httptest.NewRequest(method, path, nil)
 		w := httptest.NewRecorder()

@@ -2,17 +2,18 @@ package core_test
 
 import (
 	"fmt"
-	"stele.dev/stele/core/run/plane/planetest"
 	"strings"
 	"testing"
+
+	"stele.dev/stele/core/run/plane/planetest"
 )
 
 // What is served can be named in the rules of a policy, which knows by a list of its own
 // what no policy defines.
 func TestRulesCanNameWhatIsServed(t *testing.T) {
-	p := newPlane(t)
+	p := planetest.NewPlane(t)
 	paths := map[string]string{"": "/api/v1"} // by group
-	for _, g := range p.must(t, 200, "GET", "/apis", "").field("groups").([]any) {
+	for _, g := range p.Must(t, 200, "GET", "/apis", "").Field("groups").([]any) {
 		name := g.(map[string]any)["name"].(string)
 		version := g.(map[string]any)["preferredVersion"].(map[string]any)["version"].(string)
 		paths[name] = "/apis/" + name + "/" + version
@@ -20,7 +21,7 @@ func TestRulesCanNameWhatIsServed(t *testing.T) {
 	var rules strings.Builder
 	n := 0
 	for group, path := range paths {
-		for _, r := range p.must(t, 200, "GET", path, "").field("resources").([]any) {
+		for _, r := range p.Must(t, 200, "GET", path, "").Field("resources").([]any) {
 			n++
 			fmt.Fprintf(&rules, "r%d: {apiGroups: [%q], resources: [%q], verbs: [\"*\"]}\n", n, group, r.(map[string]any)["name"])
 		}
@@ -28,5 +29,5 @@ func TestRulesCanNameWhatIsServed(t *testing.T) {
 	if n < 10 {
 		t.Fatalf("only %d resources are served", n)
 	}
-	planetest.Compile(t, bundle+"bundle: teams: t: rbac: clusterRoles: all: rules: {\n"+rules.String()+"}\n")
+	planetest.Compile(t, planetest.Bundle+"bundle: teams: t: rbac: clusterRoles: all: rules: {\n"+rules.String()+"}\n")
 }

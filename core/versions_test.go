@@ -12,48 +12,15 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"stele.dev/stele/core/run/plane/planetest"
 	"stele.dev/stele/eventlog/memlog"
 )
 
-const betaPath = "/apis/example.com/v1beta1/namespaces/default/widgets"
-
-// versioned is a bundle whose widgets have these versions, of which the first is stored.
-func versioned(versions ...string) string {
-	text := strings.Replace(bundle, `storageVersion: "v1"`, fmt.Sprintf("storageVersion: %q", versions[0]), 1)
-	for _, v := range []string{"v1beta1", "v1alpha1"} {
-		text = strings.Replace(text, "versions: v1: {\n", fmt.Sprintf(`versions: %s: {
-				#schema: #Widget
-				subresources: status: {}
-				selectableFields: [".spec.color"]
-				deprecated: "use v1"
-			}
-			versions: v1: {
-`, v), 1)
-	}
-	for _, v := range []string{"v1", "v1beta1", "v1alpha1"} {
-		if !strings.Contains(" "+strings.Join(versions, " ")+" ", " "+v+" ") {
-			text = strings.Replace(text, "versions: "+v+": {\n", "versions: "+v+": {\nserved: false\n", 1)
-		}
-	}
-	return text
-}
-
-// both is a bundle with two versions that are served, and one that is not.
-var both = versioned("v1beta1", "v1")
-
-func newVersioned(t testing.TB) *replica {
-	t.Helper()
-	var store memlog.Store
-	p := start(t, store.Open(nil), 0)
-	p.bootstrap(t, both)
-	return p
-}
-
 func TestEveryVersionServesEveryObject(t *testing.T) {
-	p := newVersioned(t)
+	p := planetest.NewVersioned(t)
 	server := httptest.NewServer(p)
 	t.Cleanup(server.Close)
-	client := dynamicClient(t, server.URL, nil)
+	client := planetest.DynamicClient(t, server.URL, nil)
 	at := func(version string) schema.GroupVersionResource {
 		return schema.GroupVersionResource{Group: "example.com", Version: version, Resource: "widgets"}
 	}
@@ -71,7 +38,7 @@ func TestEveryVersionServesEveryObject(t *testing.T) {
 			}
 			return o
 		}
-		o, err := mine.Create(ctx, unstructuredWidget(version, "w", 1), metav1.CreateOptions{})
+		o, err := mine.Create(ctx, planetest.UnstructuredWidget(version, "w", 1), metav1.CreateOptions{})
 		created := check("create", version, o, err)
 		o, err = others.Get(ctx, "w", metav1.GetOptions{})
 		got := check("get", other, o, err)
@@ -96,9 +63,9 @@ func TestEveryVersionServesEveryObject(t *testing.T) {
 			t.Fatalf("%v %v", list, err)
 		}
 		check("list", other, &list.Items[0], nil)
-		before := p.committer.Tip().Revision()
+		before := p.Committer.Tip().Revision()
 		o, err = others.Update(ctx, &list.Items[0], metav1.UpdateOptions{})
-		if check("no change", other, o, err); p.committer.Tip().Revision() != before {
+		if check("no change", other, o, err); p.Committer.Tip().Revision() != before {
 			t.Errorf("a write in %s that changes nothing is in the log", other)
 		}
 		if err := others.Delete(ctx, "w", metav1.DeleteOptions{}); err != nil {
@@ -111,59 +78,59 @@ var fieldsOwner = regexp.MustCompile(`"operation":"Update","apiVersion":"[^"]*"|
 
 // Whichever version a client asks for: every form of answer is in it.
 func TestAnswersAreInTheVersionThatIsAskedFor(t *testing.T) {
-	p := newVersioned(t)
-	p.must(t, 201, "POST", widgetsPath, widget("w", 1))
-	for path, version := range map[string]string{widgetsPath: "example.com/v1", betaPath: "example.com/v1beta1"} {
+	p := planetest.NewVersioned(t)
+	p.Must(t, 201, "POST", planetest.WidgetsPath, planetest.Widget("w", 1))
+	for path, version := range map[string]string{planetest.WidgetsPath: "example.com/v1", planetest.BetaPath: "example.com/v1beta1"} {
 		other := map[string]string{"example.com/v1": "example.com/v1beta1", "example.com/v1beta1": "example.com/v1"}[version]
 		for _, accept := range []string{"application/json", "application/yaml", "application/json;as=Table;g=meta.k8s.io;v=v1"} {
 			for _, name := range []string{"", "/w"} {
-				a := p.must(t, 200, "GET", path+name+"?includeObject=Object", "", "Accept", accept)
+				a := p.Must(t, 200, "GET", path+name+"?includeObject=Object", "", "Accept", accept)
 				// Who managed fields did so in the version that they wrote.
-				if text := fieldsOwner.ReplaceAllString(string(a.body), ""); !strings.Contains(text, version) || strings.Contains(text, other+`"`) || strings.Contains(text, other+"\n") {
+				if text := fieldsOwner.ReplaceAllString(string(a.Body), ""); !strings.Contains(text, version) || strings.Contains(text, other+`"`) || strings.Contains(text, other+"\n") {
 					t.Errorf("%s%s as %s: %s", path, name, accept, text)
 				}
-				if length := a.header.Get("Content-Length"); length != fmt.Sprint(len(a.body)) {
-					t.Errorf("%s%s as %s: %s bytes announced, %d sent", path, name, accept, length, len(a.body))
+				if length := a.Header.Get("Content-Length"); length != fmt.Sprint(len(a.Body)) {
+					t.Errorf("%s%s as %s: %s bytes announced, %d sent", path, name, accept, length, len(a.Body))
 				}
 			}
 		}
-		if a := p.must(t, 400, "POST", path, strings.Replace(widget("x", 1), `"example.com/v1"`, `"`+other+`"`, 1)); !strings.Contains(string(a.body), "does not match the expected API version ("+version+")") {
+		if a := p.Must(t, 400, "POST", path, strings.Replace(planetest.Widget("x", 1), `"example.com/v1"`, `"`+other+`"`, 1)); !strings.Contains(string(a.Body), "does not match the expected API version ("+version+")") {
 			t.Errorf("a body in another version: %s", a)
 		}
 	}
-	p.must(t, 404, "GET", strings.Replace(widgetsPath, "v1", "v1alpha1", 1), "")
+	p.Must(t, 404, "GET", strings.Replace(planetest.WidgetsPath, "v1", "v1alpha1", 1), "")
 }
 
 func TestADeprecatedVersionWarns(t *testing.T) {
-	p := newVersioned(t)
-	p.must(t, 201, "POST", widgetsPath, widget("w", 1))
+	p := planetest.NewVersioned(t)
+	p.Must(t, 201, "POST", planetest.WidgetsPath, planetest.Widget("w", 1))
 	want := `299 - "example.com/v1beta1 Widget is deprecated: use v1"`
 	for _, name := range []string{"", "/w"} {
-		if got := p.must(t, 200, "GET", betaPath+name, "").header.Get("Warning"); got != want {
+		if got := p.Must(t, 200, "GET", planetest.BetaPath+name, "").Header.Get("Warning"); got != want {
 			t.Errorf("GET %s: %q", name, got)
 		}
-		if got := p.must(t, 200, "GET", widgetsPath+name, "").header.Get("Warning"); got != "" {
+		if got := p.Must(t, 200, "GET", planetest.WidgetsPath+name, "").Header.Get("Warning"); got != "" {
 			t.Errorf("GET %s of the other version: %q", name, got)
 		}
 	}
-	if got := p.must(t, 200, "PATCH", betaPath+"/w", `{"spec":{"size":2}}`, "Content-Type", "application/merge-patch+json").header.Get("Warning"); got != want {
+	if got := p.Must(t, 200, "PATCH", planetest.BetaPath+"/w", `{"spec":{"size":2}}`, "Content-Type", "application/merge-patch+json").Header.Get("Warning"); got != want {
 		t.Errorf("PATCH: %q", got)
 	}
 }
 
 func TestWatchesOfAllVersionsSeeTheSame(t *testing.T) {
-	p := newVersioned(t)
-	from := p.committer.Tip().Revision()
-	watches := map[string]*watching{}
-	for version, path := range map[string]string{"example.com/v1": widgetsPath, "example.com/v1beta1": betaPath} {
-		watches[version] = p.watch(t, fmt.Sprintf("%s?watch=1&resourceVersion=%d", path, from))
+	p := planetest.NewVersioned(t)
+	from := p.Committer.Tip().Revision()
+	watches := map[string]*planetest.Watching{}
+	for version, path := range map[string]string{"example.com/v1": planetest.WidgetsPath, "example.com/v1beta1": planetest.BetaPath} {
+		watches[version] = p.Watch(t, fmt.Sprintf("%s?watch=1&resourceVersion=%d", path, from))
 	}
-	p.must(t, 201, "POST", betaPath, strings.Replace(widget("a", 1), "/v1", "/v1beta1", 1))
-	p.must(t, 200, "PATCH", widgetsPath+"/a", `{"spec":{"size":2}}`, "Content-Type", "application/merge-patch+json")
-	p.must(t, 200, "DELETE", betaPath+"/a", "")
+	p.Must(t, 201, "POST", planetest.BetaPath, strings.Replace(planetest.Widget("a", 1), "/v1", "/v1beta1", 1))
+	p.Must(t, 200, "PATCH", planetest.WidgetsPath+"/a", `{"spec":{"size":2}}`, "Content-Type", "application/merge-patch+json")
+	p.Must(t, 200, "DELETE", planetest.BetaPath+"/a", "")
 	for version, w := range watches {
 		for i, kind := range []string{"ADDED", "MODIFIED", "DELETED"} {
-			e := w.next(t)
+			e := w.Next(t)
 			if want := fmt.Sprintf("%s a@%d", kind, from+1+uint64(i)); e.String() != want || e.Object["apiVersion"] != version {
 				t.Errorf("%s: %v, want %s", version, e.Object, want)
 			}
@@ -174,59 +141,59 @@ func TestWatchesOfAllVersionsSeeTheSame(t *testing.T) {
 // Another version is stored from one policy to the next; then the one before can go.
 func TestAnotherVersionIsStored(t *testing.T) {
 	var store memlog.Store
-	p := start(t, store.Open(nil), 0)
-	p.bootstrap(t, both)
-	before := p.must(t, 201, "POST", widgetsPath, widget("w", 1))
-	stored := func(p *replica) string {
-		return string(p.committer.Tip().Objects.Get(widgetsResource, "default", "w").JSON)
+	p := planetest.StartReplica(t, store.Open(nil), 0)
+	p.Bootstrap(t, planetest.Both)
+	before := p.Must(t, 201, "POST", planetest.WidgetsPath, planetest.Widget("w", 1))
+	stored := func(p *planetest.Replica) string {
+		return string(p.Committer.Tip().Objects.Get(planetest.WidgetsResource, "default", "w").JSON)
 	}
 	for _, step := range []struct{ bundle, version string }{
-		{both, "v1beta1"}, {versioned("v1", "v1beta1"), "v1"}, {bundle, "v1"},
+		{planetest.Both, "v1beta1"}, {planetest.Versioned("v1", "v1beta1"), "v1"}, {planetest.Bundle, "v1"},
 	} {
-		if step.bundle != both {
-			p.activate(t, step.bundle)
+		if step.bundle != planetest.Both {
+			p.Activate(t, step.bundle)
 		}
 		if !strings.HasPrefix(stored(p), `{"apiVersion":"example.com/`+step.version+`",`) {
 			t.Errorf("stored is %s, want %s", stored(p), step.version)
 		}
-		if got := p.must(t, 200, "GET", widgetsPath+"/w", ""); string(got.body) != string(before.body) {
+		if got := p.Must(t, 200, "GET", planetest.WidgetsPath+"/w", ""); string(got.Body) != string(before.Body) {
 			t.Errorf("it was %s\nand is %s", before, got)
 		}
-		if again := start(t, store.Open(nil), 0); stored(again) != stored(p) {
+		if again := planetest.StartReplica(t, store.Open(nil), 0); stored(again) != stored(p) {
 			t.Errorf("after a restart\n%s\nbefore\n%s", stored(again), stored(p))
 		}
 	}
-	p.must(t, 404, "GET", betaPath+"/w", "")
-	revision := p.committer.Tip().Revision()
-	p.must(t, 200, "PUT", widgetsPath+"/w", string(before.body))
-	if p.committer.Tip().Revision() != revision {
+	p.Must(t, 404, "GET", planetest.BetaPath+"/w", "")
+	revision := p.Committer.Tip().Revision()
+	p.Must(t, 200, "PUT", planetest.WidgetsPath+"/w", string(before.Body))
+	if p.Committer.Tip().Revision() != revision {
 		t.Error("a write of what was read is in the log")
 	}
 }
 
 func TestAVersionWithAnotherFormIsNotStored(t *testing.T) {
-	p := newPlane(t)
-	p.must(t, 201, "POST", widgetsPath, widget("w", 1))
+	p := planetest.NewPlane(t)
+	p.Must(t, 201, "POST", planetest.WidgetsPath, planetest.Widget("w", 1))
 	renamed := strings.NewReplacer(`storageVersion: "v1"`, `storageVersion: "v2"`, "versions: v1:", "versions: v2:")
-	changed := renamed.Replace(graded)
-	if a := p.must(t, 409, "POST", policiesPath, policyBody(t, changed, nil)); !strings.Contains(string(a.body), "of widgets.example.com exist") {
+	changed := renamed.Replace(planetest.Graded)
+	if a := p.Must(t, 409, "POST", planetest.PoliciesPath, planetest.PolicyBody(t, changed, nil)); !strings.Contains(string(a.Body), "of widgets.example.com exist") {
 		t.Errorf("%s", a)
 	}
-	p.must(t, 201, "POST", policiesPath, policyBody(t, renamed.Replace(bundle), nil))
-	if a := p.must(t, 200, "GET", strings.Replace(widgetsPath, "v1", "v2", 1)+"/w", ""); a.field("apiVersion") != "example.com/v2" {
+	p.Must(t, 201, "POST", planetest.PoliciesPath, planetest.PolicyBody(t, renamed.Replace(planetest.Bundle), nil))
+	if a := p.Must(t, 200, "GET", strings.Replace(planetest.WidgetsPath, "v1", "v2", 1)+"/w", ""); a.Field("apiVersion") != "example.com/v2" {
 		t.Errorf("%s", a)
 	}
 }
 
 // The log says which version is stored, and which one was asked for.
 func TestTheLogNamesBothVersions(t *testing.T) {
-	p := newVersioned(t)
-	p.must(t, 201, "POST", widgetsPath, widget("w", 1), "Audit-ID", "one")
-	change := p.must(t, 200, "GET", fmt.Sprintf("%s/%d", changesPath, p.committer.Tip().Revision()), "")
-	if stored, asked := change.field("object", "version"), change.field("request", "version"); stored != "v1beta1" || asked != "v1" {
+	p := planetest.NewVersioned(t)
+	p.Must(t, 201, "POST", planetest.WidgetsPath, planetest.Widget("w", 1), "Audit-ID", "one")
+	change := p.Must(t, 200, "GET", fmt.Sprintf("%s/%d", planetest.ChangesPath, p.Committer.Tip().Revision()), "")
+	if stored, asked := change.Field("object", "version"), change.Field("request", "version"); stored != "v1beta1" || asked != "v1" {
 		t.Errorf("stored in %v, asked for in %v", stored, asked)
 	}
-	if e := p.must(t, 200, "GET", explanationsPath+"/one", ""); e.field("spec", "version") != "v1" {
+	if e := p.Must(t, 200, "GET", planetest.ExplanationsPath+"/one", ""); e.Field("spec", "version") != "v1" {
 		t.Errorf("%s", e)
 	}
 }
@@ -237,15 +204,17 @@ func TestRulesSeeTheVersionThatTheyName(t *testing.T) {
 		return fmt.Sprintf("admission: validate: %s: {match: {apiGroups: [\"example.com\"], %sresources: [\"widgets\"]}, validations: x: {expression: %q, message: \"it was \\(%q)\"}}\n", name, versions, expression, name)
 	}
 	var store memlog.Store
-	p := start(t, store.Open(nil), 0)
-	p.bootstrap(t, strings.Replace(both, "\t\trbac: {", rule("one", `apiVersions: ["v1"], `,
+	p := planetest.StartReplica(t, store.Open(nil), 0)
+	p.Bootstrap(t, strings.Replace(planetest.Both, "\t\trbac: {", rule("one", `apiVersions: ["v1"], `,
 		`object.apiVersion == "example.com/v1" && request.kind.version == "v1" && request.resource.version == "v1" && (object.spec.size > 1) == (request.requestKind.version == "v1beta1" && request.requestResource.version == "v1beta1")`)+
 		rule("any", "", `object.apiVersion == "example.com/" + request.requestKind.version && object.apiVersion == "example.com/" + request.kind.version`)+"\t\trbac: {", 1))
-	beta := func(name string, size int) string { return strings.Replace(widget(name, size), "/v1", "/v1beta1", 1) }
-	p.must(t, 201, "POST", widgetsPath, widget("a", 1))
-	p.must(t, 201, "POST", betaPath, beta("b", 2))
-	for path, body := range map[string]string{widgetsPath: widget("c", 2), betaPath: beta("c", 1)} {
-		if a := p.must(t, 422, "POST", path, body); !strings.Contains(string(a.body), "it was one") || strings.Contains(string(a.body), "it was any") {
+	beta := func(name string, size int) string {
+		return strings.Replace(planetest.Widget(name, size), "/v1", "/v1beta1", 1)
+	}
+	p.Must(t, 201, "POST", planetest.WidgetsPath, planetest.Widget("a", 1))
+	p.Must(t, 201, "POST", planetest.BetaPath, beta("b", 2))
+	for path, body := range map[string]string{planetest.WidgetsPath: planetest.Widget("c", 2), planetest.BetaPath: beta("c", 1)} {
+		if a := p.Must(t, 422, "POST", path, body); !strings.Contains(string(a.Body), "it was one") || strings.Contains(string(a.Body), "it was any") {
 			t.Errorf("%s", a)
 		}
 	}
@@ -253,33 +222,33 @@ func TestRulesSeeTheVersionThatTheyName(t *testing.T) {
 
 func TestConditionsHoldInEveryVersion(t *testing.T) {
 	var store memlog.Store
-	p := start(t, store.Open(nil), 0)
-	p.bootstrap(t, strings.Replace(both, `rules: r: {apiGroups: ["example.com"], resources: ["widgets"], verbs: ["*"]}`,
+	p := planetest.StartReplica(t, store.Open(nil), 0)
+	p.Bootstrap(t, strings.Replace(planetest.Both, `rules: r: {apiGroups: ["example.com"], resources: ["widgets"], verbs: ["*"]}`,
 		`rules: r: {apiGroups: ["example.com"], resources: ["widgets"], verbs: ["create"]}`, 1)+`
 bundle: teams: t: rbac: bindings: editors: when: "object.spec.size < 5"
 `)
-	for path, version := range map[string]string{widgetsPath: "v1", betaPath: "v1beta1"} {
+	for path, version := range map[string]string{planetest.WidgetsPath: "v1", planetest.BetaPath: "v1beta1"} {
 		body := func(size int) string {
-			return strings.Replace(widget("w-"+version, size), "example.com/v1", "example.com/"+version, 1)
+			return strings.Replace(planetest.Widget("w-"+version, size), "example.com/v1", "example.com/"+version, 1)
 		}
-		p.must(t, 201, "POST", path, body(4), "Authorization", "Bearer editor-token")
-		p.must(t, 403, "POST", path, body(5), "Authorization", "Bearer editor-token")
+		p.Must(t, 201, "POST", path, body(4), "Authorization", "Bearer editor-token")
+		p.Must(t, 403, "POST", path, body(5), "Authorization", "Bearer editor-token")
 	}
 }
 
 func TestDiscoveryPrefersTheStableVersion(t *testing.T) {
-	p := newVersioned(t)
-	group := p.must(t, 200, "GET", "/apis/example.com", "")
+	p := planetest.NewVersioned(t)
+	group := p.Must(t, 200, "GET", "/apis/example.com", "")
 	var names []string
-	for _, v := range group.field("versions").([]any) {
+	for _, v := range group.Field("versions").([]any) {
 		names = append(names, v.(map[string]any)["version"].(string))
 	}
-	if fmt.Sprint(names) != "[v1 v1beta1]" || group.field("preferredVersion", "version") != "v1" {
+	if fmt.Sprint(names) != "[v1 v1beta1]" || group.Field("preferredVersion", "version") != "v1" {
 		t.Errorf("%s", group)
 	}
-	p.must(t, 404, "GET", "/apis/example.com/v1alpha1", "")
+	p.Must(t, 404, "GET", "/apis/example.com/v1alpha1", "")
 	for path, kind := range map[string]string{"v1": "com.example.v1.Widget", "v1beta1": "com.example.v1beta1.Widget"} {
-		if a := p.must(t, 200, "GET", "/openapi/v3/apis/example.com/"+path, ""); !strings.Contains(string(a.body), `"`+kind+`"`) {
+		if a := p.Must(t, 200, "GET", "/openapi/v3/apis/example.com/"+path, ""); !strings.Contains(string(a.Body), `"`+kind+`"`) {
 			t.Errorf("%s: %s", path, a)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"stele.dev/stele/core/catalog"
+	"stele.dev/stele/core/run/plane/planetest"
 )
 
 // rowRequest is a method at a path of a row's resource, and the verb that it means.
@@ -36,13 +37,13 @@ func requestsOf(r *catalog.Resource) []rowRequest {
 // A row of the table takes its verbs and no others, and is below /at what it says. That discovery and OpenAPI have it
 // is TestOpenAPIHasWhatDiscoveryHas.
 func TestEveryRowOfTheTableIsServedAsItSays(t *testing.T) {
-	s := newSite(t, 0)
+	s := planetest.NewSite(t, 0)
 	rows := s.Pipeline.Rows()
 	if len(rows) < 15 {
 		t.Fatalf("only %d rows", len(rows))
 	}
-	discovered := s.discovered(t)
-	at := "/at/" + s.do(http.MethodGet, widgetsPath, "").field("metadata", "resourceVersion").(string)
+	discovered := s.Discovered(t)
+	at := "/at/" + s.Do(http.MethodGet, planetest.WidgetsPath, "").Field("metadata", "resourceVersion").(string)
 	for _, row := range rows {
 		t.Run(row.Name, func(t *testing.T) {
 			root := "/apis/" + row.Group + "/" + row.Version
@@ -56,15 +57,15 @@ func TestEveryRowOfTheTableIsServedAsItSays(t *testing.T) {
 			if !found {
 				t.Errorf("discovery does not list it at %s", root)
 			}
-			if code := s.do(http.MethodGet, root+"/"+row.Name+"/x/y/z", "").code; code != http.StatusNotFound {
+			if code := s.Do(http.MethodGet, root+"/"+row.Name+"/x/y/z", "").Code; code != http.StatusNotFound {
 				t.Errorf("a path below it: %d", code)
 			}
 			verbs := slices.Concat(row.Verbs, row.Unlisted)
 			refusesWrites := row.Described != nil // with a reason, and not with 405
 			for _, q := range requestsOf(row) {
-				now, then := s.do(q.method, q.path, "{}"), s.do(q.method, at+q.path, "{}")
+				now, then := s.Do(q.method, q.path, "{}"), s.Do(q.method, at+q.path, "{}")
 				taken := slices.Contains(verbs, q.verb) || refusesWrites
-				if is := now.code != http.StatusMethodNotAllowed; is != taken {
+				if is := now.Code != http.StatusMethodNotAllowed; is != taken {
 					t.Errorf("%s %s: %v, but its verbs are %v", q.method, q.path, now, verbs)
 				}
 				if !taken {
@@ -72,10 +73,10 @@ func TestEveryRowOfTheTableIsServedAsItSays(t *testing.T) {
 				}
 				read := row.Write == nil || q.verb == "get" || q.verb == "list"
 				refused := row.Past == catalog.Refuses || !read
-				if is := then.code == http.StatusMethodNotAllowed && strings.Contains(string(then.body), "this is the past"); is != refused {
+				if is := then.Code == http.StatusMethodNotAllowed && strings.Contains(string(then.Body), "this is the past"); is != refused {
 					t.Errorf("%s %s%s: %v", q.method, at, q.path, then)
 				}
-				if row.Past == catalog.AsToday && then.code != now.code {
+				if row.Past == catalog.AsToday && then.Code != now.Code {
 					t.Errorf("%s %s%s: %v, today: %v", q.method, at, q.path, then, now)
 				}
 			}

@@ -42,7 +42,7 @@ var mayImport = map[string][]string{
 	// The log's backends: the data directory has an etcd, and planes of tests keep their log in memory.
 	"core/run/plane/datadir":   {"core/auth/pki", "eventlog", "eventlog/etcdlog"},
 	"core/run/suiterun":        {"core/...", "eventlog", "eventlog/logpb", "eventlog/memlog", "policy/...", "projections/...", "schemas/..."}, // tests of bundles, in memory
-	"core/run/plane/planetest": {"core/...", "eventlog", "eventlog/memlog", "policy/...", "projections/policies"},
+	"core/run/plane/planetest": {"core/...", "eventlog", "eventlog/logpb", "eventlog/logtest", "eventlog/memlog", "policy/...", "projections/...", "schemas"},
 	"examples":                 {"examples/...", "plugins/..."},
 	"cmd":                      {"..."}, // it wires
 	"docs":                     {},
