@@ -10,7 +10,7 @@ BASE ?= $(shell git merge-base HEAD main 2>/dev/null || git rev-parse HEAD)
 # The flags of .ci/run, so that all share what is compiled.
 LEAN = GOFLAGS="$${GOFLAGS:-} -gcflags=all=-dwarf=false" GOGC=400
 
-.PHONY: test quick pkg generate flakes fuzz fuzz-schemas plan-schemas importing-rights conformance sim garbage sim-bugs fairness-search soak history-large chaos overload dead-sinks hanging-webhook upgrade
+.PHONY: test quick pkg generate flakes fuzz fuzz-schemas plan-schemas importing-rights conformance sim leaders garbage sim-bugs fairness-search soak history-large chaos overload dead-sinks hanging-webhook upgrade
 
 test:
 	go test ./...
@@ -70,6 +70,10 @@ SEEDS ?= 3000
 FROM ?= 1
 sim:
 	go test ./core -run 'TestSimulation$$' -timeout 0 -simulation-from $(FROM) -simulation-seeds $(SEEDS)
+
+# Lets two replicas lead at once on a bucket that fails, in SEEDS random schedules from seed FROM on.
+leaders:
+	STELE_LEADERS_FROM=$(FROM) STELE_LEADERS_SEEDS=$(SEEDS) go test ./core/keep/bucketsync -run TestTwoLeadersShareABucket -count 1 -timeout 0
 
 # Tries the garbage collector on GRAPHS random graphs of owners, twice.
 GRAPHS ?= 500
