@@ -20,7 +20,7 @@ import (
 )
 
 var (
-	rightsSeeds = flag.Uint64("importing.rights", 10, "how many random sets of roles and bindings are imported and compared")
+	rightsSeeds = flag.Uint64("importing.rights", 20, "how many random sets of roles and bindings are imported and compared")
 	rightsFrom  = flag.Uint64("importing.from", 1, "the first seed of these sets")
 )
 
@@ -206,6 +206,13 @@ func randomCluster(r *rand.Rand) *cluster {
 		c.roles = append(c.roles, role)
 	}
 	c.aggregate() // as the controller has, before the cluster was exported
+	c.addBindings()
+	return c
+}
+
+// addBindings binds roles of the cluster for the most part, and else roles that it lacks, or that every cluster has.
+func (c *cluster) addBindings() {
+	r := c.random
 	for i := range 5 + r.IntN(6) {
 		b := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", pick(r, roleNames), i/2)}}
 		b.Kind, b.RoleRef.Kind = "ClusterRoleBinding", "ClusterRole"
@@ -217,7 +224,13 @@ func randomCluster(r *rand.Rand) *cluster {
 			}
 		}
 		b.RoleRef.Name = pick(r, roleNames)
-		if b.RoleRef.Kind == "ClusterRole" && r.IntN(4) == 0 {
+		if role := pick(r, c.roles); r.IntN(6) > 0 {
+			b.RoleRef.Kind, b.RoleRef.Name = role.Kind, role.Name
+			if role.Kind == "Role" {
+				b.Kind, b.Namespace = "RoleBinding", role.Namespace
+			}
+		}
+		if b.RoleRef.Kind == "ClusterRole" && r.IntN(8) == 0 {
 			b.RoleRef.Name = pick(r, []string{"view", "edit", "admin", "cluster-admin"})
 		}
 		for range r.IntN(4) {
@@ -227,7 +240,6 @@ func randomCluster(r *rand.Rand) *cluster {
 			c.bindings = append(c.bindings, b)
 		}
 	}
-	return c
 }
 
 // rule returns a rule that a server accepts: about resources, or in roles of the cluster about paths.
@@ -243,7 +255,7 @@ func (c *cluster) rule(paths bool) rbacv1.PolicyRule {
 		}
 		rule.Resources = append(rule.Resources, pick(r, served[group]))
 	}
-	if r.IntN(3) == 0 {
+	if r.IntN(2) == 0 {
 		rule.ResourceNames = some(r, objectNames, 1, 2)
 	}
 	return rule
