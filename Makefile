@@ -10,7 +10,7 @@ BASE ?= $(shell git merge-base HEAD main 2>/dev/null || git rev-parse HEAD)
 # The flags of .ci/run, so that all share what is compiled.
 LEAN = GOFLAGS="$${GOFLAGS:-} -gcflags=all=-dwarf=false" GOGC=400
 
-.PHONY: test quick pkg generate flakes fuzz fuzz-schemas plan-schemas importing-rights conformance sim leaders garbage sim-bugs fairness-search soak history-large chaos overload dead-sinks hanging-webhook upgrade
+.PHONY: test quick pkg generate flakes fuzz fuzz-schemas plan-schemas importing-rights undo conformance sim leaders garbage sim-bugs fairness-search soak history-large chaos overload dead-sinks hanging-webhook upgrade
 
 test:
 	go test ./...
@@ -55,6 +55,10 @@ fuzz-schemas:
 # Compares ROUNDS sets of random pairs of schemas, and tries whether what is found holds for generated objects.
 plan-schemas:
 	go test ./policy/plan/kinds -run TestFindingsHoldForObjects -kinds.rounds=$(ROUNDS) -timeout 0
+
+# Takes back writes in a thousand times ROUNDS random histories of an object, and compares what is left with a twin.
+undo:
+	go test ./cmd/stele/internal/restore -run TestUndoLeavesWhatATwinHas -count 1 -timeout 0 -restore.undo $(ROUNDS)000
 
 # Imports ROUNDS random sets of roles and bindings, and compares the rights that they grant.
 importing-rights:
