@@ -10,7 +10,7 @@ BASE ?= $(shell git merge-base HEAD main 2>/dev/null || git rev-parse HEAD)
 # The flags of .ci/run, so that all share what is compiled.
 LEAN = GOFLAGS="$${GOFLAGS:-} -gcflags=all=-dwarf=false" GOGC=400
 
-.PHONY: test quick pkg generate flakes fuzz fuzz-schemas plan-schemas conformance sim garbage sim-bugs fairness-search soak history-large chaos overload dead-sinks hanging-webhook upgrade
+.PHONY: test quick pkg generate flakes fuzz fuzz-schemas plan-schemas importing-rights undo conformance sim leaders garbage sim-bugs fairness-search soak history-large chaos overload dead-sinks hanging-webhook upgrade
 
 test:
 	go test ./...
@@ -56,6 +56,14 @@ fuzz-schemas:
 plan-schemas:
 	go test ./policy/plan/kinds -run TestFindingsHoldForObjects -kinds.rounds=$(ROUNDS) -timeout 0
 
+# Takes back writes in a thousand times ROUNDS random histories of an object, and compares what is left with a twin.
+undo:
+	go test ./cmd/stele/internal/restore -run TestUndoLeavesWhatATwinHas -count 1 -timeout 0 -restore.undo $(ROUNDS)000
+
+# Imports ROUNDS random sets of roles and bindings, and compares the rights that they grant.
+importing-rights:
+	go test ./policy/importing -run TestImportedRolesGrantTheSameRights -timeout 0 -importing.from $$(date +%s) -importing.rights $(ROUNDS)
+
 # Sends STREAMS new random streams of requests to stele and to upstream's server: docs/CONFORMANCE.md.
 conformance:
 	@seed=$$(date +%s); echo "streams from $$seed"; \
@@ -66,6 +74,10 @@ SEEDS ?= 3000
 FROM ?= 1
 sim:
 	go test ./core/conformance/simulation -run 'TestSimulation$$' -timeout 0 -simulation-from $(FROM) -simulation-seeds $(SEEDS)
+
+# Lets two replicas lead at once on a bucket that fails, in SEEDS random schedules from seed FROM on.
+leaders:
+	STELE_LEADERS_FROM=$(FROM) STELE_LEADERS_SEEDS=$(SEEDS) go test ./core/keep/bucketsync -run TestTwoLeadersShareABucket -count 1 -timeout 0
 
 # Tries the garbage collector on GRAPHS random graphs of owners, twice.
 GRAPHS ?= 500

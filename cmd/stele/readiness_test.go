@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -18,6 +19,18 @@ import (
 // readyServer runs a server until the test ends, and returns as soon as /readyz is 200, which may be before
 // the server says where it is. The policy is the one that decided that answer.
 func readyServer(t *testing.T, dir string, args ...string) (p *process, policy string) {
+	t.Helper()
+	for {
+		p, policy, taken := tryReadyServer(t, dir, args...)
+		if !taken {
+			return p, policy
+		}
+	}
+}
+
+// tryReadyServer runs a server at a port that was free a moment ago. It reports taken if another process has taken the port
+// since.
+func tryReadyServer(t *testing.T, dir string, args ...string) (p *process, policy string, taken bool) {
 	t.Helper()
 	program, err := exec.LookPath("stele")
 	if err != nil {
@@ -43,11 +56,14 @@ func readyServer(t *testing.T, dir string, args ...string) (p *process, policy s
 		if answer, err := probe.Get("https://" + address + "/readyz"); err == nil {
 			answer.Body.Close()
 			if answer.StatusCode == http.StatusOK {
-				return p, answer.Header.Get("Stele-Policy")
+				return p, answer.Header.Get("Stele-Policy"), false
 			}
 		}
 		select {
 		case <-p.exited:
+			if strings.Contains(p.stderr.String(), syscall.EADDRINUSE.Error()) {
+				return nil, "", true
+			}
 			t.Fatalf("stele serve ended: %v\n%s", p.err, p.stderr.String())
 		case <-time.After(100 * time.Microsecond):
 		}

@@ -450,11 +450,21 @@ func (r *restoration) finish() error {
 	if err := os.RemoveAll(filepath.Join(r.Dir, staging)); err != nil {
 		return err
 	}
-	if err := stores.SyncFolder(r.Dir); err != nil { // all is there before the marker goes
+	if err := syncFolders(r.Dir); err != nil { // all is there before the marker goes
 		return err
 	}
 	if err := os.Remove(r.Marker); err != nil {
 		return err
 	}
 	return stores.SyncFolder(r.Dir)
+}
+
+// syncFolders makes the names of all files in a folder durable. Whoever wrote them has synced their contents.
+func syncFolders(dir string) error {
+	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			err = stores.SyncFolder(path)
+		}
+		return err
+	})
 }

@@ -10,7 +10,8 @@
 //	checkpoints/<revision>.<SHA-256>.ckpt                   a checkpoint, see package checkpoint
 //
 // A file is written once and never changes, so that any number of replicas can write at the same time: equal files have
-// equal names. The SHA-256 of a .log file covers the .payloads file, whose hash it has. A segment that retention has
+// equal names. Only .floors may be written twice, by two leaders that have made the same segment: each says how far it had
+// erased by then. The SHA-256 of a .log file covers the .payloads file, whose hash it has. A segment that retention has
 // rewritten is another file, with the next generation; the former one is removed afterwards.
 //
 // # Trust

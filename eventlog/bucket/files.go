@@ -119,17 +119,23 @@ func (b *Bucket) FetchSegment(ctx context.Context, s Segment, dir string) (path 
 		return "", nil, err
 	}
 	path = filepath.Join(dir, s.Name()+segment.LogFile)
-	if s.Generation > 0 {
-		err := b.store.Read(ctx, s.object(floorsFile), func(r io.Reader) error { return json.NewDecoder(r).Decode(&floors) })
-		if err != nil {
-			return "", nil, err
-		}
+	if floors, err = b.ReadFloors(ctx, s); err != nil {
+		return "", nil, err
 	}
 	if err := b.fetchFile(ctx, s.object(segment.LogFile), path, s.Sum); err != nil {
 		return "", nil, err
 	}
 	// The .log file says which .payloads file belongs to it: segment.Verify compares them.
 	return path, floors, b.fetchFile(ctx, s.object(payloads), filepath.Join(dir, s.Name()+payloads), "")
+}
+
+// ReadFloors returns what has been erased up to the generation of a segment; nil if nothing has been.
+func (b *Bucket) ReadFloors(ctx context.Context, s Segment) (floors Floors, err error) {
+	if s.Generation == 0 {
+		return nil, nil
+	}
+	err = b.store.Read(ctx, s.object(floorsFile), func(r io.Reader) error { return json.NewDecoder(r).Decode(&floors) })
+	return floors, err
 }
 
 // fetchFile copies a file to a path, unless it is there. If sum is not empty, it is the SHA-256 that it must have.

@@ -22,8 +22,11 @@ var knownVerbs = []string{"get", "list", "watch", "create", "update", "patch", "
 
 // bootstrapped reports whether the server makes an object itself.
 func (o *object) bootstrapped() bool {
-	return textAt(o.content, "metadata", "labels", "kubernetes.io/bootstrapping") != "" || strings.HasPrefix(o.name(), "system:") && o.group() == rbacv1.GroupName
+	return textAt(o.content, "metadata", "labels", "kubernetes.io/bootstrapping") != ""
 }
+
+// reserved reports whether an object has a name of those that the server makes. Somebody else has made it, if the server has not.
+func (o *object) reserved() bool { return strings.HasPrefix(o.name(), "system:") }
 
 // roles are the names in the bundle, by kind, namespace and name in the input.
 type roles map[[3]string]string
@@ -41,6 +44,10 @@ func (m *importer) rbac() error {
 		}
 		if o.bootstrapped() || o.builtin() {
 			left++
+			continue
+		}
+		if o.reserved() {
+			m.noteReserved(o)
 			continue
 		}
 		if o.is("Role") && o.namespace() == "" {
@@ -77,6 +84,10 @@ func (m *importer) rbac() error {
 		m.parts = append(m.parts, part{file: "rbac.cue", text: m.team("rbac: ") + structText(rbac) + "\n"})
 	}
 	return nil
+}
+
+func (m *importer) noteReserved(o *object) {
+	m.note(o, []string{"metadata", "name"}, "the %s %q is left out, and no server makes it: names with system: are those of the server's own roles and bindings; give it another name to import it", o.kind(), o.name())
 }
 
 func (m *importer) role(o *object, role *rbacv1.ClusterRole) fields {
@@ -142,16 +153,32 @@ func (m *importer) rule(o *object, r rbacv1.PolicyRule, path ...string) fields {
 			m.note(o, append(path, "verbs"), "the verb %q of %s %q is left out: a bundle does not know it", v, o.kind(), o.name())
 		}
 	}
-	if len(verbs) == 0 {
+	urls := m.paths(o, r.NonResourceURLs, append(path, "nonResourceURLs")...)
+	if len(verbs) == 0 || len(urls) < len(r.NonResourceURLs) && len(urls)+len(r.Resources) == 0 {
 		return nil
 	}
 	var f fields
 	f.add("apiGroups", r.APIGroups)
 	f.add("resources", r.Resources)
 	f.add("resourceNames", r.ResourceNames)
-	f.add("nonResourceURLs", r.NonResourceURLs)
+	f.add("nonResourceURLs", urls)
 	f.add("verbs", verbs)
 	return f
+}
+
+// paths returns the paths of a rule as a bundle has them. They begin with a slash, as those of all requests.
+func (m *importer) paths(o *object, urls []string, path ...string) (list []string) {
+	for _, u := range urls {
+		switch {
+		case u == "*":
+			list = append(list, "/*")
+		case strings.HasPrefix(u, "/"):
+			list = append(list, u)
+		default:
+			m.note(o, path, "the path %q of %s %q is left out: no request has it, as it does not begin with a slash", u, o.kind(), o.name())
+		}
+	}
+	return list
 }
 
 // binding is a binding in the bundle, of one or more in the input.
@@ -170,6 +197,10 @@ func (m *importer) bindings(names roles) (list fields, left int, err error) {
 		}
 		if o.bootstrapped() {
 			left++
+			continue
+		}
+		if o.reserved() {
+			m.noteReserved(o)
 			continue
 		}
 		if o.is("RoleBinding") && o.namespace() == "" {

@@ -7,17 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"stele.dev/stele/limits/cputime"
 	"stele.dev/stele/schemas/program"
 )
-
-// within fails the test if f takes longer than any machine should need.
-func within(t *testing.T, limit time.Duration, f func()) {
-	t.Helper()
-	start := time.Now()
-	if f(); time.Since(start) > limit {
-		t.Errorf("took %v", time.Since(start))
-	}
-}
 
 // Unions multiply. A union that takes CUE too long is rejected, or left to CUE, in time.
 func TestExponentialUnions(t *testing.T) {
@@ -27,7 +19,7 @@ func TestExponentialUnions(t *testing.T) {
 		fmt.Fprintf(&text, "u%d?: {t: \"a\", x%d: int} | {t: \"b\", y%d: int} | {t: \"c\"}\n", i, i, i)
 	}
 	text.WriteString("}")
-	within(t, 20*time.Second, func() {
+	cputime.Within(t, 20*time.Second, func() {
 		n, diags := compileText(t, text.String())
 		if diags != nil {
 			t.Fatal(diags)
@@ -74,7 +66,7 @@ import "list"
 		`, "related": `+list(func(i int) string { return fmt.Sprintf(`{"min": %d, "max": %d, "z": 1}`, i, i) })+
 		`, "unique": `+list(func(i int) string { return `""` })+
 		`, "keyed": `+list(func(i int) string { return `{"name": ""}` })+`}}`)
-	within(t, 10*time.Second, func() {
+	cputime.Within(t, 10*time.Second, func() {
 		p.Prepare(valid)
 		if errs := p.Validate(valid); errs != nil {
 			t.Error(errs[0])
@@ -93,7 +85,7 @@ func TestWhatIsTooLargeForCUEIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	object := decoded(t, `{"spec": {"a": [`+strings.Repeat("1,", 100_000)+`1], "sum": 100001}}`)
-	within(t, 10*time.Second, func() {
+	cputime.Within(t, 10*time.Second, func() {
 		p.Prepare(object)
 		errs := p.Validate(object)
 		if len(errs) != 1 || errs[0].Field != "spec" || !strings.Contains(errs[0].Detail, "could not be checked") {
@@ -120,7 +112,7 @@ func TestManyPartsForCUE(t *testing.T) {
 			}
 		}
 		object := decoded(t, `{"spec": {"items": [`+strings.TrimSuffix(many, ",")+`]}}`)
-		within(t, 15*time.Second, func() {
+		cputime.Within(t, 15*time.Second, func() {
 			p.Prepare(object)
 			if errs := p.Validate(object); errs == nil {
 				t.Error("accepted")

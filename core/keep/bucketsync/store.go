@@ -59,6 +59,16 @@ func (s *Syncer) storeBegins(ctx context.Context) (uint64, error) {
 // reads the one of another replica only if the log's store still has its batches.
 func (s *Syncer) storeSegment(ctx context.Context, content *bucket.Content, info *segment.Info, begins uint64) (bool, error) {
 	found, state := match(content, info)
+	if state == present && found.Generation > 0 && s.verified[info.First] != found && found.Sum != hex.EncodeToString(info.Files[0].SHA256[:]) {
+		// Another leader has erased of this segment what this one may not have: what is stored next says so, too.
+		floors, err := s.o.Bucket.ReadFloors(ctx, found)
+		if err == nil {
+			err = s.source.Adopt(ctx, floors)
+		}
+		if err != nil {
+			return false, err
+		}
+	}
 	switch {
 	case state == overlaps:
 		s.o.Logger.Warn("a segment is cut differently from those of the bucket, and is not stored: start all replicas with the same --segment-revisions and --segment-bytes", "segment", segment.Name(info.First, info.Last, info.Generation))

@@ -329,19 +329,21 @@ func next(t *testing.T, w watch.Interface) watch.Event {
 	select {
 	case e := <-w.ResultChan():
 		return e
-	case <-time.After(10 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("no event")
 	}
 	panic("unreachable")
 }
 
+// patience is for what only a fault of the program delays by more than moments.
+const patience = time.Minute
+
 func eventually(t *testing.T, holds func() bool) {
 	t.Helper()
-	for range 1000 {
+	for begun := time.Now(); time.Since(begun) < patience; time.Sleep(10 * time.Millisecond) {
 		if holds() {
 			return
 		}
-		time.Sleep(10 * time.Millisecond)
 	}
 	t.Fatal("it did not happen")
 }

@@ -2,6 +2,7 @@ package restore
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -144,14 +145,15 @@ func (u *undoing) value(path string, values []any, shape *schemas.Node) any {
 		return u.fields(path, values, shape)
 	}
 	if shape != nil && shape.List != nil && shape.List.Type == "map" && all[[]any](values) {
-		if keyed, order, ok := byKeys(values, shape.List.MapKeys); ok {
+		if keyed, order, identities, ok := byKeys(values, shape.List.MapKeys); ok {
 			fields, ok := u.fields(path, keyed, &schemas.Node{Struct: &schemas.Struct{Patterns: []schemas.KeyPattern{{Value: shape.List.Items}}}}).(map[string]any)
 			if !ok {
 				return none
 			}
 			var items []any
 			for _, key := range order {
-				if item, ok := fields[key]; ok {
+				if item, ok := fields[key].(map[string]any); ok {
+					maps.Copy(item, identities[key]) // it stays for a field that others wrote, whoever wrote the keys
 					items = append(items, item)
 				}
 			}
@@ -231,9 +233,9 @@ func within(shape *schemas.Node, name string) *schemas.Node {
 }
 
 // byKeys turns lists into structs whose fields are the items by their keys. order has the keys in the order of the
-// last list that has each.
-func byKeys(lists []any, keys []string) (structs []any, order []string, ok bool) {
-	structs = make([]any, len(lists))
+// last list that has each, and identities the key fields of each item.
+func byKeys(lists []any, keys []string) (structs []any, order []string, identities map[string]map[string]any, ok bool) {
+	structs, identities = make([]any, len(lists)), map[string]map[string]any{}
 	for i := len(lists) - 1; i >= 0; i-- {
 		structs[i] = none
 		list, there := lists[i].([]any)
@@ -244,23 +246,27 @@ func byKeys(lists []any, keys []string) (structs []any, order []string, ok bool)
 		for _, item := range list {
 			fields, is := item.(map[string]any)
 			if !is {
-				return nil, nil, false
+				return nil, nil, nil, false
 			}
 			var key strings.Builder
+			identity := map[string]any{}
 			for _, k := range keys {
 				fmt.Fprintf(&key, "[%s=%v]", k, fields[k])
+				if v, there := fields[k]; there {
+					identity[k] = v
+				}
 			}
 			if _, twice := items[key.String()]; twice {
-				return nil, nil, false
+				return nil, nil, nil, false
 			}
-			items[key.String()] = item
+			items[key.String()], identities[key.String()] = item, identity
 			if !slices.Contains(order, key.String()) {
 				order = append(order, key.String())
 			}
 		}
 		structs[i] = items
 	}
-	return structs, order, true
+	return structs, order, identities, true
 }
 
 // leaf returns a value without the writes that are taken back. It treats the value as a whole.

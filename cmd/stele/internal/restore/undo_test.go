@@ -61,6 +61,8 @@ func TestUndo(t *testing.T) {
 		"created and deleted": {configMaps, []w{{"", ``}, {"robot", `{` + uid + `, data: {a: x}}`}, {"robot", ``}}, ""},
 		"items with keys": {widgets, []w{{"", `{` + uid + `, spec: {ports: [{name: a, port: 1}, {name: b, port: 1}]}}`}, {"robot", `{` + uid + `, spec: {ports: [{name: a, port: 2}, {name: b, port: 1}]}}`}, {"dana", `{` + uid + `, spec: {ports: [{name: a, port: 2}, {name: b, port: 1}, {name: c, port: 1}]}}`}},
 			"update widget.example.com shop/x\n  replace spec.ports[0].port: 2 -> 1\n"},
+		"an item that it made, and others wrote into, keeps its keys": {widgets, []w{{"", `{` + uid + `, spec: {ports: []}}`}, {"robot", `{` + uid + `, spec: {ports: [{name: a, port: 1}]}}`}, {"dana", `{` + uid + `, spec: {ports: [{name: a, port: 1, protocol: UDP}]}}`}},
+			"update widget.example.com shop/x\n  remove spec.ports[0].port: 1 -> null\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := restore.Undo(restore.Subject{Kind: c.kind, Namespace: "shop", Name: "x"}, versions(t, c.kind, c.writes...), keyed)
