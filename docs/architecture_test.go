@@ -33,14 +33,14 @@ var mayImport = map[string][]string{
 	// What reads or writes the cold part of the log.
 	"projections/views":   {"policy", "policy/views", "projections/objects", "schemas"}, // views are what a policy says, of objects
 	"projections/quotas":  {"policy/quotas", "projections/objects"},                     // what a policy lets quotas count, of objects
-	"core/keep/retention": {"core/...", "policy", "policy/reach", "projections/...", "eventlog", "eventlog/logpb", "eventlog/archive", "eventlog/segment"},
+	"core/keep/retention": {"core/...", "policy", "policy/reach", "projections/...", "eventlog", "eventlog/logpb", "eventlog/archive", "eventlog/segment", "limits/steady"},
 	"core/run/plane":      {"core/...", "limits/...", "plugins/...", "policy/...", "projections/...", "schemas/...", "eventlog", "eventlog/archive", "eventlog/backup/stores", "eventlog/bucket", "eventlog/segment"},
 	// The log of decisions is in local files.
 	"core/record/decisions": {"core/...", "limits/...", "policy/...", "projections/audit/hashing", "eventlog", "eventlog/filelog", "eventlog/logpb"},
 	// What replicas share.
-	"core/keep/bucketsync": {"eventlog", "eventlog/archive", "eventlog/backup/stores", "eventlog/bucket", "eventlog/segment", "projections/checkpoint"},
+	"core/keep/bucketsync": {"eventlog", "eventlog/archive", "eventlog/backup/stores", "eventlog/bucket", "eventlog/segment", "limits/...", "projections/checkpoint"},
 	// The log's backends: the data directory has an etcd, and planes of tests keep their log in memory.
-	"core/run/plane/datadir":   {"core/auth/pki", "eventlog", "eventlog/etcdlog"},
+	"core/run/plane/datadir":   {"core/auth/pki", "eventlog", "eventlog/etcdlog", "limits/steady"},
 	"core/run/suiterun":        {"core/...", "eventlog", "eventlog/logpb", "eventlog/memlog", "policy/...", "projections/...", "schemas/..."}, // tests of bundles, in memory
 	"core/run/plane/planetest": {"core/...", "eventlog", "eventlog/memlog", "policy/...", "projections/policies"},
 	"examples":                 {"examples/...", "plugins/..."},

@@ -26,6 +26,7 @@ import (
 	"syscall"
 
 	"stele.dev/stele/eventlog"
+	"stele.dev/stele/limits/durable"
 )
 
 // ErrClosed is the error of calls on a closed backend.
@@ -181,7 +182,7 @@ func (b *Backend) load() error {
 		}
 		b.files = b.files[:n-1] // a crash came before its first record
 		if !b.o.ReadOnly {
-			if err := errors.Join(os.Remove(f.name), syncDir(b.dir)); err != nil {
+			if err := errors.Join(os.Remove(f.name), durable.SyncFolder(b.dir)); err != nil {
 				return err
 			}
 		}
@@ -306,7 +307,7 @@ func (b *Backend) begin(at uint64, encoded []byte) (r record, begun *file, err e
 		err = f.Sync()
 	}
 	if err == nil {
-		err = syncDir(b.dir)
+		err = durable.SyncFolder(b.dir)
 	}
 	if err != nil {
 		return r, nil, errors.Join(err, f.Close(), os.Remove(begun.name))

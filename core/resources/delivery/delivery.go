@@ -19,6 +19,7 @@ import (
 	"stele.dev/stele/core/resources/activation"
 
 	"stele.dev/stele/core/commit"
+	"stele.dev/stele/limits/steady"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/policy/compile"
@@ -168,12 +169,8 @@ func (f *Follower) run(ctx context.Context, every time.Duration, done func() boo
 		for i := 1; i < failures && wait < slowest; i++ {
 			wait = min(2*wait, max(slowest, every))
 		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return ctx.Err()
+		if err := steady.Wait(ctx, wait); err != nil {
+			return err
 		}
 	}
 	return nil

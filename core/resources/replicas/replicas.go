@@ -44,6 +44,7 @@ import (
 	"stele.dev/stele/core/auth/loopback"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/eventlog"
+	"stele.dev/stele/limits/steady"
 )
 
 const (
@@ -125,7 +126,7 @@ type Registry struct {
 	id      string
 	started time.Time
 	leading atomic.Bool
-	failing atomic.Pointer[error] // why the Lease of this replica could not be written
+	failing steady.Health // why the Lease of this replica could not be written
 	leases  *gentype.Client[*coordinationv1.Lease]
 	maps    *gentype.Client[*corev1.ConfigMap]
 

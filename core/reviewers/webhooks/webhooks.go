@@ -28,6 +28,7 @@ import (
 	"stele.dev/stele/limits/breaker"
 	"stele.dev/stele/limits/fair"
 	"stele.dev/stele/limits/reload"
+	"stele.dev/stele/limits/steady"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/compile"
 	"stele.dev/stele/schemas"
@@ -223,14 +224,7 @@ func (w *Webhooks) Run(ctx context.Context, law Law) error {
 
 // followSecrets makes new connections where a secret has changed.
 func (w *Webhooks) followSecrets(ctx context.Context, every time.Duration) error {
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+	for range steady.Every(ctx, every) {
 		w.mu.Lock()
 		var with []*hook
 		for _, h := range w.hooks {
@@ -243,6 +237,7 @@ func (w *Webhooks) followSecrets(ctx context.Context, every time.Duration) error
 			h.refresh()
 		}
 	}
+	return ctx.Err()
 }
 
 // Describe implements prometheus.Collector.

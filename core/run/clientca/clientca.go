@@ -30,6 +30,7 @@ import (
 	"stele.dev/stele/core/auth/authn"
 	"stele.dev/stele/core/auth/loopback"
 	"stele.dev/stele/core/run/controllers/clients"
+	"stele.dev/stele/limits/steady"
 )
 
 // Namespace and Name are those of the ConfigMap.
@@ -104,16 +105,9 @@ func (p *Publisher) Run(ctx context.Context) error {
 }
 
 func (p *Publisher) look(ctx context.Context) {
-	tick := time.NewTicker(lookEvery)
-	defer tick.Stop()
 	last := p.own()
 	p.queue.Add(Name)
-	for {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
+	for range steady.Every(ctx, lookEvery) {
 		if now := p.own(); !maps.Equal(now, last) {
 			last = now
 			p.queue.Add(Name)

@@ -8,13 +8,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 	"stele.dev/stele/cmd/stele/internal/client"
 	"stele.dev/stele/cmd/stele/internal/compiling"
@@ -372,19 +372,7 @@ func (o *options) save(parts []Part) error {
 	if err := (&show.Output{Writer: &text}).Document("json", document(parts)); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(o.out), ".plan-*")
-	if err != nil {
-		return fmt.Errorf("--out: %w", err)
-	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(text.Bytes())
-	if err = cmp.Or(err, f.Close()); err != nil {
-		return fmt.Errorf("--out: %w", err)
-	}
-	if err := os.Chmod(f.Name(), 0o644); err != nil {
-		return fmt.Errorf("--out: %w", err)
-	}
-	if err := os.Rename(f.Name(), o.out); err != nil {
+	if err := renameio.WriteFile(o.out, text.Bytes(), 0o644, renameio.WithTempDir(filepath.Dir(o.out)), renameio.WithStaticPermissions(0o644)); err != nil {
 		return fmt.Errorf("--out: %w", err)
 	}
 	return nil
