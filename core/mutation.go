@@ -17,8 +17,8 @@ import (
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/policy/admission"
 	"stele.dev/stele/policy/expr"
-	"stele.dev/stele/policy/patches"
 	"stele.dev/stele/schemas/builtin"
+	"stele.dev/stele/schemas/jsonvalue"
 )
 
 // mutator is one party of mutating admission that a write concerns: a rule of the policy, a plugin or a webhook.
@@ -245,11 +245,11 @@ func (r *Request) madeBad(err error) error {
 // nameMutations adds to each error the mutation that made the field, or part of it.
 func (r *Request) nameMutations(errs field.ErrorList) {
 	for _, e := range errs {
-		at := fieldSteps(e.Field)
+		at := jsonvalue.FieldSteps(strings.TrimPrefix(e.Field, "<nil>"))
 		for _, m := range slices.Backward(r.mutations) {
 			text := ""
 			for _, pointer := range m.Paths {
-				switch path, _ := patches.Steps(pointer); {
+				switch path, _ := jsonvalue.PointerSteps(pointer); {
 				case prefix(path, at):
 					text = "made by mutation " + m.Rule + place(m.Source)
 				case text == "" && prefix(at, path):
@@ -266,25 +266,4 @@ func (r *Request) nameMutations(errs field.ErrorList) {
 
 func prefix(path, of []string) bool {
 	return len(path) <= len(of) && slices.Equal(path, of[:len(path)])
-}
-
-// fieldSteps returns the names and indexes of the path of an invalid field: spec.ports[0].name.
-func fieldSteps(path string) (steps []string) {
-	if path == "<nil>" {
-		return nil
-	}
-	for path = strings.TrimPrefix(path, "."); path != ""; {
-		if path[0] == '[' {
-			key, rest, _ := strings.Cut(path[1:], "]")
-			steps, path = append(steps, key), strings.TrimPrefix(rest, ".")
-			continue
-		}
-		end := strings.IndexAny(path, ".[")
-		if end < 0 {
-			return append(steps, path)
-		}
-		steps = append(steps, path[:end])
-		path = strings.TrimPrefix(path[end:], ".")
-	}
-	return steps
 }

@@ -11,6 +11,7 @@ import (
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/plan"
 	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/jsonvalue"
 )
 
 // differ counts where the policies show an object otherwise.
@@ -21,7 +22,7 @@ func (t *kindTrial) differ(o *Object, was, is *policy.Object, to *results) {
 		d.objects++
 		d.leaf = d.leaf || x.Leaf
 		if s := t.visible(o, &outcome{}); s != nil {
-			if value, found := paths.LookUp(was.Content, x.Steps); found && !t.isSecret(x.Steps) {
+			if value, found := jsonvalue.At(was.Content, x.Steps...); found && !t.isSecret(x.Steps) {
 				s.Value = short(value)
 			}
 			d.samples.add(*s)

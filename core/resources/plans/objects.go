@@ -22,6 +22,7 @@ import (
 	"stele.dev/stele/policy/plan/kinds"
 	"stele.dev/stele/policy/quotas"
 	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/jsonvalue"
 )
 
 // kindTrial tries the objects of one kind under both policies.
@@ -294,11 +295,11 @@ func (t *kindTrial) valueAt(o *policy.Object, f *failure) (value any, extent flo
 	if f.at == "" {
 		return nil, 0
 	}
-	value, found := paths.LookUp(o.Content, paths.Split(f.at))
+	value, found := jsonvalue.At(o.Content, jsonvalue.FieldSteps(f.at)...)
 	if !found {
 		return nil, 0
 	}
-	if _, over, outside := t.bounds.Nearest(paths.Split(f.at), value); outside {
+	if _, over, outside := t.bounds.Nearest(jsonvalue.FieldSteps(f.at), value); outside {
 		extent = over
 	}
 	return value, extent
@@ -307,8 +308,8 @@ func (t *kindTrial) valueAt(o *policy.Object, f *failure) (value any, extent flo
 // fix tries to bring a number to the bound that it violates, by an update. It returns the first reason why that is
 // refused.
 func (t *kindTrial) fix(ctx context.Context, is *policy.Object, f *failure) (*fixed, error) {
-	steps := paths.Split(f.at)
-	value, found := paths.LookUp(is.Content, steps)
+	steps := jsonvalue.FieldSteps(f.at)
+	value, found := jsonvalue.At(is.Content, steps...)
 	if !found {
 		return nil, nil
 	}
@@ -317,7 +318,7 @@ func (t *kindTrial) fix(ctx context.Context, is *policy.Object, f *failure) (*fi
 		return nil, nil
 	}
 	next := &policy.Object{Meta: is.Meta.DeepCopy(), Content: copyOf(is.Content)}
-	if !paths.Assign(next.Content, steps, bound) {
+	if !jsonvalue.Set(next.Content, steps, bound) {
 		return nil, nil
 	}
 	refused, err := t.to.write(ctx, next, is, "")

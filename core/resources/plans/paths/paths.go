@@ -5,81 +5,9 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 
 	"stele.dev/stele/schemas"
 )
-
-// Split returns the steps of the path of an error: spec.ports[3].name is spec, ports, 3, name.
-func Split(path string) (steps []string) {
-	for path != "" {
-		if rest, in := strings.CutPrefix(path, "["); in {
-			step, after, _ := strings.Cut(rest, "]")
-			if quoted, is := strings.CutPrefix(rest, `"`); is {
-				step, after, _ = strings.Cut(quoted, `"]`)
-			}
-			steps, path = append(steps, step), strings.TrimPrefix(after, ".")
-			continue
-		}
-		end := strings.IndexAny(path, ".[")
-		if end < 0 {
-			return append(steps, path)
-		}
-		if end > 0 {
-			steps = append(steps, path[:end])
-		}
-		path = strings.TrimPrefix(path[end:], ".")
-	}
-	return steps
-}
-
-// LookUp returns the value at a path, and false if there is none.
-func LookUp(x any, steps []string) (any, bool) {
-	for _, step := range steps {
-		switch at := x.(type) {
-		case map[string]any:
-			next, ok := at[step]
-			if !ok {
-				return nil, false
-			}
-			x = next
-		case []any:
-			i, err := strconv.Atoi(step)
-			if err != nil || i < 0 || i >= len(at) {
-				return nil, false
-			}
-			x = at[i]
-		default:
-			return nil, false
-		}
-	}
-	return x, true
-}
-
-// Assign sets the value at a path, and returns false if its parent does not exist.
-func Assign(x any, steps []string, value any) bool {
-	if len(steps) == 0 {
-		return false
-	}
-	parent, ok := LookUp(x, steps[:len(steps)-1])
-	if !ok {
-		return false
-	}
-	last := steps[len(steps)-1]
-	switch at := parent.(type) {
-	case map[string]any:
-		at[last] = value
-	case []any:
-		i, err := strconv.Atoi(last)
-		if err != nil || i < 0 || i >= len(at) {
-			return false
-		}
-		at[i] = value
-	default:
-		return false
-	}
-	return true
-}
 
 // Bounds finds the bounds of numbers in a schema. It is safe for concurrent use.
 type Bounds struct{ Root *schemas.Node }
