@@ -84,9 +84,6 @@ left out.
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.Check(); err != nil {
-				return err
-			}
 			q := client.ChangesQuery{Namespace: o.Namespace}
 			if !o.verbose && o.Format == "" {
 				for _, hidden := range []string{"PolicyChunk", "PolicyProposed"} {
@@ -142,9 +139,6 @@ changes.log.stele.dev.
 func (o *logOptions) run(cmd *cobra.Command, q client.ChangesQuery) (err error) {
 	ctx, stop := usage.Interruptible(cmd)
 	defer stop()
-	if err := o.Check(); err != nil {
-		return err
-	}
 	if o.stat && (o.follow || o.Format == "name" || o.Format == "jsonl") {
 		return usage.Errorf("--stat cannot be given together with --follow, -o name or -o jsonl")
 	}

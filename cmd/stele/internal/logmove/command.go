@@ -99,9 +99,6 @@ type movedLog struct {
 func (o *moveOptions) run(cmd *cobra.Command) (err error) {
 	ctx, stop := usage.Interruptible(cmd)
 	defer stop()
-	if err := o.Check(); err != nil {
-		return err
-	}
 	if o.to != toEtcd && o.to != toDataDir {
 		return usage.Errorf("--to %q: want %s or %s", o.to, toEtcd, toDataDir)
 	}

@@ -95,6 +95,8 @@ Exit codes: 0 if nothing fails the plan; 3 if a finding does; 2 if something cha
 	}
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return unknown(usage.FlagError(cmd, err)) })
 	o.addFlags(cmd)
+	checkOutput := cmd.PreRunE
+	cmd.PreRunE = func(cmd *cobra.Command, args []string) error { return unknown(checkOutput(cmd, args)) }
 	return cmd
 }
 
@@ -154,9 +156,6 @@ func (refusal) Is(target error) bool { return target == errRefused }
 func (o *options) run(cmd *cobra.Command, args []string) error {
 	ctx, stop := usage.Interruptible(cmd)
 	defer stop()
-	if err := o.Check(); err != nil {
-		return err
-	}
 	if o.explain != "" || o.listRules {
 		return o.rules(cmd)
 	}

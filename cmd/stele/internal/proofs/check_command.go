@@ -55,9 +55,6 @@ The exit code is 1 if the proof is wrong, and 2 if it could not be checked.`,
 }
 
 func (o *checkOptions) run(cmd *cobra.Command, file string) error {
-	if err := o.Check(); err != nil {
-		return err
-	}
 	document, err := os.ReadFile(file)
 	if err != nil {
 		return usage.Exit(usage.ExitUsage, err)

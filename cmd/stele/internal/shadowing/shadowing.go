@@ -64,9 +64,6 @@ func startCommand() *cobra.Command {
 func (o *startOptions) run(cmd *cobra.Command, dir string) error {
 	ctx, stop := usage.Interruptible(cmd)
 	defer stop()
-	if err := o.Check(); err != nil {
-		return err
-	}
 	compiled, err := o.compile.Folder(ctx, cmd, dir)
 	if err != nil {
 		return err
@@ -128,9 +125,6 @@ that have no secret fields.`,
 func (o *showOptions) run(cmd *cobra.Command) error {
 	ctx, stop := usage.Interruptible(cmd)
 	defer stop()
-	if err := o.Check(); err != nil {
-		return err
-	}
 	policies, err := connect(&o.Flags, cmd)
 	if err != nil {
 		return err
@@ -230,9 +224,6 @@ func stopCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := usage.Interruptible(cmd)
 			defer stop()
-			if err := o.Check(); err != nil {
-				return err
-			}
 			policies, err := connect(&o.Flags, cmd)
 			if err != nil {
 				return err

@@ -128,9 +128,6 @@ const shortest = 100 * time.Millisecond
 func (o *options) run(cmd *cobra.Command, open func(*rest.Config) reader) error {
 	ctx, stop := usage.Interruptible(cmd)
 	defer stop()
-	if err := o.Check(); err != nil {
-		return err
-	}
 	if o.interval < shortest {
 		return usage.Errorf("--interval %s is too short: use at least %s", o.interval, shortest)
 	}
