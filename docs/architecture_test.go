@@ -36,7 +36,7 @@ var mayImport = map[string][]string{
 	"core/keep/retention": {"core/...", "policy", "policy/reach", "projections/...", "eventlog", "eventlog/logpb", "eventlog/archive", "eventlog/segment", "limits/steady"},
 	"core/run/plane":      {"core/...", "limits/...", "plugins/...", "policy/...", "projections/...", "schemas/...", "eventlog", "eventlog/archive", "eventlog/backup/stores", "eventlog/bucket", "eventlog/segment"},
 	// The log of decisions is in local files.
-	"core/record/decisions": {"core/...", "limits/...", "policy/...", "projections/audit/hashing", "eventlog", "eventlog/filelog", "eventlog/logpb"},
+	"core/record/decisions": {"core/...", "limits/...", "policy/...", "projections/audit/hashing", "schemas/wording", "eventlog", "eventlog/filelog", "eventlog/logpb"},
 	// What replicas share.
 	"core/keep/bucketsync": {"eventlog", "eventlog/archive", "eventlog/backup/stores", "eventlog/bucket", "eventlog/segment", "limits/...", "projections/checkpoint"},
 	// The log's backends: the data directory has an etcd, and planes of tests keep their log in memory.

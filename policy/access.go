@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"stele.dev/stele/policy/wording"
+	"stele.dev/stele/schemas/wording"
 )
 
 // Request is a request to be authorized.

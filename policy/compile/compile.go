@@ -20,9 +20,9 @@ import (
 	"stele.dev/stele/policy/evaluation"
 	"stele.dev/stele/policy/plan"
 	"stele.dev/stele/policy/probes"
-	"stele.dev/stele/policy/wording"
 	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/fromcue/verify"
+	"stele.dev/stele/schemas/wording"
 )
 
 // Result is the result of compiling a source. Its JSON leaves out the form and the source, which a

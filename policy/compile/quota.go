@@ -12,9 +12,9 @@ import (
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/evaluation"
 	"stele.dev/stele/policy/quotas"
-	"stele.dev/stele/policy/wording"
 	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/builtin"
+	"stele.dev/stele/schemas/wording"
 )
 
 // quota compiles what resource quotas can limit. The kinds are known.

@@ -9,9 +9,9 @@ import (
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/evaluation"
 	"stele.dev/stele/policy/reach"
-	"stele.dev/stele/policy/wording"
 	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/builtin"
+	"stele.dev/stele/schemas/wording"
 )
 
 // windows compiles the history windows that kinds and the bundle set.

@@ -30,6 +30,7 @@ import (
 	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/jsonvalue"
 	"stele.dev/stele/schemas/program"
+	"stele.dev/stele/schemas/wording"
 )
 
 // MaxBytes is the maximum size of a definition, which is also the maximum size of a request.
@@ -164,10 +165,7 @@ func message(e *field.Error) string {
 		text = e.Type.String() + ": " + e.Detail
 	}
 	text, _, _ = strings.Cut(text, "\n | ")
-	if utf8.RuneCountInString(text) <= maxMessage {
-		return text
-	}
-	return string([]rune(text)[:maxMessage]) + "…"
+	return wording.Cut(text, maxMessage)
 }
 
 func (t *translator) kind(crd *apiextensionsv1.CustomResourceDefinition) schemas.Kind {

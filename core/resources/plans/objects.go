@@ -23,6 +23,7 @@ import (
 	"stele.dev/stele/policy/quotas"
 	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/jsonvalue"
+	"stele.dev/stele/schemas/wording"
 )
 
 // kindTrial tries the objects of one kind under both policies.
@@ -485,9 +486,9 @@ func (x *tally) details(t *kindTrial) (lines []string) {
 	}
 	switch {
 	case x.fixRefused > 0 && x.fixRefused == x.fixTried:
-		lines = append(lines, fmt.Sprintf("They cannot be brought into line by setting %[3]s to the bound: %[1]s%[2]s forbids it.", x.fixBy, wordingAt(x.fixSource), x.failure.path))
+		lines = append(lines, fmt.Sprintf("They cannot be brought into line by setting %[3]s to the bound: %[1]s%[2]s forbids it.", x.fixBy, wording.At(x.fixSource), x.failure.path))
 	case x.fixRefused > 0:
-		lines = append(lines, fmt.Sprintf("%d of %d cannot be brought into line by setting %[5]s to the bound: %[3]s%[4]s forbids it.", x.fixRefused, x.fixTried, x.fixBy, wordingAt(x.fixSource), x.failure.path))
+		lines = append(lines, fmt.Sprintf("%d of %d cannot be brought into line by setting %[5]s to the bound: %[3]s%[4]s forbids it.", x.fixRefused, x.fixTried, x.fixBy, wording.At(x.fixSource), x.failure.path))
 	}
 	return lines
 }
@@ -497,11 +498,4 @@ func objectsCan(n int) string {
 		return "1 object can be"
 	}
 	return fmt.Sprintf("%d objects can be", n)
-}
-
-func wordingAt(source string) string {
-	if source == "" {
-		return ""
-	}
-	return " (" + source + ")"
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"stele.dev/stele/policy/suites"
+	"stele.dev/stele/schemas/wording"
 )
 
 // compare returns what of an answer is not as expected, each as a sentence.
@@ -109,11 +110,7 @@ func (a *Answer) outcome() string {
 	}
 	var rules []string
 	for _, r := range a.Rules {
-		rule := r.ID
-		if r.Source != "" {
-			rule += " (" + r.Source + ")"
-		}
-		rules = append(rules, rule)
+		rules = append(rules, r.ID+wording.At(r.Source))
 	}
 	if len(rules) > 0 {
 		text += " by " + strings.Join(rules, ", ")
@@ -257,11 +254,7 @@ func (a *Answer) why() (lines []string) {
 				lines = append(lines, fmt.Sprintf("… and %d more rules in stage %s", len(s.Considered)-j, s.Name))
 				break
 			}
-			line := c.Rule
-			if c.Source != "" {
-				line += " (" + c.Source + ")"
-			}
-			lines = append(lines, line+": "+c.Verdict)
+			lines = append(lines, c.Rule+wording.At(c.Source)+": "+c.Verdict)
 		}
 	}
 	return lines

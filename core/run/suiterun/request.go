@@ -20,7 +20,7 @@ import (
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/suites"
-	"stele.dev/stele/policy/wording"
+	"stele.dev/stele/schemas/wording"
 )
 
 // target is what a request of a test is about.

@@ -12,6 +12,7 @@ import (
 	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/policy/plan"
+	"stele.dev/stele/schemas/wording"
 )
 
 // width is how wide lines of text are at most, if they can be broken.
@@ -449,10 +450,7 @@ func valueText(value json.RawMessage) string {
 	if s := ""; json.Unmarshal(value, &s) == nil {
 		text = s
 	}
-	if r := []rune(text); len(r) > maxValue {
-		text = string(r[:maxValue]) + "…"
-	}
-	return text
+	return wording.Cut(text, maxValue)
 }
 
 func (t *Text) counterexample(c *plan.Counterexample) {
@@ -523,10 +521,7 @@ func (t *Text) alterations(r *plan.Replay) {
 		} else {
 			text += "by "
 		}
-		text += strings.TrimPrefix(a.Finding+" "+a.Rule, " ")
-		if a.Source != "" {
-			text += " (" + a.Source + ")"
-		}
+		text += strings.TrimPrefix(a.Finding+" "+a.Rule, " ") + wording.At(a.Source)
 		t.wrapped("       ", "         ", text)
 	}
 }
@@ -537,9 +532,7 @@ func (t *Text) flip(f *plan.Flip) {
 	if by != "" {
 		text += ", " + by
 	}
-	if f.Source != "" {
-		text += " (" + f.Source + ")"
-	}
+	text += wording.At(f.Source)
 	if f.Message != "" {
 		text += ": " + f.Message
 	}

@@ -15,8 +15,8 @@ import (
 	"stele.dev/stele/core/run/suiterun"
 	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/policy/suites"
-	"stele.dev/stele/policy/wording"
 	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/wording"
 )
 
 // outcome is the results of a run, by bundle and suite.

@@ -18,6 +18,7 @@ import (
 	"stele.dev/stele/core/resources/shadow"
 	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/policy/plan"
+	"stele.dev/stele/schemas/wording"
 )
 
 // Command returns the command `stele policy shadow`.
@@ -194,10 +195,7 @@ func reason(f *plan.Flip) string {
 			text += " " + part
 		}
 	}
-	if f.Source != "" {
-		text += " (" + f.Source + ")"
-	}
-	return text + ": " + strings.ReplaceAll(f.Message, "\n", " ")
+	return text + wording.At(f.Source) + ": " + strings.ReplaceAll(f.Message, "\n", " ")
 }
 
 // where returns the revisions and requests of a group.
