@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/rest"
 	"stele.dev/stele/cmd/stele/internal/client"
-	"stele.dev/stele/cmd/stele/internal/cluster"
+	"stele.dev/stele/cmd/stele/internal/logmove"
 	"stele.dev/stele/cmd/stele/internal/proofs"
 	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
@@ -106,7 +106,7 @@ left out.
 	cmd.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "also show the parts in which policies are stored, and their proposals")
 	cmd.Flags().Lookup("namespace").Usage = "only changes of objects in this namespace (default: all)"
 	cmd.ValidArgsFunction = cobra.NoFileCompletions
-	cmd.AddCommand(append(proofs.Commands(checkDatabaseApart), logRetentionCommand(), logMoveCommand(), cluster.NewEpochCommand())...)
+	cmd.AddCommand(append(proofs.Commands(checkDatabaseApart), logRetentionCommand(), logmove.Command(checkDatabaseApart), logmove.NewEpochCommand())...)
 	return cmd
 }
 

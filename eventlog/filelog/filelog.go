@@ -12,6 +12,7 @@ package filelog
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -114,12 +115,8 @@ const extension = ".log"
 // [*DamagedError] if the newest file has damage that no crash explains; older files are checked when they are read, see
 // also [Log.Check].
 func Open(dir string, o Options) (*Backend, error) {
-	if o.FileBytes == 0 {
-		o.FileBytes = 8 << 20
-	}
-	if o.MaxValue == 0 {
-		o.MaxValue = 8 << 20
-	}
+	o.FileBytes = cmp.Or(o.FileBytes, 8<<20)
+	o.MaxValue = cmp.Or(o.MaxValue, 8<<20)
 	if o.OpenFile == nil {
 		o.OpenFile = func(name string) (File, error) { return os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o600) }
 	}

@@ -409,9 +409,7 @@ func (c *Evaluation) noTeam(at []string) bool {
 	}
 	name := wording.Unquoted(at[2])
 	hint := wording.DidYouMean(name, known, "")
-	if hint == "" {
-		hint = "give it contact, groups and namespaces"
-	}
+	hint = cmp.Or(hint, "give it contact, groups and namespaces")
 	c.found[team] |= badName
 	c.Add(c.enclosing(at[:3]), team, fmt.Sprintf("nothing says what the team %q is", name), hint)
 	return true

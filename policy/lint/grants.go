@@ -1,6 +1,7 @@
 package lint
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -41,9 +42,7 @@ func (c *checking) grants() {
 }
 
 func (c *checking) grant(pos schemas.Position, id, of string, wild, escalating []string) {
-	if of == "" {
-		of = "it "
-	}
+	of = cmp.Or(of, "it ")
 	if len(wild) > 0 {
 		c.add("GRANT_WILDCARD", pos, id, of+"grants "+list(wild), "")
 	}

@@ -25,6 +25,7 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -100,12 +101,8 @@ type Writer struct {
 // Open opens the file, or creates it. Only the owner may read the file and the cursor. Run checks their
 // content, as reading a large file takes time.
 func Open(o Options) (*Writer, error) {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	if o.MarkBytes == 0 {
-		o.MarkBytes = 64 << 20
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	o.MarkBytes = cmp.Or(o.MarkBytes, 64<<20)
 	if o.step == nil {
 		o.step = func(string) error { return nil }
 	}

@@ -65,9 +65,7 @@ func New(o Options) *Pool {
 	o.Size = cmp.Or(o.Size, 2*runtime.GOMAXPROCS(0))
 	o.Deadline = cmp.Or(o.Deadline, 2*time.Second)
 	o.Lifetime = cmp.Or(o.Lifetime, 10_000)
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	return &Pool{
 		options: o, slots: make(chan struct{}, o.Size), live: map[*worker]bool{},
 		values: newRefusals(1), expressions: newRefusals(3),

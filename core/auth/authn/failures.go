@@ -65,9 +65,7 @@ func (a attempted) add(took time.Duration) {
 
 // NewFailureLog returns a FailureLog without failures.
 func NewFailureLog(o FailureOptions) *FailureLog {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	l := &FailureLog{
 		options: o,
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{

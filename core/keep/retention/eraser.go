@@ -76,9 +76,7 @@ func New(o Options) (*Eraser, error) {
 	}
 	o.Longest = cmp.Or(o.Longest, reach.Forever)
 	o.Every = cmp.Or(o.Every, 10*time.Minute)
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	horizon, err := OpenHorizon(filepath.Join(o.Dir, "horizon.json"), o.Elapsed)
 	if err != nil {
 		return nil, err

@@ -123,9 +123,7 @@ type failure struct {
 func NewFeeder(o Options) *Feeder {
 	b := &o.Batching
 	b.Size, b.Wait, b.Backoff, b.Timeout = cmp.Or(b.Size, 400), cmp.Or(b.Wait, time.Second), cmp.Or(b.Backoff, time.Second), cmp.Or(b.Timeout, 30*time.Second)
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	if o.Leads == nil {
 		o.Leads = func() bool { return true }
 	}

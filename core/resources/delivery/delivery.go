@@ -6,6 +6,7 @@
 package delivery
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -131,9 +132,7 @@ func (s *State) Drifted() bool { return s.Version != "" && s.Digest != s.InForce
 
 // New returns a follower.
 func New(o Options) *Follower {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	if o.Every == 0 {
 		o.Every = usually
 	}

@@ -24,6 +24,7 @@
 package replicas
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -137,12 +138,8 @@ type Registry struct {
 
 // New returns a registry. [Registry.Serve] must be called before Run.
 func New(o Options) *Registry {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	if o.Every == 0 {
-		o.Every = DefaultEvery
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	o.Every = cmp.Or(o.Every, DefaultEvery)
 	writer := o.Log.Writer()
 	return &Registry{o: o, id: "stele-" + hex.EncodeToString(writer[:5]), started: o.Committer.Now(), seen: map[string]*sighting{}}
 }

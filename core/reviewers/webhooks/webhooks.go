@@ -75,9 +75,7 @@ type Webhooks struct {
 // New reads the operator's files.
 func New(o Options) (*Webhooks, error) {
 	w := &Webhooks{options: o, logger: o.Logger, files: reload.NewMetrics("webhooks"), hooks: map[string]*hook{}, of: map[*policy.Reviewer]*hook{}}
-	if w.logger == nil {
-		w.logger = slog.New(slog.DiscardHandler)
-	}
+	w.logger = cmp.Or(w.logger, slog.New(slog.DiscardHandler))
 	w.metrics = newMetrics(w)
 	w.services.Store(&services{})
 	if o.ServicesFile == "" {

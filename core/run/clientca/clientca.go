@@ -8,6 +8,7 @@ package clientca
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/x509"
 	"encoding/json"
@@ -71,9 +72,7 @@ type Publisher struct {
 
 // New returns a publisher.
 func New(o Options) (*Publisher, error) {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	config := loopback.Config(o.API, &user.DefaultInfo{Name: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup}})
 	maps, err := loopback.Typed(config, corev1.SchemeGroupVersion.WithResource("configmaps"), Namespace, func() *corev1.ConfigMap { return new(corev1.ConfigMap) })
 	if err != nil {

@@ -1,6 +1,7 @@
 package suiterun
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -162,9 +163,7 @@ func compareWarnings(patterns, warnings []string, fail func(string, ...any)) {
 // a field that is not set.
 func compareValues(path string, wanted, got any, fail func(string, ...any)) {
 	at := path
-	if at == "" {
-		at = "the object"
-	}
+	at = cmp.Or(at, "the object")
 	switch w := wanted.(type) {
 	case map[string]any:
 		g, ok := got.(map[string]any)

@@ -381,9 +381,6 @@ func whereText(f *plan.Finding) string {
 	return ""
 }
 
-// withdraws are the rules of findings because of which stored objects cannot be served any more.
-var withdraws = map[string]bool{"KIND_REMOVED": true, "KIND_SCOPE_CHANGED": true, "VERSION_REMOVED": true, "STORAGE_VERSION_CHANGED": true, "KIND_NAMES_CHANGED": true}
-
 // objectTexts says what stored objects a finding concerns.
 func objectTexts(f *plan.Finding) []string {
 	o := f.Objects
@@ -401,7 +398,7 @@ func objectTexts(f *plan.Finding) []string {
 	add(o.StatusStuck, "could not have their status written")
 	add(o.Differ, "would be shown differently")
 	if len(all) == 0 && o.Of > 0 {
-		if withdraws[f.Rule] {
+		if plan.Withdraws(f.Rule) {
 			return nil // it concerns all of them, which the details say
 		}
 		return []string{fmt.Sprintf("It concerns none of %s.", usage.Count(o.Of, "stored object"))}

@@ -1,6 +1,7 @@
 package policytest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path"
@@ -114,9 +115,7 @@ func (o *options) plan(ctx context.Context, cmd *cobra.Command, args []string) (
 	wrong := 0
 	for _, arg := range args {
 		dir := strings.TrimSuffix(strings.TrimSuffix(arg, "..."), "/")
-		if dir == "" {
-			dir = "."
-		}
+		dir = cmp.Or(dir, ".")
 		source, err := bundles.ReadDir(dir)
 		if err != nil {
 			return nil, err
