@@ -2,8 +2,6 @@ package delivery
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -68,15 +66,7 @@ func (v *service) serve(ctx context.Context, c *call.Call) error {
 	if c.Info.Name != "" && c.Info.Name != object.Name {
 		return status.NotFound(c.Resource(), c.Info.Name)
 	}
-	text, err := json.Marshal(object)
-	if err != nil {
-		return err
-	}
-	body, err := form.As(c, f, metav1.ListMeta{ResourceVersion: fmt.Sprint(c.World().Revision())}, [][]byte{text}, c.Info.Verb == "list")
-	if err != nil {
-		return err
-	}
-	return c.WriteBody(f, http.StatusOK, body)
+	return call.Answer(c, form, f, http.StatusOK, object)
 }
 
 // object returns the source as clients see it.

@@ -2,7 +2,6 @@ package shadow
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -150,21 +149,12 @@ func (v *service) read(ctx context.Context, c *call.Call, f negotiate.Format) er
 
 // answer writes a shadow, or a list of none.
 func (v *service) answer(ctx context.Context, c *call.Call, f negotiate.Format, code int, r *running) error {
-	var texts [][]byte
-	if r != nil {
-		s := *r.shadow
-		s.Status = r.status(v.mayShow(ctx, c, r))
-		text, err := json.Marshal(&s)
-		if err != nil {
-			return err
-		}
-		texts = append(texts, text)
+	if r == nil {
+		return call.Answer[*Shadow](c, form, f, code)
 	}
-	body, err := form.As(c, f, metav1.ListMeta{ResourceVersion: fmt.Sprint(c.World().Revision())}, texts, c.Info.Verb == "list")
-	if err != nil {
-		return err
-	}
-	return c.WriteBody(f, code, body)
+	s := *r.shadow
+	s.Status = r.status(v.mayShow(ctx, c, r))
+	return call.Answer(c, form, f, code, &s)
 }
 
 // mayShow returns a function that reports whether the caller may read messages about objects of a resource: if the
