@@ -88,7 +88,7 @@ func (c *compiler) quotaKind(x cue.Value, resource string, f *policy.Form) *sche
 	if c.brokenKinds[resource] {
 		return nil // its mistake is reported
 	}
-	k := byResource(f.Kinds)[resource]
+	k := policy.IndexBy(f.Kinds, (*schemas.Kind).Resource)[resource]
 	switch {
 	case k == nil:
 		var known []string

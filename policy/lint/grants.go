@@ -13,10 +13,7 @@ import (
 // grants finds wildcards and escalations in the rules of roles that somebody has. It reports the rules of the bundle,
 // and bindings of roles that are not in it.
 func (c *checking) grants() {
-	roles := map[string]*policy.Role{}
-	for i := range c.Form.Roles {
-		roles[c.Form.Roles[i].Name] = &c.Form.Roles[i]
-	}
+	roles := policy.IndexBy(c.Form.Roles, func(r *policy.Role) string { return r.Name })
 	seen := map[string]bool{}
 	for i := range c.Form.Bindings {
 		b := &c.Form.Bindings[i]

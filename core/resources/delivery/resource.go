@@ -44,10 +44,8 @@ type service struct {
 func Resource(rd *read.Reader, f *Follower) *catalog.Resource {
 	v := &service{rd, f}
 	return &catalog.Resource{
-		Resource: discovery.Resource{Group: activation.Group, Version: activation.Version, APIResource: metav1.APIResource{
-			Name: Plural, SingularName: "policysource", Kind: Kind, Verbs: metav1.Verbs{"get", "list"},
-		}},
-		Object: func() any { return PolicySource{} }, Past: catalog.Refuses, Serve: v.serve,
+		Resource: discovery.NewResource(activation.Group, activation.Version, Kind, Plural, "get", "list"),
+		Object:   func() any { return PolicySource{} }, Past: catalog.Refuses, Serve: v.serve,
 	}
 }
 

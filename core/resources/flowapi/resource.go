@@ -14,12 +14,9 @@ import (
 
 // Resources returns the virtual resources of flows and priority levels.
 func Resources(rd *read.Reader, c *flow.Control) []*catalog.Resource {
-	row := func(plural, singular, kind string) discovery.Resource {
-		return discovery.Resource{Group: Group, Version: Version, APIResource: metav1.APIResource{Name: plural, SingularName: singular, Kind: kind}}
-	}
 	return []*catalog.Resource{
-		read.NewPresent(rd, row(FlowPlural, "flow", FlowKind), FlowColumns, func() []FlowObject { return Flows(c.Flows(), time.Now()) }),
-		read.NewPresent(rd, row(LevelPlural, "prioritylevel", LevelKind), LevelColumns, func() []PriorityLevelObject { return Levels(c.Levels(), c.Flows()) }),
+		read.NewPresent(rd, discovery.NewResource(Group, Version, FlowKind, FlowPlural), FlowColumns, func() []FlowObject { return Flows(c.Flows(), time.Now()) }),
+		read.NewPresent(rd, discovery.NewResource(Group, Version, LevelKind, LevelPlural), LevelColumns, func() []PriorityLevelObject { return Levels(c.Levels(), c.Flows()) }),
 	}
 }
 

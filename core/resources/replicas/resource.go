@@ -38,9 +38,7 @@ func Columns() []schemas.Column {
 
 // Resource returns the virtual resource of replicas.
 func Resource(rd *read.Reader, r *Registry) *catalog.Resource {
-	return read.NewPresent(rd, discovery.Resource{Group: Group, Version: Version, APIResource: metav1.APIResource{
-		Name: Plural, SingularName: "replica", Kind: Kind,
-	}}, Columns, r.objects)
+	return read.NewPresent(rd, discovery.NewResource(Group, Version, Kind, Plural), Columns, r.objects)
 }
 
 // objects returns the replicas as clients see them.

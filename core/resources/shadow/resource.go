@@ -54,10 +54,8 @@ type service struct {
 func Resource(rd *read.Reader, pushes *activation.Service, s *Shadows) *catalog.Resource {
 	v := &service{rd, pushes, s}
 	return &catalog.Resource{
-		Resource: discovery.Resource{Group: Group, Version: Version, APIResource: metav1.APIResource{
-			Name: Plural, SingularName: "shadow", Kind: Kind, Verbs: metav1.Verbs{"create", "delete", "get", "list"},
-		}},
-		Object: func() any { return Shadow{} }, Timeout: activation.PushTimeout, Past: catalog.Refuses, Cost: activation.Cost, Serve: v.serve,
+		Resource: discovery.NewResource(Group, Version, Kind, Plural, "create", "delete", "get", "list"),
+		Object:   func() any { return Shadow{} }, Timeout: activation.PushTimeout, Past: catalog.Refuses, Cost: activation.Cost, Serve: v.serve,
 	}
 }
 
