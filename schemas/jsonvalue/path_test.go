@@ -70,6 +70,7 @@ func TestEqualTellsIntegersFromFloatsOnlyIfAsked(t *testing.T) {
 		{with(int64(1)), with(int64(2)), false, false},
 		{with(nil), map[string]any{"a": []any{"x", nil}}, false, false},
 		{map[string]any{"a": nil}, map[string]any{"b": nil}, false, false},
+		{map[string]any{"a": nil}, map[string]any{"a": nil, "b": nil}, false, false},
 		{[]any{}, map[string]any{}, false, false},
 		{"a", []any{"a"}, false, false},
 	} {
