@@ -10,7 +10,6 @@ import (
 
 	"go.yaml.in/yaml/v3"
 	sigsyaml "sigs.k8s.io/yaml"
-
 	"stele.dev/stele/schemas/jsonvalue"
 )
 

@@ -9,7 +9,6 @@ import (
 
 	"sigs.k8s.io/structured-merge-diff/v6/schema"
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
-
 	"stele.dev/stele/schemas/jsonvalue"
 )
 

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/gzip"
-
 	"stele.dev/stele/limits/durable"
 )
 

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"stele.dev/stele/limits/breaker"
+	"stele.dev/stele/limits/child"
 	"stele.dev/stele/schemas"
 )
 
@@ -208,7 +209,7 @@ func (p *Pool) start() (w *worker, err error) {
 	}
 	cmd.Env = []string{"GOTRACEBACK=none", "GOMAXPROCS=2", softMemory}
 	cmd.Dir = "/"
-	cmd.SysProcAttr = attributes()
+	cmd.SysProcAttr = child.Attributes()
 	p.starter.Do(func() { go p.launch() })
 	done := make(chan struct{})
 	job := func() {

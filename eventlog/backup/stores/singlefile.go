@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/google/renameio/v2"
-
 	"stele.dev/stele/limits/durable"
 )
 

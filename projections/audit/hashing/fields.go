@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"sigs.k8s.io/yaml"
-
 	"stele.dev/stele/schemas/jsonvalue"
 )
 

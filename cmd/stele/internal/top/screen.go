@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"golang.org/x/term"
-
 	"stele.dev/stele/limits/steady"
 )
 
