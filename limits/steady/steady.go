@@ -1,8 +1,10 @@
-// Package steady keeps work in the background going: pauses and periods that end with a context, and why the work fails now.
+// Package steady keeps work in the background going: pauses, periods and readers that end with a context, and why the work fails
+// now.
 package steady
 
 import (
 	"context"
+	"io"
 	"iter"
 	"sync/atomic"
 	"time"
@@ -50,6 +52,21 @@ func AtOnceAndEvery(ctx context.Context, period time.Duration) iter.Seq[time.Tim
 			}
 		}
 	}
+}
+
+// Reader returns a reader whose reads fail once the context has ended.
+func Reader(ctx context.Context, r io.Reader) io.Reader { return &reader{ctx, r} }
+
+type reader struct {
+	ctx context.Context
+	io.Reader
+}
+
+func (r *reader) Read(b []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.Reader.Read(b)
 }
 
 // Health is why the last attempt at something failed. Its zero value is an attempt that succeeded. It is safe for

@@ -3,6 +3,7 @@ package steady_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -64,6 +65,18 @@ func TestALoopThatRunsAtOnceRunsOnceThoughItsContextHasEnded(t *testing.T) {
 	}
 	if runs != 1 {
 		t.Errorf("it ran %d times, want once", runs)
+	}
+}
+
+func TestAReaderEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	r := steady.Reader(ctx, strings.NewReader("abc"))
+	if n, err := r.Read(make([]byte, 1)); n != 1 || err != nil {
+		t.Errorf("before the context ends it read %d bytes, %v", n, err)
+	}
+	cancel()
+	if n, err := r.Read(make([]byte, 1)); n != 0 || !errors.Is(err, context.Canceled) {
+		t.Errorf("after the context has ended it read %d bytes, %v", n, err)
 	}
 }
 

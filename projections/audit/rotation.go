@@ -15,6 +15,7 @@ import (
 
 	"github.com/klauspost/compress/gzip"
 	"stele.dev/stele/limits/durable"
+	"stele.dev/stele/limits/steady"
 )
 
 // Rotation says how large a file gets, and how many of the former ones are kept. The fields are those of kube-apiserver's
@@ -261,7 +262,7 @@ func (w *Writer) compress(ctx context.Context, path string) (err error) {
 	}
 	defer os.Remove(temporary)
 	z := gzip.NewWriter(out)
-	_, err = io.Copy(z, &interrupted{ctx, in})
+	_, err = io.Copy(z, steady.Reader(ctx, in))
 	if err := errors.Join(err, z.Close(), out.Sync(), out.Close()); err != nil {
 		return err
 	}
@@ -269,17 +270,4 @@ func (w *Writer) compress(ctx context.Context, path string) (err error) {
 		return err
 	}
 	return errors.Join(os.Remove(path), durable.SyncFolder(filepath.Dir(path)))
-}
-
-// interrupted is a reader that ends with the context.
-type interrupted struct {
-	ctx context.Context
-	io.Reader
-}
-
-func (r *interrupted) Read(b []byte) (int, error) {
-	if err := r.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return r.Reader.Read(b)
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"stele.dev/stele/limits/durable"
+	"stele.dev/stele/limits/steady"
 )
 
 // Folder is a store in a folder of a file system. A file is written under a temporary name, synced, and renamed; then
@@ -28,7 +29,7 @@ func (f *Folder) Put(ctx context.Context, name string, content io.ReaderAt, size
 		return err
 	}
 	return durable.WriteFile(file, func(w io.Writer) error {
-		_, err := io.Copy(w, untilDone{ctx, io.NewSectionReader(content, 0, size)})
+		_, err := io.Copy(w, steady.Reader(ctx, io.NewSectionReader(content, 0, size)))
 		return err
 	})
 }
@@ -84,17 +85,4 @@ func (f *Folder) List(ctx context.Context, prefix string) ([]Entry, error) {
 		return err
 	})
 	return entries, err
-}
-
-// untilDone reads until the context ends.
-type untilDone struct {
-	ctx context.Context
-	io.Reader
-}
-
-func (r untilDone) Read(b []byte) (int, error) {
-	if err := r.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return r.Reader.Read(b)
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/renameio/v2"
 	"stele.dev/stele/limits/durable"
+	"stele.dev/stele/limits/steady"
 )
 
 // SingleFile is a store for one backup in one tar file, whose last entry is the manifest. It is only written, from the
@@ -64,7 +65,7 @@ func (s *SingleFile) put(ctx context.Context, name string, content io.ReaderAt, 
 	if err := s.tar.WriteHeader(header); err != nil {
 		return err
 	}
-	_, err = io.Copy(s.tar, untilDone{ctx, io.NewSectionReader(content, 0, size)})
+	_, err = io.Copy(s.tar, steady.Reader(ctx, io.NewSectionReader(content, 0, size)))
 	return err
 }
 
