@@ -101,7 +101,6 @@ var small = map[string]string{
 	"core/run/clientca":          "the same",
 	"core/record/audit/otlp":     "the protocol of OpenTelemetry stays apart from the queue of lines",
 	"core/resources/plans/past":  "the state at each revision of a replay, which knows nothing of plans",
-	"core/resources/plans/paths": "values and bounds at the paths of errors, which know nothing of plans",
 	"eventlog/segment/segmentpb": "generated",
 	"limits/batches":             "work on all processors, which knows nothing of plans",
 	"projections/history/disk":   "a file system for the index, which knows nothing of the index",

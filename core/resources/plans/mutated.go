@@ -15,7 +15,6 @@ import (
 	"stele.dev/stele/core/decide"
 	"stele.dev/stele/core/object/metadata"
 	"stele.dev/stele/core/resources/plans/past"
-	"stele.dev/stele/core/resources/plans/paths"
 	"stele.dev/stele/core/write/validity"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/admission"
@@ -238,7 +237,7 @@ func fieldPath(pointer string, named bool) (path string) {
 		case !named && i == 2 && names[0] == "metadata":
 			path += "[*]"
 		default:
-			path = paths.Join(path, name)
+			path = joinPath(path, name)
 		}
 	}
 	return path

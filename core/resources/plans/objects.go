@@ -14,7 +14,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"stele.dev/stele/core/resources/plans/paths"
 	"stele.dev/stele/limits/batches"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/admission"
@@ -38,7 +37,7 @@ type kindTrial struct {
 	// secret reports whether the kind has secret fields under either policy, secrets has their paths.
 	secret  bool
 	secrets [][]string
-	bounds  *paths.Bounds
+	bounds  *schemaBounds
 	o       *Options
 	of      int
 	// findings are those of the plan before the objects are tried, places which of them explain a failure.
@@ -130,7 +129,7 @@ func newTrials(s plan.Sides, o *Options) (trials []*kindTrial) {
 		t := &kindTrial{
 			resource: r, was: was, is: is, from: newBench(from, was, spaces), to: newBench(to, is, spaces),
 			rendered: o.Objects.Shown() == nil || o.Objects.Shown().Digest() == s.From.Digest(), sameForm: was.SameForm(is.Kind),
-			bounds: &paths.Bounds{Root: is.Storage().Schema}, o: o, of: o.Objects.Len(is),
+			bounds: &schemaBounds{root: is.Storage().Schema}, o: o, of: o.Objects.Len(is),
 		}
 		t.from.reading, t.to.reading = readBefore, readAfter
 		t.secrets = append(was.Storage().Program.SensitivePaths(), is.Storage().Program.SensitivePaths()...)
@@ -300,7 +299,7 @@ func (t *kindTrial) valueAt(o *policy.Object, f *failure) (value any, extent flo
 	if !found {
 		return nil, 0
 	}
-	if _, over, outside := t.bounds.Nearest(jsonvalue.FieldSteps(f.at), value); outside {
+	if _, over, outside := t.bounds.nearest(jsonvalue.FieldSteps(f.at), value); outside {
 		extent = over
 	}
 	return value, extent
@@ -314,7 +313,7 @@ func (t *kindTrial) fix(ctx context.Context, is *policy.Object, f *failure) (*fi
 	if !found {
 		return nil, nil
 	}
-	bound, _, outside := t.bounds.Nearest(steps, value)
+	bound, _, outside := t.bounds.nearest(steps, value)
 	if !outside || bound == nil {
 		return nil, nil
 	}

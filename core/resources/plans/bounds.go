@@ -1,5 +1,4 @@
-// Package paths has values at the paths of errors in objects, where two values differ, and the bounds that a schema has there.
-package paths
+package plans
 
 import (
 	"math"
@@ -9,12 +8,12 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// Bounds finds the bounds of numbers in a schema. It is safe for concurrent use.
-type Bounds struct{ Root *schemas.Node }
+// schemaBounds finds the bounds of numbers in a schema. It is safe for concurrent use.
+type schemaBounds struct{ root *schemas.Node }
 
-// Nearest returns the bound next to a number that is outside of the bounds at a path, and how far away it is. bound is
+// nearest returns the bound next to a number that is outside of the bounds at a path, and how far away it is. bound is
 // nil if no value is known to be at the bound.
-func (b *Bounds) Nearest(steps []string, value any) (bound any, over float64, outside bool) {
+func (b *schemaBounds) nearest(steps []string, value any) (bound any, over float64, outside bool) {
 	var number float64
 	integer := false
 	switch x := value.(type) {
@@ -26,7 +25,7 @@ func (b *Bounds) Nearest(steps []string, value any) (bound any, over float64, ou
 		return nil, 0, false
 	}
 	over = math.Inf(1)
-	for _, n := range nodesAt(b.Root, steps) {
+	for _, n := range nodesAt(b.root, steps) {
 		for i := range n.Scalars {
 			s := &n.Scalars[i]
 			for _, end := range []struct {
@@ -68,15 +67,15 @@ func boundary(limit, sign float64, exclusive, integer bool) any {
 func nodesAt(root *schemas.Node, steps []string) []*schemas.Node {
 	nodes := []*schemas.Node{root}
 	for _, step := range steps {
-		items := Items(nodes)
-		fields, _ := Fields(nodes, step)
+		items := itemsOf(nodes)
+		fields, _ := fieldsOf(nodes, step)
 		nodes = append(items, fields...)
 	}
 	return nodes
 }
 
-// Items returns the nodes of the items of lists.
-func Items(nodes []*schemas.Node) (items []*schemas.Node) {
+// itemsOf returns the nodes of the items of lists.
+func itemsOf(nodes []*schemas.Node) (items []*schemas.Node) {
 	for _, n := range nodes {
 		if n.List != nil {
 			items = append(items, n.List.Each()...)
@@ -85,9 +84,9 @@ func Items(nodes []*schemas.Node) (items []*schemas.Node) {
 	return slices.DeleteFunc(items, func(n *schemas.Node) bool { return n == nil })
 }
 
-// Fields returns the nodes of a field of structs, or of the values of maps. declared reports whether a struct has such a
+// fieldsOf returns the nodes of a field of structs, or of the values of maps. declared reports whether a struct has such a
 // field.
-func Fields(nodes []*schemas.Node, name string) (fields []*schemas.Node, declared bool) {
+func fieldsOf(nodes []*schemas.Node, name string) (fields []*schemas.Node, declared bool) {
 	for _, n := range nodes {
 		for _, s := range n.Structs() {
 			known := false
