@@ -1,5 +1,5 @@
-// Package steady keeps work in the background going: pauses, periods and readers that end with a context, and why the work fails
-// now.
+// Package steady keeps work in the background going until its context ends: it has pauses, periods, and the reason why the work
+// fails at the moment.
 package steady
 
 import (
