@@ -22,7 +22,8 @@ const (
 func (c *comparison) audit() {
 	from, to := &c.from.Audit, &c.to.Audit
 	a := auditComparison{from: audits.New(from), to: audits.New(to)}
-	was, is := policy.IndexBy(from.Rules, func(r *policy.AuditRule) string { return r.ID }), policy.IndexBy(to.Rules, func(r *policy.AuditRule) string { return r.ID })
+	id := func(r *policy.AuditRule) string { return r.ID }
+	was, is := policy.IndexBy(from.Rules, id), policy.IndexBy(to.Rules, id)
 	for i := range to.Rules {
 		now := &to.Rules[i]
 		if old := was[now.ID]; old == nil || text(old) != text(now) {

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -371,7 +370,7 @@ func (o *options) save(parts []Part) error {
 	if err := (&show.Output{Writer: &text}).Document("json", document(parts)); err != nil {
 		return err
 	}
-	if err := renameio.WriteFile(o.out, text.Bytes(), 0o644, renameio.WithTempDir(filepath.Dir(o.out)), renameio.WithStaticPermissions(0o644)); err != nil {
+	if err := renameio.WriteFile(o.out, text.Bytes(), 0o644, renameio.IgnoreUmask()); err != nil {
 		return fmt.Errorf("--out: %w", err)
 	}
 	return nil
