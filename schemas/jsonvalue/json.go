@@ -1,4 +1,4 @@
-// Package jsonvalue decodes, compares, copies and canonicalizes JSON values.
+// Package jsonvalue is the handling of decoded JSON: decoding, comparing, copying, values at paths, the canonical spelling.
 package jsonvalue
 
 import (
