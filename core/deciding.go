@@ -14,8 +14,8 @@ import (
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/admission"
-	"stele.dev/stele/policy/wording"
 	"stele.dev/stele/schemas/program"
+	"stele.dev/stele/schemas/wording"
 )
 
 // replay is what a replayed request has besides a live one.

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -40,9 +41,7 @@ func (p *Pipeline) fail(r *Request, err error) {
 	if s.Code == http.StatusUnauthorized {
 		h.Set("WWW-Authenticate", `Bearer realm="stele"`)
 	}
-	if s.Code == 0 {
-		s.Code = http.StatusInternalServerError
-	}
+	s.Code = cmp.Or(s.Code, http.StatusInternalServerError)
 	// An error is sent even if the client accepts none of the formats.
 	f, notAccepted := negotiate.Plain(r.HTTP)
 	if notAccepted == nil {

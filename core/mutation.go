@@ -17,8 +17,9 @@ import (
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/policy/admission"
 	"stele.dev/stele/policy/expr"
-	"stele.dev/stele/policy/patches"
 	"stele.dev/stele/schemas/builtin"
+	"stele.dev/stele/schemas/jsonvalue"
+	"stele.dev/stele/schemas/wording"
 )
 
 // mutator is one party of mutating admission that a write concerns: a rule of the policy, a plugin or a webhook.
@@ -102,7 +103,7 @@ func (m *ruleMutator) mutate(ctx context.Context, of *mutator, round int) (asked
 	for i := range applied {
 		a := &applied[i]
 		for _, name := range a.Unknown {
-			m.Warn("mutation " + a.Step.ID + place(a.Step.Source.String()) + `: unknown field "` + name + `"`)
+			m.Warn("mutation " + a.Step.ID + wording.At(a.Step.Source.String()) + `: unknown field "` + name + `"`)
 		}
 		paths := make([]string, len(a.Changes))
 		for i := range a.Changes {
@@ -217,7 +218,7 @@ func (m *ruleMutator) end() {
 // notMutated returns the error for a mutation that cannot be evaluated or applied. It is that of a
 // MutatingAdmissionPolicy, whose reason is Invalid and whose code is 403, with the id and the line of the rule.
 func (r *Request) notMutated(e *admission.MutationError) error {
-	err := status.Refused(r.Resource(), r.Key.Name, fmt.Errorf("mutation %s%s failed: %w", e.Rule, place(e.Source), e.Err))
+	err := status.Refused(r.Resource(), r.Key.Name, fmt.Errorf("mutation %s%s failed: %w", e.Rule, wording.At(e.Source), e.Err))
 	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseType(e.Rule), Message: e.Err.Error() + " (mutation " + e.Rule + ")", Field: e.Source}}
 	err.ErrStatus.Reason = metav1.StatusReasonInvalid
 	return err
@@ -230,7 +231,7 @@ func (r *Request) madeBad(err error) error {
 	}
 	var texts []string
 	for _, m := range r.mutations {
-		if text := m.Rule + place(m.Source); !slices.Contains(texts, text) {
+		if text := m.Rule + wording.At(m.Source); !slices.Contains(texts, text) {
 			texts = append(texts, text)
 		}
 	}
@@ -245,15 +246,15 @@ func (r *Request) madeBad(err error) error {
 // nameMutations adds to each error the mutation that made the field, or part of it.
 func (r *Request) nameMutations(errs field.ErrorList) {
 	for _, e := range errs {
-		at := fieldSteps(e.Field)
+		at := jsonvalue.FieldSteps(strings.TrimPrefix(e.Field, "<nil>"))
 		for _, m := range slices.Backward(r.mutations) {
 			text := ""
 			for _, pointer := range m.Paths {
-				switch path, _ := patches.Steps(pointer); {
+				switch path, _ := jsonvalue.PointerSteps(pointer); {
 				case prefix(path, at):
-					text = "made by mutation " + m.Rule + place(m.Source)
+					text = "made by mutation " + m.Rule + wording.At(m.Source)
 				case text == "" && prefix(at, path):
-					text = "mutation " + m.Rule + place(m.Source) + " changed " + pointer
+					text = "mutation " + m.Rule + wording.At(m.Source) + " changed " + pointer
 				}
 			}
 			if text != "" {
@@ -266,25 +267,4 @@ func (r *Request) nameMutations(errs field.ErrorList) {
 
 func prefix(path, of []string) bool {
 	return len(path) <= len(of) && slices.Equal(path, of[:len(path)])
-}
-
-// fieldSteps returns the names and indexes of the path of an invalid field: spec.ports[0].name.
-func fieldSteps(path string) (steps []string) {
-	if path == "<nil>" {
-		return nil
-	}
-	for path = strings.TrimPrefix(path, "."); path != ""; {
-		if path[0] == '[' {
-			key, rest, _ := strings.Cut(path[1:], "]")
-			steps, path = append(steps, key), strings.TrimPrefix(rest, ".")
-			continue
-		}
-		end := strings.IndexAny(path, ".[")
-		if end < 0 {
-			return append(steps, path)
-		}
-		steps = append(steps, path[:end])
-		path = strings.TrimPrefix(path[end:], ".")
-	}
-	return steps
 }

@@ -16,6 +16,7 @@ import (
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/admission"
+	"stele.dev/stele/schemas/wording"
 )
 
 // validation evaluates the admission rules of the policy. It reports all refusals at once. Warnings go into the
@@ -51,7 +52,7 @@ func (p *Pipeline) validation(ctx context.Context, r *Request) error {
 			refused = append(refused, f)
 		}
 		if slices.Contains(f.Actions, "Warn") {
-			r.Warn("validation failed for rule " + f.Rule + place(f.Source) + ": " + f.Message)
+			r.Warn("validation failed for rule " + f.Rule + wording.At(f.Source) + ": " + f.Message)
 		}
 		r.findings = append(r.findings, &logpb.Admission{Rule: f.Rule, Source: f.Source, Action: strings.Join(f.Actions, ","), Message: call.UTF8(f.Message)})
 	}
@@ -117,21 +118,13 @@ func (r *Request) namespaceObject() *policy.Object {
 	return &policy.Object{Meta: meta, Content: content}
 }
 
-// place returns the suffix of a message that names the line of a rule.
-func place(source string) string {
-	if source == "" {
-		return ""
-	}
-	return " (" + source + ")"
-}
-
 // notAdmitted returns the error for refused findings. It is that of a ValidatingAdmissionPolicy, with the id and the
 // line of each rule.
 func (r *Request) notAdmitted(refused []*admission.Finding) error {
 	texts := make([]string, len(refused))
 	causes := make([]metav1.StatusCause, len(refused))
 	for i, f := range refused {
-		texts[i] = "rule " + f.Rule + place(f.Source) + " denied the request: " + f.Message
+		texts[i] = "rule " + f.Rule + wording.At(f.Source) + " denied the request: " + f.Message
 		causes[i] = metav1.StatusCause{Type: metav1.CauseType(f.Rule), Message: f.Message + " (rule " + f.Rule + ")", Field: f.Source}
 	}
 	err := status.Refused(r.Resource(), r.Key.Name, errors.New(strings.Join(texts, "; ")))

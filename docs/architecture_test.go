@@ -33,14 +33,14 @@ var mayImport = map[string][]string{
 	// What reads or writes the cold part of the log.
 	"projections/views":   {"policy", "policy/views", "projections/objects", "schemas"}, // views are what a policy says, of objects
 	"projections/quotas":  {"policy/quotas", "projections/objects"},                     // what a policy lets quotas count, of objects
-	"core/keep/retention": {"core/...", "policy", "policy/reach", "projections/...", "eventlog", "eventlog/logpb", "eventlog/archive", "eventlog/segment"},
+	"core/keep/retention": {"core/...", "policy", "policy/reach", "projections/...", "eventlog", "eventlog/logpb", "eventlog/archive", "eventlog/segment", "limits/steady"},
 	"core/run/plane":      {"core/...", "limits/...", "plugins/...", "policy/...", "projections/...", "schemas/...", "eventlog", "eventlog/archive", "eventlog/backup/stores", "eventlog/bucket", "eventlog/segment"},
 	// The log of decisions is in local files.
-	"core/record/decisions": {"core/...", "limits/...", "policy/...", "projections/audit/hashing", "eventlog", "eventlog/filelog", "eventlog/logpb"},
+	"core/record/decisions": {"core/...", "limits/...", "policy/...", "projections/audit/hashing", "schemas/wording", "eventlog", "eventlog/filelog", "eventlog/logpb"},
 	// What replicas share.
-	"core/keep/bucketsync": {"eventlog", "eventlog/archive", "eventlog/backup/stores", "eventlog/bucket", "eventlog/segment", "projections/checkpoint"},
+	"core/keep/bucketsync": {"eventlog", "eventlog/archive", "eventlog/backup/stores", "eventlog/bucket", "eventlog/segment", "limits/...", "projections/checkpoint"},
 	// The log's backends: the data directory has an etcd, and planes of tests keep their log in memory.
-	"core/run/plane/datadir":   {"core/auth/pki", "eventlog", "eventlog/etcdlog"},
+	"core/run/plane/datadir":   {"core/auth/pki", "eventlog", "eventlog/etcdlog", "limits/steady"},
 	"core/run/suiterun":        {"core/...", "eventlog", "eventlog/logpb", "eventlog/memlog", "policy/...", "projections/...", "schemas/..."}, // tests of bundles, in memory
 	"core/run/plane/planetest": {"core/...", "eventlog", "eventlog/logpb", "eventlog/logtest", "eventlog/memlog", "policy/...", "projections/...", "schemas"},
 	"examples":                 {"examples/...", "plugins/..."},
@@ -101,7 +101,6 @@ var small = map[string]string{
 	"core/run/clientca":          "the same",
 	"core/record/audit/otlp":     "the protocol of OpenTelemetry stays apart from the queue of lines",
 	"core/resources/plans/past":  "the state at each revision of a replay, which knows nothing of plans",
-	"core/resources/plans/paths": "values and bounds at the paths of errors, which know nothing of plans",
 	"eventlog/segment/segmentpb": "generated",
 	"limits/batches":             "work on all processors, which knows nothing of plans",
 	"projections/history/disk":   "a file system for the index, which knows nothing of the index",

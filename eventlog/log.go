@@ -1,6 +1,7 @@
 package eventlog
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -88,12 +89,8 @@ var _ Reader = (*Log)(nil)
 // Open attaches to the log in the backend, or creates it by its first event. The caller still owns the
 // backend.
 func Open(ctx context.Context, backend Backend, o Options) (*Log, error) {
-	if o.BatchLimit == 0 {
-		o.BatchLimit = DefaultBatchLimit
-	}
-	if o.RecentBytes == 0 {
-		o.RecentBytes = 4 << 20
-	}
+	o.BatchLimit = cmp.Or(o.BatchLimit, DefaultBatchLimit)
+	o.RecentBytes = cmp.Or(o.RecentBytes, 4<<20)
 	l := &Log{backend: backend, writer: newID(), clock: newClock(o.Clock, o.Elapsed), recentMax: o.RecentBytes, grown: make(chan struct{})}
 	if l.reads = o.Reads; l.reads == 0 {
 		l.reads = Format

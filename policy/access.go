@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"stele.dev/stele/policy/wording"
+	"stele.dev/stele/schemas/wording"
 )
 
 // Request is a request to be authorized.
@@ -311,10 +311,7 @@ func newAccess(f *Form) (*access, error) {
 		return nil, err
 	}
 	a := &access{subjects: newSubjects(), denies: *denies}
-	roles := map[string]*Role{}
-	for i := range f.Roles {
-		roles[f.Roles[i].Name] = &f.Roles[i]
-	}
+	roles := IndexBy(f.Roles, func(r *Role) string { return r.Name })
 	for i := range f.Bindings {
 		b := &f.Bindings[i]
 		role := roles[b.Role]

@@ -9,8 +9,8 @@ import (
 
 	"github.com/google/cel-go/interpreter"
 	"stele.dev/stele/policy/expr"
-	"stele.dev/stele/policy/wording"
 	"stele.dev/stele/schemas/celtype"
+	"stele.dev/stele/schemas/wording"
 )
 
 // condition is a Condition with its expression loaded.

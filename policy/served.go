@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"stele.dev/stele/policy/wording"
 	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/wording"
 )
 
 // Own lists the resources without kinds that rules can name, by API group: those that the server

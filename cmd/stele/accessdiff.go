@@ -88,9 +88,6 @@ accessdifferences.policy.stele.dev.
 func (o *accessDiffOptions) run(cmd *cobra.Command) error {
 	ctx, stop := usage.Interruptible(cmd)
 	defer stop()
-	if err := o.Check(); err != nil {
-		return err
-	}
 	if !cmd.Flags().Changed("from") && !cmd.Flags().Changed("to") {
 		return usage.Missing(cmd, "--from or --to, each a MOMENT or the folder of a bundle")
 	}

@@ -48,9 +48,6 @@ The MOMENT is resolved to a revision once.
   stele at --list
   stele at --remove`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.Check(); err != nil {
-				return err
-			}
 			switch {
 			case o.list && len(args) == 0:
 				return o.show(cmd)

@@ -49,9 +49,6 @@ func (o *blameOptions) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := o.Check(); err != nil {
-		return err
-	}
 	config, loader, err := o.Config()
 	if err != nil {
 		return err

@@ -93,9 +93,6 @@ type diffing struct {
 func (o *diffOptions) run(cmd *cobra.Command, args []string) (err error) {
 	ctx, stop := usage.Interruptible(cmd)
 	defer stop()
-	if err := o.Check(); err != nil {
-		return err
-	}
 	if o.unified && o.Format != "" {
 		return usage.Errorf("--unified and -o %s cannot be given together", o.Format)
 	}

@@ -30,9 +30,6 @@ policy marks as sensitive are shown only by -o json, jsonl and yaml. See also st
 			if err != nil {
 				return err
 			}
-			if err := o.Check(); err != nil {
-				return err
-			}
 			config, loader, err := o.Config()
 			if err != nil {
 				return err

@@ -49,6 +49,13 @@ It reads the data directory, so only the owner of that folder can run it.`,
 	usage.DurationVar(f, &o.valid, "valid", 24*time.Hour, "how long the certificate is valid: 12h, 7d")
 	f.StringVar(&o.file, "file", "", "file to write, readable by its owner only (default: standard output)")
 	o.AddFlags(cmd, "yaml", "json")
+	checkFormat := cmd.PreRunE
+	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
+		if strings.ContainsAny(o.Format, "./") { // -o was the flag for the file before
+			return usage.Errorf("-o %s: -o is the output format, yaml or json; to write a file, use --file %s", o.Format, usage.Quote(o.Format))
+		}
+		return checkFormat(cmd, args)
+	}
 	usage.Required(cmd, "user")
 	_ = cmd.MarkFlagDirname("data-dir")
 	_ = cmd.MarkFlagFilename("file")
@@ -56,12 +63,6 @@ It reads the data directory, so only the owner of that folder can run it.`,
 }
 
 func (o *kubeconfigOptions) run(cmd *cobra.Command) error {
-	if strings.ContainsAny(o.Format, "./") { // -o was the flag for the file before
-		return usage.Errorf("-o %s: -o is the output format, yaml or json; to write a file, use --file %s", o.Format, usage.Quote(o.Format))
-	}
-	if err := o.Check(); err != nil {
-		return err
-	}
 	if o.user == "" {
 		return usage.Errorf("--user: the name is empty")
 	}

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/rest"
 	"stele.dev/stele/cmd/stele/internal/client"
-	"stele.dev/stele/cmd/stele/internal/cluster"
+	"stele.dev/stele/cmd/stele/internal/logmove"
 	"stele.dev/stele/cmd/stele/internal/proofs"
 	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
@@ -84,9 +84,6 @@ left out.
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.Check(); err != nil {
-				return err
-			}
 			q := client.ChangesQuery{Namespace: o.Namespace}
 			if !o.verbose && o.Format == "" {
 				for _, hidden := range []string{"PolicyChunk", "PolicyProposed"} {
@@ -109,7 +106,7 @@ left out.
 	cmd.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "also show the parts in which policies are stored, and their proposals")
 	cmd.Flags().Lookup("namespace").Usage = "only changes of objects in this namespace (default: all)"
 	cmd.ValidArgsFunction = cobra.NoFileCompletions
-	cmd.AddCommand(append(proofs.Commands(checkDatabaseApart), logRetentionCommand(), logMoveCommand(), cluster.NewEpochCommand())...)
+	cmd.AddCommand(append(proofs.Commands(checkDatabaseApart), logRetentionCommand(), logmove.Command(checkDatabaseApart), logmove.NewEpochCommand())...)
 	return cmd
 }
 
@@ -142,9 +139,6 @@ changes.log.stele.dev.
 func (o *logOptions) run(cmd *cobra.Command, q client.ChangesQuery) (err error) {
 	ctx, stop := usage.Interruptible(cmd)
 	defer stop()
-	if err := o.Check(); err != nil {
-		return err
-	}
 	if o.stat && (o.follow || o.Format == "name" || o.Format == "jsonl") {
 		return usage.Errorf("--stat cannot be given together with --follow, -o name or -o jsonl")
 	}

@@ -1,16 +1,10 @@
 package main
 
 import (
-	"log/slog"
-
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"stele.dev/stele/cmd/stele/internal/client"
-	"stele.dev/stele/cmd/stele/internal/cluster"
-	"stele.dev/stele/cmd/stele/internal/logmove"
 	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
-	"stele.dev/stele/eventlog/etcdlog"
 )
 
 // logRetentionCommand returns `stele log retention`.
@@ -48,18 +42,4 @@ limit it. You need permission to get the path /log/retention.`,
 	_ = cmd.Flags().MarkHidden("namespace")
 	output.AddFlags(cmd, "json", "yaml")
 	return cmd
-}
-
-// logMoveCommand returns `stele log move`.
-func logMoveCommand() *cobra.Command {
-	var etcd cluster.Flags
-	return logmove.Command(checkDatabaseApart, logmove.Cluster{
-		Add: func(f *pflag.FlagSet) { etcd.AddFlags(f, "required") },
-		Options: func() (*etcdlog.DialOptions, error) {
-			if err := etcd.Check(); err != nil {
-				return nil, err
-			}
-			return etcd.Dial(slog.New(slog.DiscardHandler)), nil
-		},
-	})
 }

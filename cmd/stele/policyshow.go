@@ -37,9 +37,6 @@ func showCommand() *cobra.Command {
 }
 
 func (o *showOptions) run(cmd *cobra.Command, args []string) error {
-	if err := o.Check(); err != nil {
-		return err
-	}
 	if len(args) > 0 && o.at != "now" {
 		return usage.Errorf("a digest and --at cannot be given together")
 	}

@@ -65,9 +65,6 @@ type verificationDocument struct {
 func (o *verifyOptions) run(cmd *cobra.Command, names []string) error {
 	ctx, stop := usage.Interruptible(cmd)
 	defer stop()
-	if err := o.Check(); err != nil {
-		return err
-	}
 	config, _, err := o.Config()
 	if err != nil {
 		return err

@@ -38,9 +38,6 @@ The exit code is 1 if a check of /readyz fails.`,
 func (o *statusOptions) run(cmd *cobra.Command) error {
 	ctx, stop := usage.Interruptible(cmd)
 	defer stop()
-	if err := o.Check(); err != nil {
-		return err
-	}
 	config, _, err := o.Config()
 	if err != nil {
 		return err

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"stele.dev/stele/cmd/stele/internal/buckets"
-	"stele.dev/stele/cmd/stele/internal/cluster"
+	"stele.dev/stele/cmd/stele/internal/flags"
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/core/run/plane"
 	"stele.dev/stele/core/run/plane/datadir"
@@ -29,7 +29,7 @@ type storageOptions struct {
 	segments       plane.Segments
 	retention      plane.Retention
 	retained       resource.QuantityValue
-	etcd           cluster.Flags
+	etcd           flags.Etcd
 	bucket         plane.Bucket
 }
 

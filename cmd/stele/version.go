@@ -51,9 +51,6 @@ func versionCommand() *cobra.Command {
 		Example: "  stele version -o json",
 		Args:    usage.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.Check(); err != nil {
-				return err
-			}
 			if o.Format != "" {
 				return o.Document(cmd, newVersionDocument())
 			}

@@ -64,9 +64,6 @@ You need permission to create resourceaccessreviews.policy.stele.dev.
 func (o *whoCanOptions) run(cmd *cobra.Command, args []string) error {
 	ctx, stop := usage.Interruptible(cmd)
 	defer stop()
-	if err := o.Check(); err != nil {
-		return err
-	}
 	config, _, err := o.Config()
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package call
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -144,9 +145,7 @@ func (c *Call) ReadOptions(b *Body) error {
 	if len(errs) > 0 {
 		return status.Invalid(schema.GroupKind{Group: metav1.GroupName, Kind: kind}, "", errs)
 	}
-	if validation == "" {
-		validation = metav1.FieldValidationWarn
-	}
+	validation = cmp.Or(validation, metav1.FieldValidationWarn)
 	if manager == "" {
 		manager = metadata.FieldManager(c.HTTP.UserAgent())
 	}

@@ -2,6 +2,7 @@ package call
 
 import (
 	"encoding/json"
+	"fmt"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -53,4 +54,20 @@ func (x *form) As(c *Call, f negotiate.Format, meta metav1.ListMeta, texts [][]b
 		Metadata   metav1.ListMeta   `json:"metadata"`
 		Items      []json.RawMessage `json:"items"`
 	}{kind, version, meta, items})
+}
+
+// Answer writes objects as of the state that the call sees: as a list if it is one that the call asks for, else the only object.
+func Answer[T any](c *Call, x *form, f negotiate.Format, code int, objects ...T) error {
+	texts := make([][]byte, len(objects))
+	for i, o := range objects {
+		var err error
+		if texts[i], err = json.Marshal(o); err != nil {
+			return err
+		}
+	}
+	body, err := x.As(c, f, metav1.ListMeta{ResourceVersion: fmt.Sprint(c.World().Revision())}, texts, c.Info.Verb == "list")
+	if err != nil {
+		return err
+	}
+	return c.WriteBody(f, code, body)
 }

@@ -15,6 +15,7 @@ import (
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/reach"
 	"stele.dev/stele/projections/history"
+	"stele.dev/stele/schemas/wording"
 )
 
 // Today's policy decides who may read the past. Users who may read an object may read its past within the history window
@@ -148,7 +149,7 @@ func beyond(w *reach.Window, access *policy.Request, d *policy.Decision, revisio
 		moment = " of " + at.UTC().Format(time.RFC3339)
 	}
 	text := fmt.Sprintf("revision %d%s is beyond the window of %s, which shows the last %s%s: to look further back takes the verb %q on %s%s",
-		revision, moment, w.Resource, w.Reach, position(w.Source.String()), policy.HistoryVerb, schema.GroupResource{Group: access.Group, Resource: what}, where)
+		revision, moment, w.Resource, w.Reach, wording.At(w.Source.String()), policy.HistoryVerb, schema.GroupResource{Group: access.Group, Resource: what}, where)
 	decision := &policy.Decision{Authorizer: "window", Rule: w.ID, Source: w.Source.String(), Reason: text}
 	if d.Denied {
 		decision.Denied, decision.Rule, decision.Source = true, d.Rule, d.Source
@@ -160,12 +161,4 @@ func beyond(w *reach.Window, access *policy.Request, d *policy.Decision, revisio
 	err.ErrStatus.Details = &metav1.StatusDetails{Group: access.Group, Kind: access.Resource, Name: access.Name,
 		Causes: []metav1.StatusCause{{Type: "BeyondWindow", Message: decision.Rule, Field: decision.Source}}}
 	return &BeyondError{err, decision}
-}
-
-// position returns the suffix of a message that names a line of the policy.
-func position(source string) string {
-	if source == "" {
-		return ""
-	}
-	return " (" + source + ")"
 }

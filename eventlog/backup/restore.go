@@ -19,6 +19,7 @@ import (
 	"github.com/google/renameio/v2"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/backup/stores"
+	"stele.dev/stele/limits/durable"
 )
 
 // DefaultGap is how many revisions are left out between the newest revision that a store knows and the first one after
@@ -163,7 +164,7 @@ func (r *restoration) begin() error {
 	if text, err = json.Marshal(mark); err != nil {
 		return err
 	}
-	if err := stores.WriteFile(r.Marker, func(w io.Writer) error { _, err := w.Write(text); return err }); err != nil {
+	if err := durable.WriteFile(r.Marker, func(w io.Writer) error { _, err := w.Write(text); return err }); err != nil {
 		return err
 	}
 	return removeTemporary(r.Dir)
@@ -306,11 +307,11 @@ func (r *restoration) addTail(before eventlog.Head, file string) {
 func (r *restoration) fetchPiece(ctx context.Context, c *chain, part Part) error {
 	sets := r.Manifest.clockSets()
 	file := filepath.Join(r.Dir, staging, fmt.Sprintf("piece-%020d", part.Before.Revision+1))
-	if err := stores.MakeFolder(filepath.Dir(file)); err != nil {
+	if err := durable.MakeFolder(filepath.Dir(file)); err != nil {
 		return err
 	}
 	visit, over := c.visit, false
-	err := stores.WriteFile(file, func(w io.Writer) error {
+	err := durable.WriteFile(file, func(w io.Writer) error {
 		c.visit = func(b *eventlog.Batch, value func() []byte) error {
 			if over = over || !r.To.includes(sets, b.Last(), b.Time); over {
 				return nil
@@ -331,7 +332,7 @@ func (r *restoration) fetchPiece(ctx context.Context, c *chain, part Part) error
 
 // fetchFile fetches a file to a path, unless it is there from an interrupted restore.
 func (r *restoration) fetchFile(ctx context.Context, f File, to string) error {
-	if err := stores.MakeFolder(filepath.Dir(to)); err != nil {
+	if err := durable.MakeFolder(filepath.Dir(to)); err != nil {
 		return err
 	}
 	if s, err := openSpool(to); err == nil {
@@ -342,7 +343,7 @@ func (r *restoration) fetchFile(ctx context.Context, f File, to string) error {
 			return nil
 		}
 	}
-	return r.fetcher.fetch(ctx, f, func(write func(io.Writer) error) error { return stores.WriteFile(to, write) })
+	return r.fetcher.fetch(ctx, f, func(write func(io.Writer) error) error { return durable.WriteFile(to, write) })
 }
 
 // seed makes the log's store: the first batch, the tail, and the new epoch. The head that is stored with the first batch
@@ -456,14 +457,14 @@ func (r *restoration) finish() error {
 	if err := os.Remove(r.Marker); err != nil {
 		return err
 	}
-	return stores.SyncFolder(r.Dir)
+	return durable.SyncFolder(r.Dir)
 }
 
 // syncFolders makes the names of all files in a folder durable. Whoever wrote them has synced their contents.
 func syncFolders(dir string) error {
 	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.IsDir() {
-			err = stores.SyncFolder(path)
+			err = durable.SyncFolder(path)
 		}
 		return err
 	})

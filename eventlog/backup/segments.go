@@ -11,8 +11,8 @@ import (
 	"path/filepath"
 
 	"stele.dev/stele/eventlog"
-	"stele.dev/stele/eventlog/backup/stores"
 	"stele.dev/stele/eventlog/segment"
+	"stele.dev/stele/limits/durable"
 )
 
 const segmentsFolder = "segments"
@@ -63,7 +63,7 @@ func (c *chain) followSegment(ctx context.Context, f *fetcher, part Part, tempor
 	var bad error
 	for _, file := range part.Files {
 		to := filepath.Join(dir, path.Base(file.Name))
-		err := f.fetch(ctx, file, func(write func(io.Writer) error) error { return stores.WriteFile(to, write) })
+		err := f.fetch(ctx, file, func(write func(io.Writer) error) error { return durable.WriteFile(to, write) })
 		if missing := (*BadFileError)(nil); err != nil && !errors.As(err, &missing) {
 			return err
 		}

@@ -16,6 +16,7 @@ import (
 
 	"stele.dev/stele/eventlog/backup/stores"
 	"stele.dev/stele/eventlog/segment"
+	"stele.dev/stele/limits/durable"
 )
 
 const (
@@ -144,7 +145,7 @@ func (b *Bucket) fetchFile(ctx context.Context, object, path, sum string) error 
 		return nil
 	}
 	return b.store.Read(ctx, object, func(r io.Reader) error {
-		return stores.WriteFile(path, func(w io.Writer) error {
+		return durable.WriteFile(path, func(w io.Writer) error {
 			is, err := stores.SumOf(io.TeeReader(r, w))
 			if err == nil && sum != "" && is != sum {
 				err = stores.Final(fmt.Errorf("%s of the bucket %s is damaged: its SHA-256 is %s; remove it there, and a replica that has it stores it again", object, b.place, is))

@@ -12,6 +12,7 @@ package filelog
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,6 +27,7 @@ import (
 	"syscall"
 
 	"stele.dev/stele/eventlog"
+	"stele.dev/stele/limits/durable"
 )
 
 // ErrClosed is the error of calls on a closed backend.
@@ -113,12 +115,8 @@ const extension = ".log"
 // [*DamagedError] if the newest file has damage that no crash explains; older files are checked when they are read, see
 // also [Log.Check].
 func Open(dir string, o Options) (*Backend, error) {
-	if o.FileBytes == 0 {
-		o.FileBytes = 8 << 20
-	}
-	if o.MaxValue == 0 {
-		o.MaxValue = 8 << 20
-	}
+	o.FileBytes = cmp.Or(o.FileBytes, 8<<20)
+	o.MaxValue = cmp.Or(o.MaxValue, 8<<20)
 	if o.OpenFile == nil {
 		o.OpenFile = func(name string) (File, error) { return os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o600) }
 	}
@@ -181,7 +179,7 @@ func (b *Backend) load() error {
 		}
 		b.files = b.files[:n-1] // a crash came before its first record
 		if !b.o.ReadOnly {
-			if err := errors.Join(os.Remove(f.name), syncDir(b.dir)); err != nil {
+			if err := errors.Join(os.Remove(f.name), durable.SyncFolder(b.dir)); err != nil {
 				return err
 			}
 		}
@@ -306,7 +304,7 @@ func (b *Backend) begin(at uint64, encoded []byte) (r record, begun *file, err e
 		err = f.Sync()
 	}
 	if err == nil {
-		err = syncDir(b.dir)
+		err = durable.SyncFolder(b.dir)
 	}
 	if err != nil {
 		return r, nil, errors.Join(err, f.Close(), os.Remove(begun.name))

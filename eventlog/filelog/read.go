@@ -105,37 +105,33 @@ func (b *Backend) view() view {
 }
 
 // forward visits the records of the files that have batches from a revision on, and perhaps earlier ones.
-func (v *view) forward(from uint64, visit func(*file, []record) error) error {
-	for i := max(0, after(v.files, from)-1); i < len(v.files); i++ {
-		records, err := v.records(i)
-		if err == nil && len(records) > 0 {
-			err = visit(v.files[i], records)
-		}
-		if err == errStop {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
+func (v *view) forward(from uint64, visit func(*file, []record) error) (err error) {
+	more := true
+	for i := max(0, after(v.files, from)-1); more && i < len(v.files); i++ {
+		more, err = v.visit(i, visit)
 	}
-	return nil
+	return err
 }
 
 // back visits the records of the files that have batches up to a revision, the newest file first.
-func (v *view) back(from uint64, visit func(*file, []record) error) error {
-	for i := after(v.files, from) - 1; i >= 0; i-- {
-		records, err := v.records(i)
-		if err == nil && len(records) > 0 {
-			err = visit(v.files[i], records)
-		}
-		if err == errStop {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
+func (v *view) back(from uint64, visit func(*file, []record) error) (err error) {
+	more := true
+	for i := after(v.files, from) - 1; more && i >= 0; i-- {
+		more, err = v.visit(i, visit)
 	}
-	return nil
+	return err
+}
+
+// visit visits the records of a file. It returns false if other files need not be visited.
+func (v *view) visit(i int, visit func(*file, []record) error) (more bool, err error) {
+	records, err := v.records(i)
+	if err == nil && len(records) > 0 {
+		err = visit(v.files[i], records)
+	}
+	if err == errStop {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // records returns the records of a file, without those that are trimmed.

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"stele.dev/stele/limits/durable"
 )
 
 // markFile has the revision up to which batches are removed.
@@ -108,14 +110,5 @@ func writeMark(dir string, mark uint64) error {
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	return errors.Join(os.Rename(name+".new", name), syncDir(dir))
-}
-
-// syncDir makes the names of new files durable.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return errors.Join(os.Rename(name+".new", name), durable.SyncFolder(dir))
 }

@@ -1,6 +1,7 @@
 package logtest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -80,9 +81,7 @@ func (a *Archive) After(_ context.Context, after eventlog.Head) ([]*eventlog.Bat
 		return nil, fmt.Errorf("%w: the archive does not know %v", eventlog.ErrDiverged, after)
 	}
 	n := a.AtOnce
-	if n == 0 {
-		n = 10
-	}
+	n = cmp.Or(n, 10)
 	return slices.Clone(a.batches[i:min(len(a.batches), i+n)]), nil
 }
 

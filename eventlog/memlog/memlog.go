@@ -8,6 +8,7 @@ package memlog
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -416,9 +417,7 @@ func (s *Store) read(from uint64) eventlog.Answer {
 
 func (s *Store) readLocked(from uint64) eventlog.Answer {
 	max := s.MaxBatches
-	if max == 0 {
-		max = 100
-	}
+	max = cmp.Or(max, 100)
 	i := s.search(from)
 	j := min(len(s.batches), i+max)
 	return eventlog.Answer{Head: s.head, Batches: s.batches[i:j:j]}

@@ -102,7 +102,7 @@ func Run(ctx context.Context, l Limits, args []string, write func(io.Writer) err
 	c := &child{cmd: cmd, limits: l, stderr: &head{left: maxStderr}}
 	cmd.Env = []string{"GOTRACEBACK=none", l.variable()}
 	cmd.Dir = "/"
-	cmd.SysProcAttr = attributes()
+	cmd.SysProcAttr = Attributes()
 	cmd.Stderr = c.stderr
 	cmd.WaitDelay = time.Second
 	return c.run(ctx, limited, write, read)

@@ -42,7 +42,7 @@ func Confine() error {
 	seconds := uint64((l.CPU + time.Second - 1) / time.Second)
 	_ = unix.Setrlimit(unix.RLIMIT_CPU, &unix.Rlimit{Cur: seconds, Max: seconds + uint64(grace/time.Second)})
 	_ = unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})
-	limitMemory(uint64(l.Memory))
+	LimitMemory(uint64(l.Memory))
 	debug.SetMemoryLimit(l.Memory / 4 * 3)
 	debug.SetMaxStack(maxStack)
 	time.AfterFunc(l.Wall+grace, func() { os.Exit(1) })

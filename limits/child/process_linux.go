@@ -8,15 +8,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attributes returns the attributes of a child: it gets no signals from the terminal, and is killed
-// when the thread that started it ends.
-func attributes() *syscall.SysProcAttr {
+// Attributes returns the attributes of a child: it leads a process group, so that it gets no signals from the terminal, and is
+// killed when the thread that started it ends.
+func Attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// limitMemory limits by how much the address space of this process may grow, because Go reserves
+// LimitMemory limits by how much the address space of this process may grow, because Go reserves
 // more than it uses. If the machine runs out of memory, this process is killed before its parent.
-func limitMemory(bytes uint64) {
+func LimitMemory(bytes uint64) {
 	var pages uint64
 	if text, err := os.ReadFile("/proc/self/statm"); err == nil {
 		_, _ = fmt.Sscan(string(text), &pages)

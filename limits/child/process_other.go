@@ -8,10 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attributes returns the attributes of a child: it gets no signals from the terminal.
-func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
+// Attributes returns the attributes of a child: it leads a process group, so that it gets no signals from the terminal. The end of
+// its standard input tells it that its parent has ended.
+func Attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
-// limitMemory limits the address space of this process, if the system supports it.
-func limitMemory(bytes uint64) {
+// LimitMemory limits the address space of this process, if the system supports it.
+func LimitMemory(bytes uint64) {
 	_ = unix.Setrlimit(unix.RLIMIT_AS, &unix.Rlimit{Cur: bytes, Max: bytes})
 }

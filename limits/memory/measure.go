@@ -4,6 +4,8 @@ import (
 	"context"
 	"runtime/metrics"
 	"time"
+
+	"stele.dev/stele/limits/steady"
 )
 
 const (
@@ -90,18 +92,12 @@ func (g *Guard) few(all int64) bool { return (all-g.taken[Watches])*quiet <= g.b
 // Run gives memory back to the operating system when the process does little, until the context ends. A process that
 // allocates nothing collects nothing: after a load, garbage would stay, and the budget would be too small.
 func (g *Guard) Run(ctx context.Context) error {
-	ticker := time.NewTicker(calmFor / 3)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
+	for range steady.Every(ctx, calmFor/3) {
 		if g.shouldCollect() {
 			g.collect()
 		}
 	}
+	return nil
 }
 
 // shouldCollect reports whether the process has been calm for long, and holds much garbage, or its own memory is not known.

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"stele.dev/stele/limits/steady"
 )
 
 // ErrLater is wrapped by errors of File.Load for content that may become valid later.
@@ -86,20 +87,13 @@ type look struct {
 // Run reads the file at intervals until the context ends. New content counts when it was read twice in a row, so that
 // a writer has finished.
 func (f *File) Run(ctx context.Context, every time.Duration) error {
-	tick := time.NewTicker(every)
-	defer tick.Stop()
 	read := f.Read
 	if read == nil {
 		read = func() ([]byte, error) { return Read(f.Path) }
 	}
 	tried := look{digest: sha256.Sum256(f.Content)}
 	seen := tried
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
-		}
+	for range steady.Every(ctx, every) {
 		content, err := read()
 		now := look{digest: sha256.Sum256(content)}
 		if err != nil {
@@ -121,6 +115,7 @@ func (f *File) Run(ctx context.Context, every time.Duration) error {
 		}
 		f.Outcome(err)
 	}
+	return ctx.Err()
 }
 
 // Files returns the contents of several files as one.

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"stele.dev/stele/limits/child"
 )
 
 // greetingBytes is the maximum length of a plugin's greeting, the line that says where it listens.
@@ -69,7 +70,7 @@ func (p *process) Start(context.Context) (err error) {
 	// Nothing is written to the input. Its end tells the plugin, on every system, that the host has ended.
 	for range 20 {
 		p.cmd = &exec.Cmd{
-			Path: p.path, Args: []string{p.name}, Env: p.env, Dir: p.folder, SysProcAttr: attributes(),
+			Path: p.path, Args: []string{p.name}, Env: p.env, Dir: p.folder, SysProcAttr: child.Attributes(),
 			Stdin: theirs[0], Stdout: theirs[1], Stderr: theirs[2],
 		}
 		if err = p.start(p.cmd.Start); !errors.Is(err, syscall.ETXTBSY) {

@@ -6,17 +6,10 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"syscall"
 
 	goplugin "github.com/hashicorp/go-plugin"
 	"golang.org/x/sys/unix"
 )
-
-// attributes returns attributes that make a program the leader of a process group, and end it with the thread that
-// starts it.
-func attributes() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-}
 
 // awaitExit waits until the child has exited. It does not reap the child, so that no other process gets its id.
 func awaitExit(pid int) {

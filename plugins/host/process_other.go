@@ -2,14 +2,7 @@
 
 package host
 
-import (
-	"errors"
-	"syscall"
-)
-
-// attributes returns attributes that make a program the leader of a process group. The end of its standard input tells it
-// that its parent has ended.
-func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
+import "errors"
 
 // awaitExit does nothing: this system cannot wait for a child without reaping it.
 func awaitExit(int) {}

@@ -11,7 +11,7 @@ import (
 // FromKubernetes returns the rules of a Policy of audit.k8s.io. A rule with several groups of resources becomes a rule for each
 // of them, one after the other. The rules have no IDs.
 func FromKubernetes(p *auditv1.Policy) policy.Audit {
-	a := policy.Audit{OmitStages: stageWords(p.OmitStages), OmitManagedFields: p.OmitManagedFields}
+	a := policy.Audit{OmitStages: StageTexts(p.OmitStages), OmitManagedFields: p.OmitManagedFields}
 	for i := range p.Rules {
 		a.Rules = append(a.Rules, RulesFromKubernetes(&p.Rules[i])...)
 	}
@@ -21,7 +21,7 @@ func FromKubernetes(p *auditv1.Policy) policy.Audit {
 // RulesFromKubernetes returns one rule of a Policy of audit.k8s.io as rules of a bundle, in their order.
 func RulesFromKubernetes(r *auditv1.PolicyRule) (list []policy.AuditRule) {
 	base := policy.AuditRule{Level: string(r.Level), Verbs: r.Verbs, Namespaces: r.Namespaces, NonResourceURLs: r.NonResourceURLs,
-		OmitStages: stageWords(r.OmitStages), OmitManagedFields: r.OmitManagedFields}
+		OmitStages: StageTexts(r.OmitStages), OmitManagedFields: r.OmitManagedFields}
 	for _, name := range r.Users {
 		base.Subjects = append(base.Subjects, policy.Subject{User: name})
 	}
@@ -43,7 +43,8 @@ func RulesFromKubernetes(r *auditv1.PolicyRule) (list []policy.AuditRule) {
 	return list
 }
 
-func stageWords(stages []auditv1.Stage) (names []string) {
+// StageTexts returns stages as texts.
+func StageTexts(stages []auditv1.Stage) (names []string) {
 	for _, s := range stages {
 		names = append(names, string(s))
 	}

@@ -8,7 +8,7 @@ import (
 	"cuelang.org/go/cue"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/evaluation"
-	"stele.dev/stele/policy/wording"
+	"stele.dev/stele/schemas/wording"
 )
 
 // admissionPlugins compiles what a team asks plugins about writes.

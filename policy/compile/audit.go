@@ -11,7 +11,7 @@ import (
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/audits"
 	"stele.dev/stele/policy/evaluation"
-	"stele.dev/stele/policy/wording"
+	"stele.dev/stele/schemas/wording"
 )
 
 // audit compiles the audit rules, in their order.

@@ -14,9 +14,9 @@ import (
 	"stele.dev/stele/policy/compile/absent"
 	"stele.dev/stele/policy/evaluation"
 	"stele.dev/stele/policy/expr"
-	"stele.dev/stele/policy/wording"
 	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/celtype"
+	"stele.dev/stele/schemas/wording"
 )
 
 // scopeOf returns the scope of an expression for objects of a type.

@@ -20,9 +20,9 @@ import (
 	"stele.dev/stele/policy/evaluation"
 	"stele.dev/stele/policy/plan"
 	"stele.dev/stele/policy/probes"
-	"stele.dev/stele/policy/wording"
 	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/fromcue/verify"
+	"stele.dev/stele/schemas/wording"
 )
 
 // Result is the result of compiling a source. Its JSON leaves out the form and the source, which a
@@ -172,9 +172,7 @@ func (c *compiler) leftToCUE(k *schemas.Kind) {
 	for i := range k.Versions {
 		for _, f := range k.Versions[i].Schema.Fallbacks() {
 			what := f.Path
-			if what == "" {
-				what = "the object"
-			}
+			what = cmp.Or(what, "the object")
 			warning := schemas.Diagnostic{Pos: f.Source, Path: k.Resource() + " " + k.Versions[i].Name, Message: fmt.Sprintf("%s: only CUE itself can check %s", f.Reason, what), Lint: "CUE_FALLBACK"}
 			c.Warnings = append(c.Warnings, warning)
 			warning.Message = fmt.Sprintf("CUE took %v to check %s in the worst of some examples", verify.Cost(f).Round(time.Microsecond), what)

@@ -15,10 +15,10 @@ import (
 	"stele.dev/stele/policy/bundles"
 
 	"stele.dev/stele/policy/evaluation"
-	"stele.dev/stele/policy/wording"
 	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/fromcue"
 	"stele.dev/stele/schemas/fromcue/kinds"
+	"stele.dev/stele/schemas/wording"
 )
 
 // These functions check references between the parts of a bundle that the CUE definitions cannot

@@ -10,8 +10,8 @@ import (
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/evaluation"
 	"stele.dev/stele/policy/expr"
-	"stele.dev/stele/policy/wording"
 	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/wording"
 )
 
 // mutator is one that changes objects, in the sequence of all of them.

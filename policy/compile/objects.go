@@ -10,9 +10,9 @@ import (
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/evaluation"
 	"stele.dev/stele/policy/expr"
-	"stele.dev/stele/policy/wording"
 	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/celtype"
+	"stele.dev/stele/schemas/wording"
 )
 
 // What admission rules read of stored objects: those of the kinds in `objects`, and those that are params.

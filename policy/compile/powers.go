@@ -8,7 +8,7 @@ import (
 	"cuelang.org/go/cue"
 	"stele.dev/stele/policy"
 
-	"stele.dev/stele/policy/wording"
+	"stele.dev/stele/schemas/wording"
 )
 
 // A team's rules reach beyond its own part of the bundle in two cases: rules that join roles of

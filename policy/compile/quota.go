@@ -12,9 +12,9 @@ import (
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/evaluation"
 	"stele.dev/stele/policy/quotas"
-	"stele.dev/stele/policy/wording"
 	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/builtin"
+	"stele.dev/stele/schemas/wording"
 )
 
 // quota compiles what resource quotas can limit. The kinds are known.
@@ -88,7 +88,7 @@ func (c *compiler) quotaKind(x cue.Value, resource string, f *policy.Form) *sche
 	if c.brokenKinds[resource] {
 		return nil // its mistake is reported
 	}
-	k := byResource(f.Kinds)[resource]
+	k := policy.IndexBy(f.Kinds, (*schemas.Kind).Resource)[resource]
 	switch {
 	case k == nil:
 		var known []string

@@ -9,13 +9,14 @@ import (
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/evaluation"
 	"stele.dev/stele/policy/reach"
+	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/builtin"
 )
 
 // retentions compiles how long the past of kinds is kept. What the bundle says of a kind is not for its
 // team to change.
 func (c *compiler) retentions(v cue.Value, f *policy.Form) {
-	kinds := byResource(f.Kinds)
+	kinds := policy.IndexBy(f.Kinds, (*schemas.Kind).Resource)
 	said := map[string]reach.Retention{}
 	for team, t := range c.Fields(v, "teams") {
 		for resource, k := range c.Fields(t, "kinds") {

@@ -6,8 +6,8 @@ import (
 	"cuelang.org/go/cue"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/evaluation"
-	"stele.dev/stele/policy/wording"
 	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/wording"
 )
 
 // shortNames rejects a short name that is also a short name, singular or plural of another kind,

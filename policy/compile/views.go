@@ -12,9 +12,9 @@ import (
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/evaluation"
 	"stele.dev/stele/policy/expr"
-	"stele.dev/stele/policy/wording"
 	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/celtype"
+	"stele.dev/stele/schemas/wording"
 )
 
 // maxViews is the maximum number of views of a bundle: each one over a kind makes its writes cost more.

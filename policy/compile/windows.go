@@ -9,14 +9,14 @@ import (
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/evaluation"
 	"stele.dev/stele/policy/reach"
-	"stele.dev/stele/policy/wording"
 	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/builtin"
+	"stele.dev/stele/schemas/wording"
 )
 
 // windows compiles the history windows that kinds and the bundle set.
 func (c *compiler) windows(v cue.Value, f *policy.Form) {
-	kinds := byResource(f.Kinds)
+	kinds := policy.IndexBy(f.Kinds, (*schemas.Kind).Resource)
 	said := map[string]reach.Window{}
 	for team, t := range c.Fields(v, "teams") {
 		for id, k := range c.Fields(t, "kinds") {
@@ -42,15 +42,6 @@ func (c *compiler) windows(v cue.Value, f *policy.Form) {
 	for _, id := range slices.Sorted(maps.Keys(said)) {
 		f.Windows = append(f.Windows, said[id])
 	}
-}
-
-// byResource returns kinds by their resource, plural.group.
-func byResource(kinds []schemas.Kind) map[string]*schemas.Kind {
-	found := make(map[string]*schemas.Kind, len(kinds))
-	for i := range kinds {
-		found[kinds[i].Resource()] = &kinds[i]
-	}
-	return found
 }
 
 // window compiles the history window of one kind; false if there is none, or it has a mistake. k is

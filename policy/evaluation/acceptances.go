@@ -6,7 +6,7 @@ import (
 
 	"cuelang.org/go/cue"
 	"stele.dev/stele/policy/plan"
-	"stele.dev/stele/policy/wording"
+	"stele.dev/stele/schemas/wording"
 )
 
 // Acceptances returns the entries of the field `accept` beside the bundle: the findings of plans that are wanted. They

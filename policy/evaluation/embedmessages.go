@@ -6,8 +6,8 @@ import (
 	"strconv"
 	"strings"
 
-	"stele.dev/stele/policy/wording"
 	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/wording"
 )
 
 // CUE reports errors in an embedded data file at the attribute. These functions move them to the

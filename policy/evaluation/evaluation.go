@@ -13,9 +13,9 @@ import (
 	"cuelang.org/go/cue/cuecontext"
 	cueerrors "cuelang.org/go/cue/errors"
 	"stele.dev/stele/policy/bundles"
-	"stele.dev/stele/policy/wording"
 	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/fromcue"
+	"stele.dev/stele/schemas/wording"
 )
 
 // Add reports a mistake at a path.

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"stele.dev/stele/policy/wording"
 	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/wording"
 )
 
 // One mistake can make CUE report several errors. An error that only follows from a reported cause
@@ -32,7 +32,7 @@ func withoutFollowers(diags schemas.Diagnostics) schemas.Diagnostics {
 	}
 	for cause, n := range follow {
 		if i, ok := index[cause]; ok {
-			hints := []string{left[i].Hint, wording.Plural(n, "more error") + " may follow from this"}
+			hints := []string{left[i].Hint, wording.Count(n, "more error") + " may follow from this"}
 			if left[i].Hint == "" {
 				hints = hints[1:]
 			}

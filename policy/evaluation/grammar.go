@@ -10,7 +10,7 @@ import (
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/cuecontext"
 	cueerrors "cuelang.org/go/cue/errors"
-	"stele.dev/stele/policy/wording"
+	"stele.dev/stele/schemas/wording"
 )
 
 // grammar is what the definitions of bundles allow at a path: one alternative, or several.
@@ -81,7 +81,7 @@ func (g grammar) names() []string {
 func (g grammar) refuse(name string) (message, hint string) {
 	for _, v := range g.alternatives {
 		for _, p := range patterns(v) {
-			words, _ := wording.Bound(fmt.Sprint(p))
+			words, _ := describeBound(fmt.Sprint(p))
 			return fmt.Sprintf("%q cannot be a name here", name), "write " + words
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/ast"
@@ -16,8 +15,8 @@ import (
 	"cuelang.org/go/cue/token"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/bundles"
-	"stele.dev/stele/policy/wording"
 	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/wording"
 )
 
 // Formats of CUE's messages.
@@ -243,11 +242,11 @@ var builtinPackages = []string{"crypto/sha256", "encoding/base64", "encoding/hex
 // bounded reports a value that is out of bounds.
 func (c *Evaluation) bounded(m *mistake, e cueerrors.Error) {
 	value, bound := argument(e, 0), argument(e, 1)
-	words, ok := wording.Bound(bound)
+	words, ok := describeBound(bound)
 	switch {
 	case !ok:
 		c.Add(c.sourceOf(e), m.String(), MessageOf(e), "")
-	case wording.IsGlob(bound):
+	case isGlob(bound):
 		c.outsideNamespaces(c.sourceOf(e), m, value, []string{words})
 	default:
 		c.Add(c.sourceOf(e), m.String(), shortened(value, maxValue)+" is not "+words, "")
@@ -339,9 +338,9 @@ func (c *Evaluation) choice(m *mistake, x *conflict, allowed []string) {
 	globs := len(allowed) > 0
 	var words, bounds []string
 	for i, a := range allowed {
-		globs = globs && wording.IsGlob(a)
+		globs = globs && isGlob(a)
 		var bound bool
-		if allowed[i], bound = wording.Bound(a); !bound {
+		if allowed[i], bound = describeBound(a); !bound {
 			words = append(words, wording.Unquoted(a))
 		} else if strings.ContainsAny(a[:1], "<>") {
 			bounds = append(bounds, allowed[i])
@@ -410,9 +409,7 @@ func (c *Evaluation) noTeam(at []string) bool {
 	}
 	name := wording.Unquoted(at[2])
 	hint := wording.DidYouMean(name, known, "")
-	if hint == "" {
-		hint = "give it contact, groups and namespaces"
-	}
+	hint = cmp.Or(hint, "give it contact, groups and namespaces")
 	c.found[team] |= badName
 	c.Add(c.enclosing(at[:3]), team, fmt.Sprintf("nothing says what the team %q is", name), hint)
 	return true
@@ -574,9 +571,5 @@ const (
 )
 
 func shortened(text string, limit int) string {
-	text = bundles.Mask(text) // first mask: a part of a secret is not recognized
-	if utf8.RuneCountInString(text) <= limit {
-		return text
-	}
-	return string([]rune(text)[:limit]) + "…"
+	return wording.Cut(bundles.Mask(text), limit) // first mask: a part of a secret is not recognized
 }

@@ -11,8 +11,8 @@ import (
 	"cuelang.org/go/cue/scanner"
 	"cuelang.org/go/cue/token"
 	"stele.dev/stele/policy/bundles"
-	"stele.dev/stele/policy/wording"
 	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/wording"
 )
 
 // importedBy returns the hint for an error in an imported package.
@@ -111,7 +111,7 @@ func (c *Evaluation) syntax() {
 			message, hint := explainSyntax(MessageOf(all[0]), &pos, file.Data)
 			hints := []string{hint, importedBy(f.Importer)}
 			if n := len(all) - 1; n > 0 {
-				hints = append(hints, fmt.Sprintf("%s of the file may follow from this one", wording.Plural(n, "more error")))
+				hints = append(hints, fmt.Sprintf("%s of the file may follow from this one", wording.Count(n, "more error")))
 			}
 			hint = strings.Join(slices.DeleteFunc(hints, func(h string) bool { return h == "" }), "; ")
 			c.Diags = append(c.Diags, schemas.Diagnostic{Pos: pos, Message: message, Hint: hint})

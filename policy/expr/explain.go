@@ -5,7 +5,7 @@ import (
 	"regexp"
 	"strings"
 
-	"stele.dev/stele/policy/wording"
+	"stele.dev/stele/schemas/wording"
 )
 
 var noOverload = regexp.MustCompile(`^found no matching overload for '(\w*?)_?(\S+?)_?' applied to '\((.*)\)'$`)

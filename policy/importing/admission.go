@@ -183,21 +183,26 @@ func matchOf(p *admissionPolicy, r *admissionv1.NamedRuleWithOperations, others 
 		match.add("matchPolicy", string(*p))
 	}
 	match.add("excludeResourceRules", excludesOf(slices.Concat(p.match.ExcludeResourceRules, others)))
-	for _, x := range []struct {
-		name     string
-		selector *metav1.LabelSelector
-	}{{"namespaceSelector", namespaces}, {"objectSelector", objects}} {
-		if x.selector != nil && len(x.selector.MatchLabels)+len(x.selector.MatchExpressions) > 0 {
-			match = append(match, member{x.name, plain(x.selector)})
-		}
+	match.addSelector("namespaceSelector", namespaces)
+	match.addSelector("objectSelector", objects)
+	match.add("conditions", conditionsOf(p.conditions))
+	return match
+}
+
+// addSelector adds a selector, unless it selects everything.
+func (f *fields) addSelector(name string, s *metav1.LabelSelector) {
+	if s != nil && len(s.MatchLabels)+len(s.MatchExpressions) > 0 {
+		*f = append(*f, member{name, plain(s)})
 	}
-	var conditions fields
+}
+
+// conditionsOf returns match conditions by name.
+func conditionsOf(list []admissionv1.MatchCondition) (conditions fields) {
 	taken := map[string]bool{}
-	for _, c := range p.conditions {
+	for _, c := range list {
 		conditions = append(conditions, member{unique(taken, nameFor(c.Name)), c.Expression})
 	}
-	match.add("conditions", conditions)
-	return match
+	return conditions
 }
 
 // scopeOf returns the scope of a rule; "" for all.

@@ -26,7 +26,7 @@ func (m *importer) audit() error {
 		return err
 	}
 	all := fields{}
-	all.add("omitStages", stageNames(p.OmitStages))
+	all.add("omitStages", audits.StageTexts(p.OmitStages))
 	if p.OmitManagedFields {
 		all = append(all, member{"omitManagedFields", true})
 	}
@@ -42,13 +42,6 @@ func (m *importer) audit() error {
 		m.parts = append(m.parts, part{file: "audit.cue", text: "bundle: audit: " + structText(append(all, member{"rules", rules})) + "\n"})
 	}
 	return nil
-}
-
-func stageNames(stages []auditv1.Stage) (names []string) {
-	for _, s := range stages {
-		names = append(names, string(s))
-	}
-	return names
 }
 
 // auditVerbs are the verbs of requests: Kubernetes has no others to match.
@@ -73,7 +66,7 @@ func (m *importer) auditRule(o *object, p *auditv1.Policy, i int) (list []fields
 		m.note(o, path, "the nonResourceURLs of the audit rule %d are left out: it is about resources, so that kube-apiserver ignores them", i+1)
 		r.NonResourceURLs = nil
 	}
-	omitted := audits.StagesOf(stageNames(append(slices.Clone(p.OmitStages), r.OmitStages...)))
+	omitted := audits.StagesOf(audits.StageTexts(append(slices.Clone(p.OmitStages), r.OmitStages...)))
 	if omitted == audits.All && r.Level != auditv1.LevelNone {
 		m.note(o, path, "the audit rule %d has the level None instead of %s: it omits all stages", i+1, r.Level)
 	}

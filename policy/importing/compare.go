@@ -12,6 +12,7 @@ import (
 	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/policy/formatting"
 	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/jsonvalue"
 	"stele.dev/stele/schemas/program"
 	"stele.dev/stele/schemas/samples"
 )
@@ -86,39 +87,15 @@ func differs(theirs, ours *program.Program, object map[string]any) string {
 	return ""
 }
 
+// clone returns a copy with numbers as requests are decoded.
 func clone(object map[string]any) map[string]any {
 	text, err := json.Marshal(object)
 	if err != nil {
 		return map[string]any{}
 	}
-	out := map[string]any{}
-	d := json.NewDecoder(strings.NewReader(string(text)))
-	d.UseNumber()
-	if err := d.Decode(&out); err != nil {
-		return map[string]any{}
-	}
-	return numbers(out).(map[string]any)
-}
-
-// numbers replaces numbers by int64 or float64, as requests are decoded.
-func numbers(v any) any {
-	switch v := v.(type) {
-	case json.Number:
-		if i, err := v.Int64(); err == nil {
-			return i
-		}
-		f, _ := v.Float64()
-		return f
-	case map[string]any:
-		for k, x := range v {
-			v[k] = numbers(x)
-		}
-	case []any:
-		for i, x := range v {
-			v[i] = numbers(x)
-		}
-	}
-	return v
+	copied, _ := jsonvalue.Decode(text)
+	fields, _ := copied.(map[string]any)
+	return fields
 }
 
 // Excused reports whether an object has something that every kind in CUE treats in another way than a definition: a null where the

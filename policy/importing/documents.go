@@ -10,6 +10,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 	sigsyaml "sigs.k8s.io/yaml"
+	"stele.dev/stele/schemas/jsonvalue"
 )
 
 // Document is a file of the input: YAML with one or more documents, or JSON.
@@ -174,11 +175,8 @@ func (o *object) line(path ...string) int {
 func (o *object) at(path ...string) any { return at(o.content, path...) }
 
 func at(v any, path ...string) any {
-	for _, key := range path {
-		m, _ := v.(map[string]any)
-		v = m[key]
-	}
-	return v
+	value, _ := jsonvalue.At(v, path...)
+	return value
 }
 
 func textAt(v any, path ...string) string { return text(at(v, path...)) }

@@ -61,9 +61,7 @@ func (m *importer) flow() error {
 		if err := o.decode(&s); err != nil {
 			return err
 		}
-		if s.Spec.MatchingPrecedence == 0 {
-			s.Spec.MatchingPrecedence = 1000 // the default of Kubernetes
-		}
+		s.Spec.MatchingPrecedence = cmp.Or(s.Spec.MatchingPrecedence, 1000) // the default of Kubernetes
 		switch builtin := builtinSchemas()[s.Name]; {
 		case builtin != nil && equality.Semantic.DeepEqual(builtin, &s.Spec):
 			left++

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // orderStep is the distance between the orders of what is imported and changes objects, so that others fit between them.
@@ -85,20 +84,9 @@ func (m *importer) webhook(o *object, i int, w *admissionv1.ValidatingWebhook) f
 		return nil
 	}
 	f := fields{{"rules", rules}}
-	for _, x := range []struct {
-		name     string
-		selector *metav1.LabelSelector
-	}{{"namespaceSelector", w.NamespaceSelector}, {"objectSelector", w.ObjectSelector}} {
-		if x.selector != nil && len(x.selector.MatchLabels)+len(x.selector.MatchExpressions) > 0 {
-			f = append(f, member{x.name, plain(x.selector)})
-		}
-	}
-	var conditions fields
-	taken := map[string]bool{}
-	for _, c := range w.MatchConditions {
-		conditions = append(conditions, member{unique(taken, nameFor(c.Name)), c.Expression})
-	}
-	f.add("matchConditions", conditions)
+	f.addSelector("namespaceSelector", w.NamespaceSelector)
+	f.addSelector("objectSelector", w.ObjectSelector)
+	f.add("matchConditions", conditionsOf(w.MatchConditions))
 	if w.MatchPolicy != nil && *w.MatchPolicy == admissionv1.Exact {
 		f.add("matchPolicy", "Exact")
 	}

@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"stele.dev/stele/policy/bundles"
-	"stele.dev/stele/policy/wording"
 	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/wording"
 )
 
 // comment matches a comment that allows findings: in CUE after //, in YAML after #.
@@ -86,7 +86,7 @@ func (c *checking) comments() (all []*allowance) {
 			ids, _, _ := strings.Cut(text[m[2]:m[3]], " ")
 			for id := range strings.SplitSeq(ids, ",") {
 				if Find(id) == nil || id != strings.ToUpper(id) {
-					c.add("ALLOW_UNKNOWN", a.pos, "", "there is no lint "+wording.Quoted([]string{shortened(id)})[0], wording.DidYouMean(strings.ToUpper(id), IDs(), "`stele policy vet --explain ID` explains one"))
+					c.add("ALLOW_UNKNOWN", a.pos, "", "there is no lint "+wording.Quoted([]string{wording.Cut(id, 80)})[0], wording.DidYouMean(strings.ToUpper(id), IDs(), "`stele policy vet --explain ID` explains one"))
 					continue
 				}
 				a.ids = append(a.ids, id)

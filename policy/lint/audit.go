@@ -6,7 +6,7 @@ import (
 
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/audits"
-	"stele.dev/stele/policy/wording"
+	"stele.dev/stele/schemas/wording"
 )
 
 // maxSamples limits the requests by which one audit rule is examined.

@@ -9,6 +9,7 @@ import (
 	"stele.dev/stele/policy/expr"
 	"stele.dev/stele/policy/plan/rules"
 	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/wording"
 )
 
 // expressions finds expressions in CEL that are constants, and parts of them that never matter.
@@ -162,17 +163,8 @@ func (c *checking) parts(e *policy.Expression, at schemas.Position, path string)
 	for _, p := range parts {
 		what := "a part of the expression"
 		if p.Text != "" {
-			what = fmt.Sprintf("the part %q", shortened(p.Text))
+			what = fmt.Sprintf("the part %q", wording.Cut(p.Text, 80))
 		}
 		c.add("CEL_UNREACHED", at, path, fmt.Sprintf("%s never matters, as what it is combined with is always %t", what, p.Because), "")
 	}
-}
-
-// shortened cuts a long text.
-func shortened(text string) string {
-	const most = 80
-	if runes := []rune(text); len(runes) > most {
-		return string(runes[:most]) + "…"
-	}
-	return text
 }

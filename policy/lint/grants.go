@@ -1,6 +1,7 @@
 package lint
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,10 +13,7 @@ import (
 // grants finds wildcards and escalations in the rules of roles that somebody has. It reports the rules of the bundle,
 // and bindings of roles that are not in it.
 func (c *checking) grants() {
-	roles := map[string]*policy.Role{}
-	for i := range c.Form.Roles {
-		roles[c.Form.Roles[i].Name] = &c.Form.Roles[i]
-	}
+	roles := policy.IndexBy(c.Form.Roles, func(r *policy.Role) string { return r.Name })
 	seen := map[string]bool{}
 	for i := range c.Form.Bindings {
 		b := &c.Form.Bindings[i]
@@ -41,9 +39,7 @@ func (c *checking) grants() {
 }
 
 func (c *checking) grant(pos schemas.Position, id, of string, wild, escalating []string) {
-	if of == "" {
-		of = "it "
-	}
+	of = cmp.Or(of, "it ")
 	if len(wild) > 0 {
 		c.add("GRANT_WILDCARD", pos, id, of+"grants "+list(wild), "")
 	}

@@ -16,6 +16,7 @@ import (
 	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/policy/rights"
 	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/wording"
 )
 
 // Finding is what a lint found.
@@ -169,10 +170,7 @@ func named(by []rights.Ground, one, many string) string {
 		case i > 0:
 			text += ", "
 		}
-		text += g.ID
-		if g.Source != "" {
-			text += " (" + g.Source + ")"
-		}
+		text += g.ID + wording.At(g.Source)
 	}
 	if len(by) == 1 {
 		return text + " " + one

@@ -6,8 +6,8 @@ import (
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/plan"
 	"stele.dev/stele/policy/plan/counterexamples"
-	"stele.dev/stele/policy/wording"
 	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/wording"
 )
 
 // mutations finds rules that change objects and do not go together, by trying them on generated writes.
@@ -56,8 +56,5 @@ func (c *checking) mutations(p *policy.Policy) {
 // sample returns the write that shows a finding. A long object is cut.
 func sample(m *counterexamples.Mutated) string {
 	const most = 400
-	if runes := []rune(m.Sample); len(runes) > most {
-		return string(runes[:most]) + "…"
-	}
-	return m.Sample
+	return wording.Cut(m.Sample, most)
 }

@@ -10,6 +10,7 @@ import (
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/expr"
 	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/jsonvalue"
 	"stele.dev/stele/schemas/samples"
 )
 
@@ -142,17 +143,8 @@ func onlyDefaults(r *schemas.Rule, given, object map[string]any) (fields []strin
 }
 
 func has(object map[string]any, path []string) bool {
-	var at any = object
-	for _, name := range path {
-		m, ok := at.(map[string]any)
-		if !ok {
-			return false
-		}
-		if at, ok = m[name]; !ok {
-			return false
-		}
-	}
-	return true
+	_, ok := jsonvalue.At(object, path...)
+	return ok
 }
 
 // secretsInMessages finds messages of rules that show secret fields.

@@ -8,7 +8,7 @@ import (
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/flows"
 	"stele.dev/stele/policy/rights"
-	"stele.dev/stele/policy/wording"
+	"stele.dev/stele/schemas/wording"
 )
 
 // flows finds flow schemas that no request reaches or whose order is left to their names, and priority levels that nothing

@@ -9,6 +9,7 @@ import (
 
 	"sigs.k8s.io/structured-merge-diff/v6/schema"
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
+	"stele.dev/stele/schemas/jsonvalue"
 )
 
 // Apply merges an apply configuration into the object, and returns the fields that it changed. Nothing is removed. t is
@@ -76,7 +77,7 @@ func (p path) pointer() string {
 		if s.name == "" {
 			b = strconv.AppendInt(b, int64(s.index), 10)
 		} else {
-			b = append(b, escaper.Replace(s.name)...)
+			b = append(b, jsonvalue.Escape(s.name)...)
 		}
 	}
 	return string(b)
@@ -293,7 +294,7 @@ func (m *merging) value(t schema.TypeRef, live, asked any) any {
 		if !ok {
 			if live != nil { // a value of another kind
 				m.changes = append(m.changes, Change{Path: m.path.pointer(), Old: live, New: asked})
-				return copied(asked)
+				return jsonvalue.Clone(asked)
 			}
 		}
 		atom, _ := m.schema.Resolve(t)

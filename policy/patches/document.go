@@ -6,9 +6,8 @@ package patches
 import (
 	"fmt"
 	"reflect"
-	"strings"
 
-	"k8s.io/apimachinery/pkg/runtime"
+	"stele.dev/stele/schemas/jsonvalue"
 )
 
 // Document is an object that is changed by patches. It copies what it changes, so that the object that it was made of
@@ -87,57 +86,8 @@ func (d *Document) owned(m map[string]any) map[string]any {
 
 func address(m map[string]any) uintptr { return reflect.ValueOf(m).Pointer() }
 
-// copied returns a value that shares nothing with x.
-func copied(x any) any {
-	switch x.(type) {
-	case map[string]any, []any:
-		return runtime.DeepCopyJSONValue(x)
-	}
-	return x
-}
-
 // equal compares decoded JSON. A number equals the same number of another type.
-func equal(a, b any) bool {
-	switch x := a.(type) {
-	case map[string]any:
-		y, ok := b.(map[string]any)
-		if !ok || len(x) != len(y) {
-			return false
-		}
-		for name, value := range x {
-			if other, ok := y[name]; !ok || !equal(value, other) {
-				return false
-			}
-		}
-		return true
-	case []any:
-		y, ok := b.([]any)
-		if !ok || len(x) != len(y) {
-			return false
-		}
-		for i := range x {
-			if !equal(x[i], y[i]) {
-				return false
-			}
-		}
-		return true
-	case int64:
-		if y, ok := b.(float64); ok {
-			return float64(x) == y
-		}
-	case float64:
-		if y, ok := b.(int64); ok {
-			return x == float64(y)
-		}
-	}
-	switch b.(type) {
-	case map[string]any, []any: // they cannot be compared with ==
-		return false
-	}
-	return a == b
-}
-
-var escaper = strings.NewReplacer("~", "~0", "/", "~1")
+func equal(a, b any) bool { return jsonvalue.EqualFunc(a, b, jsonvalue.SameScalar) }
 
 // child returns the JSON pointer of a field.
-func child(path, name string) string { return path + "/" + escaper.Replace(name) }
+func child(path, name string) string { return path + "/" + jsonvalue.Escape(name) }

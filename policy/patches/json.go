@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"stele.dev/stele/schemas/jsonvalue"
 )
 
 // Operation is an operation of a JSON patch (RFC 6902).
@@ -59,9 +61,9 @@ type patching struct {
 func (p *patching) apply(o *Operation) error {
 	switch o.Op {
 	case "add":
-		return p.put(o.Op, o.Path, copied(o.Value), true)
+		return p.put(o.Op, o.Path, jsonvalue.Clone(o.Value), true)
 	case "replace":
-		return p.put(o.Op, o.Path, copied(o.Value), false)
+		return p.put(o.Op, o.Path, jsonvalue.Clone(o.Value), false)
 	case "remove":
 		_, err := p.remove(o.Op, o.Path)
 		return err
@@ -79,7 +81,7 @@ func (p *patching) apply(o *Operation) error {
 		if p.bytes += size(value); p.bytes > maxCopied {
 			return fmt.Errorf("a JSON patch may copy %d bytes, and this one copies more", maxCopied)
 		}
-		return p.put(o.Op, o.Path, copied(value), true)
+		return p.put(o.Op, o.Path, jsonvalue.Clone(value), true)
 	case "test":
 		value, err := p.value(o.Op, o.Path)
 		if err != nil {
@@ -99,23 +101,6 @@ func missing(op, path string) error {
 	return fmt.Errorf("%s operation does not apply: doc is missing path: %q: %w", op, path, errMissing)
 }
 
-// Steps returns the names and indexes of a JSON pointer; none and false for "", which is the whole, and for what is no pointer (RFC
-// 6901).
-func Steps(pointer string) ([]string, bool) {
-	if !strings.HasPrefix(pointer, "/") {
-		return nil, false
-	}
-	list := strings.Split(pointer[1:], "/")
-	for i, s := range list {
-		if strings.Contains(s, "~") {
-			list[i] = unescaper.Replace(s)
-		}
-	}
-	return list, true
-}
-
-var unescaper = strings.NewReplacer("~1", "/", "~0", "~")
-
 // value returns the value at a pointer. A field of a struct that is not there has the value nil.
 func (p *patching) value(op, pointer string) (any, error) { return valueIn(p.root, op, pointer) }
 
@@ -123,7 +108,7 @@ func valueIn(root map[string]any, op, pointer string) (any, error) {
 	if pointer == "" {
 		return root, nil
 	}
-	path, ok := Steps(pointer)
+	path, ok := jsonvalue.PointerSteps(pointer)
 	if !ok {
 		return nil, missing(op, pointer)
 	}
@@ -159,7 +144,7 @@ func lookup(root map[string]any, pointer string) (any, bool) {
 		return nil, false
 	}
 	if fields, ok := in.(map[string]any); ok {
-		value, has := fields[unescaper.Replace(pointer[len(at)+1:])]
+		value, has := fields[jsonvalue.Unescape(pointer[len(at)+1:])]
 		return value, has
 	}
 	value, err := valueIn(root, "", pointer)
@@ -184,7 +169,7 @@ func index(list []any, step string, last int) (int, error) {
 // edit calls change with the value that encloses a pointer, and stores what it returns in its place. All values on the
 // way are copied, unless the document has copied them before.
 func (p *patching) edit(op, pointer string, change func(in any, last string) (any, error)) error {
-	path, ok := Steps(pointer)
+	path, ok := jsonvalue.PointerSteps(pointer)
 	if !ok {
 		return missing(op, pointer)
 	}

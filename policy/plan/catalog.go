@@ -34,6 +34,16 @@ type Rule struct {
 // RuleNamed returns the rule of that name, or nil.
 func RuleNamed(name string) *Rule { return byName[name] }
 
+// Withdraws reports whether findings of a rule are about kinds whose objects the server could not serve any more. It refuses to put
+// such a policy in force.
+func Withdraws(rule string) bool {
+	switch rule {
+	case "KIND_REMOVED", "KIND_SCOPE_CHANGED", "VERSION_REMOVED", "STORAGE_VERSION_CHANGED", "KIND_NAMES_CHANGED":
+		return true
+	}
+	return false
+}
+
 // SectionOf returns the section of a rule.
 func SectionOf(rule string) Section {
 	if r := byName[rule]; r != nil {

@@ -44,6 +44,11 @@ func (p *Plan) Finish() {
 	}
 }
 
+// SetDefaults gives a finding the class of its rule and the evidence "proved", unless it has others.
+func (f *Finding) SetDefaults() {
+	f.Class, f.Evidence = cmp.Or(f.Class, RuleNamed(f.Rule).Class), cmp.Or(f.Evidence, Proved)
+}
+
 // identity is what makes a finding the same in another plan.
 func (f *Finding) identity() string {
 	return fmt.Sprintf("%q", []string{f.Rule, f.Kind, f.Version, f.Path, f.Subject, f.Before, f.After})

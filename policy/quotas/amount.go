@@ -1,6 +1,7 @@
 package quotas
 
 import (
+	"cmp"
 	"math/big"
 	"math/bits"
 
@@ -75,9 +76,7 @@ func (a Amount) Sign() int {
 
 // Quantity returns the amount as a quantity of a format.
 func (a Amount) Quantity(format resource.Format) resource.Quantity {
-	if format == "" {
-		format = resource.DecimalSI
-	}
+	format = cmp.Or(format, resource.DecimalSI)
 	negative := a.Sign() < 0
 	if negative {
 		a = Amount{}.Sub(a)

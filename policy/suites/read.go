@@ -13,8 +13,8 @@ import (
 	"cuelang.org/go/cue/token"
 	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/policy/evaluation"
-	"stele.dev/stele/policy/wording"
 	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/wording"
 )
 
 // Read evaluates the package of tests of a source. It reports all mistakes at once, sorted by position; if there are any,

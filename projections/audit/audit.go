@@ -25,6 +25,7 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,6 +37,7 @@ import (
 	"time"
 
 	"stele.dev/stele/eventlog"
+	"stele.dev/stele/limits/steady"
 	"stele.dev/stele/projections/audit/hashing"
 )
 
@@ -92,19 +94,15 @@ type Writer struct {
 	dirty     bool      // lines have been written since the last sync
 	rotating  *rotation // what was begun and has to be finished; nil for none
 	rotated   chan struct{}
-	problem   atomic.Pointer[error]
+	health    steady.Health
 	done      [2]atomic.Uint64 // revisions up to which lines are durable
 }
 
 // Open opens the file, or creates it. Only the owner may read the file and the cursor. Run checks their
 // content, as reading a large file takes time.
 func Open(o Options) (*Writer, error) {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	if o.MarkBytes == 0 {
-		o.MarkBytes = 64 << 20
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	o.MarkBytes = cmp.Or(o.MarkBytes, 64<<20)
 	if o.step == nil {
 		o.step = func(string) error { return nil }
 	}
@@ -236,21 +234,14 @@ func (w *Writer) retry(ctx context.Context, do func() error) {
 // attempt records the result of an attempt, and pauses if it failed. It reports whether it succeeded.
 func (w *Writer) attempt(ctx context.Context, err error) bool {
 	if err == nil {
-		w.problem.Store(nil)
+		w.health.Note(nil)
 		return true
 	}
-	if ctx.Err() == nil && w.problem.Swap(&err) == nil {
+	if ctx.Err() == nil && w.health.Note(err) {
 		w.o.Logger.Error("the audit log cannot be written", "error", err)
 	}
-	pause(ctx)
+	_ = steady.Wait(ctx, syncEvery)
 	return false
-}
-
-func pause(ctx context.Context) {
-	select {
-	case <-time.After(syncEvery):
-	case <-ctx.Done():
-	}
 }
 
 // write appends the lines of batches. If it fails, it has removed from the arrival what it has written.
@@ -362,9 +353,4 @@ func (w *Writer) Revision() uint64 { return w.done[mainLog].Load() }
 func (w *Writer) DecisionsRevision() uint64 { return w.done[decisionLog].Load() }
 
 // Health returns why the file cannot be written; nil if it can. It is safe for concurrent use.
-func (w *Writer) Health() error {
-	if err := w.problem.Load(); err != nil {
-		return *err
-	}
-	return nil
-}
+func (w *Writer) Health() error { return w.health.Err() }

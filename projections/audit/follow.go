@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"stele.dev/stele/eventlog"
+	"stele.dev/stele/limits/steady"
 )
 
 // arrival is what came next in one of the logs, or the error with which the log of record ended.
@@ -57,7 +58,7 @@ func (w *Writer) followOne(ctx context.Context, which int, after eventlog.Head, 
 			w.o.Logger.Error("the log of decisions cannot be read; the audit log goes on without it until the next start", "error", err)
 			return
 		default: // the backend is unavailable
-			pause(ctx)
+			_ = steady.Wait(ctx, syncEvery)
 			continue
 		}
 		select {

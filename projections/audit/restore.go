@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"stele.dev/stele/eventlog"
+	"stele.dev/stele/limits/steady"
 )
 
 // restore truncates the file to what it was when the cursor was saved: the logs have the rest. If there is
@@ -148,10 +149,8 @@ func (w *Writer) check(ctx context.Context, m mark) error {
 		if _, err := io.Copy(sum, io.NewSectionReader(w.file, at, min(checkStep, m.Size-at))); err != nil {
 			return err
 		}
-		select {
-		case <-time.After(checkRest):
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := steady.Wait(ctx, checkRest); err != nil {
+			return err
 		}
 	}
 	if sum.Sum32() != m.Sum {

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/gzip"
+	"stele.dev/stele/limits/durable"
+	"stele.dev/stele/limits/steady"
 )
 
 // Rotation says how large a file gets, and how many of the former ones are kept. The fields are those of kube-apiserver's
@@ -132,7 +134,7 @@ func (w *Writer) finishRotation(name string, next position) error {
 			return err
 		}},
 		{"open", func() error { w.endCheck(); w.file.Close(); return w.openFile() }},
-		{"sync", func() error { return syncFolder(filepath.Dir(w.o.File)) }},
+		{"sync", func() error { return durable.SyncFolder(filepath.Dir(w.o.File)) }},
 		{"cursor", func() error { return next.save(w.cursorFile(), w.start) }},
 		{"end", func() error { return writeSealed(w.beginFile(), beginOf(next.begin, "")) }},
 	} {
@@ -144,14 +146,6 @@ func (w *Writer) finishRotation(name string, next position) error {
 		}
 	}
 	return nil
-}
-
-func syncFolder(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 // readBegin returns where the file begins, and finishes a rotation that was cut off. If the file that says so is lost, the
@@ -268,25 +262,12 @@ func (w *Writer) compress(ctx context.Context, path string) (err error) {
 	}
 	defer os.Remove(temporary)
 	z := gzip.NewWriter(out)
-	_, err = io.Copy(z, &interrupted{ctx, in})
+	_, err = io.Copy(z, steady.Reader(ctx, in))
 	if err := errors.Join(err, z.Close(), out.Sync(), out.Close()); err != nil {
 		return err
 	}
 	if err := os.Rename(temporary, path+compressed); err != nil {
 		return err
 	}
-	return errors.Join(os.Remove(path), syncFolder(filepath.Dir(path)))
-}
-
-// interrupted is a reader that ends with the context.
-type interrupted struct {
-	ctx context.Context
-	io.Reader
-}
-
-func (r *interrupted) Read(b []byte) (int, error) {
-	if err := r.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return r.Reader.Read(b)
+	return errors.Join(os.Remove(path), durable.SyncFolder(filepath.Dir(path)))
 }

@@ -5,6 +5,8 @@ import (
 	"io"
 	"io/fs"
 	"os"
+
+	"stele.dev/stele/limits/durable"
 )
 
 // Files is the file system of a [Folder]. Tests use one that fails.
@@ -64,10 +66,4 @@ func (Disk) Remove(name string) error {
 }
 
 // SyncFolder implements [Files].
-func (Disk) SyncFolder(name string) error {
-	d, err := os.Open(name)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
-}
+func (Disk) SyncFolder(name string) error { return durable.SyncFolder(name) }

@@ -3,6 +3,8 @@ package checkpoint
 import (
 	"context"
 	"time"
+
+	"stele.dev/stele/limits/steady"
 )
 
 // Pace bounds the share of a processor that background work takes: after each piece of work it rests for Pace times as
@@ -29,10 +31,7 @@ func (p Pace) start(ctx context.Context) *stopwatch {
 // pause rests, and returns an error if the context has ended.
 func (s *stopwatch) pause() error {
 	if s.pace > 0 {
-		select {
-		case <-time.After(min(maxRest, time.Duration(s.pace)*time.Since(s.since))):
-		case <-s.ctx.Done():
-		}
+		_ = steady.Wait(s.ctx, min(maxRest, time.Duration(s.pace)*time.Since(s.since)))
 		s.since = time.Now()
 	}
 	return s.ctx.Err()

@@ -1,6 +1,7 @@
 package views
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -104,12 +105,8 @@ type source struct {
 
 // New returns a projection without views. The first snapshot adds them.
 func New(o Options) *Projection {
-	if o.Bytes == 0 {
-		o.Bytes = defaultBytes
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Bytes = cmp.Or(o.Bytes, defaultBytes)
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	return &Projection{Options: o, rows: objects.New(o.Bytes), notified: make(chan struct{}, 1), kept: map[string]*kept{}}
 }
 

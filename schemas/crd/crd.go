@@ -28,7 +28,9 @@ import (
 	"k8s.io/client-go/util/jsonpath"
 	kjson "sigs.k8s.io/json"
 	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/jsonvalue"
 	"stele.dev/stele/schemas/program"
+	"stele.dev/stele/schemas/wording"
 )
 
 // MaxBytes is the maximum size of a definition, which is also the maximum size of a request.
@@ -127,7 +129,7 @@ func (t *translator) definition(data []byte) (k schemas.Kind) {
 func (t *translator) unknown(err error) {
 	at := path{}
 	if _, quoted, ok := strings.Cut(err.Error(), `"`); ok {
-		at = parsePath(strings.TrimSuffix(quoted, `"`))
+		at = jsonvalue.FieldSteps(strings.TrimSuffix(quoted, `"`))
 	}
 	t.refuse(at, strings.SplitN(err.Error(), ` "`, 2)[0], "")
 }
@@ -135,7 +137,7 @@ func (t *translator) unknown(err error) {
 // written returns the path in the definition for a field name in an error of upstream's validation.
 // Upstream moves parts that are the same in all versions out of the versions.
 func (t *translator) written(name string, spec *apiextensions.CustomResourceDefinitionSpec) path {
-	at := parsePath(name)
+	at := path(jsonvalue.FieldSteps(name))
 	if len(at) < 2 || at[0] != "spec" {
 		return at
 	}
@@ -163,10 +165,7 @@ func message(e *field.Error) string {
 		text = e.Type.String() + ": " + e.Detail
 	}
 	text, _, _ = strings.Cut(text, "\n | ")
-	if utf8.RuneCountInString(text) <= maxMessage {
-		return text
-	}
-	return string([]rune(text)[:maxMessage]) + "…"
+	return wording.Cut(text, maxMessage)
 }
 
 func (t *translator) kind(crd *apiextensionsv1.CustomResourceDefinition) schemas.Kind {
@@ -331,27 +330,4 @@ func (p path) String() string {
 		b.WriteString(name)
 	}
 	return b.String()
-}
-
-// parsePath parses a path in the notation of field.Path.
-func parsePath(text string) (p path) {
-	for text != "" {
-		switch text[0] {
-		case '.':
-			text = text[1:]
-		case '[':
-			end := strings.IndexByte(text, ']')
-			if end < 0 {
-				return p
-			}
-			p, text = append(p, text[1:end]), text[end+1:]
-		default:
-			end := strings.IndexAny(text, ".[")
-			if end < 0 {
-				end = len(text)
-			}
-			p, text = append(p, text[:end]), text[end:]
-		}
-	}
-	return p
 }

@@ -4,7 +4,6 @@ package interpreter
 import (
 	"encoding/json"
 	"fmt"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -13,6 +12,7 @@ import (
 	"cuelang.org/go/cue/errors"
 	"cuelang.org/go/cue/token"
 	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/wording"
 )
 
 // FieldNotAllowed is CUE's message for a field that a closed struct does not have.
@@ -172,13 +172,6 @@ func judge(unified cue.Value) (v schemas.Verdict) {
 	return v
 }
 
-func unquoted(label string) string {
-	if s, err := strconv.Unquote(label); err == nil {
-		return s
-	}
-	return label
-}
-
 func faultOf(e errors.Error) schemas.Fault {
 	msg, args := e.Msg()
 	said := fmt.Sprintf(msg, args...)
@@ -192,7 +185,7 @@ func faultOf(e errors.Error) schemas.Fault {
 		if strings.HasPrefix(label, "_#") || strings.HasPrefix(label, "#") {
 			continue // a definition that the exporter put around the value
 		}
-		f.Path = append(f.Path, unquoted(label))
+		f.Path = append(f.Path, wording.Unquoted(label))
 	}
 	if hidden != "" { // hidden fields are not in the object, so report the enclosing struct
 		f.Message = "the hidden field " + hidden[1:] + ": " + f.Message

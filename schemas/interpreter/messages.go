@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"cuelang.org/go/cue/errors"
+	"stele.dev/stele/schemas/wording"
 )
 
 // The formats of CUE's messages.
@@ -50,4 +51,6 @@ func matchedOf(e error) string {
 var hiddenNames = regexp.MustCompile(`\b(_[A-Za-z0-9_$]*?)_[0-9A-F]{8}\b`)
 
 // plainName returns a field name as written in the schema, without quotes.
-func plainName(label string) string { return hiddenNames.ReplaceAllString(unquoted(label), "$1") }
+func plainName(label string) string {
+	return hiddenNames.ReplaceAllString(wording.Unquoted(label), "$1")
+}

@@ -1,9 +1,10 @@
-// Package jsonvalue decodes, compares, copies and canonicalizes JSON values.
+// Package jsonvalue is the handling of decoded JSON: decoding, comparing, copying, values at paths, the canonical spelling.
 package jsonvalue
 
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	kjson "sigs.k8s.io/json"
@@ -100,6 +101,34 @@ func SameScalar(x, y any) bool {
 		}
 	}
 	return false
+}
+
+// Equal reports whether two values are the same. An integer never equals a float.
+func Equal(x, y any) bool { return EqualFunc(x, y, func(x, y any) bool { return x == y }) }
+
+// EqualFunc reports whether two values are the same if scalars are compared by a function.
+func EqualFunc(x, y any, same func(x, y any) bool) bool {
+	switch x := x.(type) {
+	case map[string]any:
+		y, ok := y.(map[string]any)
+		if !ok || len(x) != len(y) {
+			return false
+		}
+		for name, value := range x {
+			if other, ok := y[name]; !ok || !EqualFunc(value, other, same) {
+				return false
+			}
+		}
+		return true
+	case []any:
+		y, ok := y.([]any)
+		return ok && slices.EqualFunc(x, y, func(x, y any) bool { return EqualFunc(x, y, same) })
+	}
+	switch y.(type) {
+	case map[string]any, []any: // they cannot be compared with ==
+		return false
+	}
+	return same(x, y)
 }
 
 // PartOf reports whether whole contains part, so that part can be completed to whole.

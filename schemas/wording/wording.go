@@ -1,4 +1,5 @@
-// Package wording describes parts of schemas in words, for error messages.
+// Package wording has words for messages: what schemas admit, the nearest name to a misspelled one, lists, places, and the
+// beginnings of long texts.
 package wording
 
 import (

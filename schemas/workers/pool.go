@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"stele.dev/stele/limits/breaker"
+	"stele.dev/stele/limits/child"
 	"stele.dev/stele/schemas"
 )
 
@@ -65,9 +66,7 @@ func New(o Options) *Pool {
 	o.Size = cmp.Or(o.Size, 2*runtime.GOMAXPROCS(0))
 	o.Deadline = cmp.Or(o.Deadline, 2*time.Second)
 	o.Lifetime = cmp.Or(o.Lifetime, 10_000)
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	return &Pool{
 		options: o, slots: make(chan struct{}, o.Size), live: map[*worker]bool{},
 		values: newRefusals(1), expressions: newRefusals(3),
@@ -210,7 +209,7 @@ func (p *Pool) start() (w *worker, err error) {
 	}
 	cmd.Env = []string{"GOTRACEBACK=none", "GOMAXPROCS=2", softMemory}
 	cmd.Dir = "/"
-	cmd.SysProcAttr = attributes()
+	cmd.SysProcAttr = child.Attributes()
 	p.starter.Do(func() { go p.launch() })
 	done := make(chan struct{})
 	job := func() {

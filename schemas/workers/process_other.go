@@ -2,13 +2,7 @@
 
 package workers
 
-import (
-	"syscall"
-	"time"
-)
-
-// attributes returns the attributes of a worker process. It does not get the signals of the terminal.
-func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
+import "time"
 
 // scheduled returns zeros: the scheduling times are unknown on this system.
 func scheduled(int) (ran, waited time.Duration) { return 0, 0 }

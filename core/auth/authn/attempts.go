@@ -1,6 +1,7 @@
 package authn
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"hash/maphash"
@@ -59,9 +60,7 @@ func NewThrottle(perMinute int) *Throttle {
 	if perMinute < 0 {
 		return nil
 	}
-	if perMinute == 0 {
-		perMinute = DefaultFailuresPerMinute
-	}
+	perMinute = cmp.Or(perMinute, DefaultFailuresPerMinute)
 	return &Throttle{
 		most: float64(perMinute), seed: maphash.MakeSeed(),
 		sources: lru.New[netip.Prefix, *attempts](throttledSources), wrong: lru.New[uint64, struct{}](throttledCredentials),

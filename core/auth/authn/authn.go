@@ -6,6 +6,7 @@
 package authn
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -193,9 +194,7 @@ func (a *Authenticator) wire(ctx context.Context, o *Options) error {
 		return a.Token(ctx, token, a.audiences)
 	})
 	a.bearer = [2]authenticator.Request{bearertoken.New(ours), websocket.NewProtocolAuthenticator(ours)}
-	if o.Anonymous == nil {
-		o.Anonymous = &Public
-	}
+	o.Anonymous = cmp.Or(o.Anonymous, &Public)
 	if o.Anonymous.Enabled {
 		a.anonymous = anonymous.NewAuthenticator(o.Anonymous.Conditions)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"stele.dev/stele/limits/steady"
 )
 
 // FailureOptions are the options of [NewFailureLog].
@@ -63,9 +64,7 @@ func (a attempted) add(took time.Duration) {
 
 // NewFailureLog returns a FailureLog without failures.
 func NewFailureLog(o FailureOptions) *FailureLog {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	l := &FailureLog{
 		options: o,
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -318,17 +317,11 @@ func count(m Method, r Reason, t tally) FailureCount {
 
 // Run reports each window until the context ends, and then the last one.
 func (l *FailureLog) Run(ctx context.Context) error {
-	tick := time.NewTicker(failureWindow)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			l.tell()
-		case <-ctx.Done():
-			l.tell()
-			return ctx.Err()
-		}
+	for range steady.Every(ctx, failureWindow) {
+		l.tell()
 	}
+	l.tell()
+	return ctx.Err()
 }
 
 // toldInMessages limits the classes and sources in a log message. The record has all.

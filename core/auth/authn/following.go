@@ -16,6 +16,7 @@ import (
 	configmetrics "k8s.io/apiserver/pkg/server/options/authenticationconfig/metrics"
 	"k8s.io/apiserver/plugin/pkg/authenticator/token/oidc"
 	"stele.dev/stele/limits/reload"
+	"stele.dev/stele/limits/steady"
 )
 
 // healthEvery is how often issuers are checked, to log those that cannot be reached.
@@ -186,15 +187,8 @@ func (a *Authenticator) Run(ctx context.Context) error {
 
 // watchIssuers logs which issuers cannot be reached, and when they can be reached again.
 func (a *Authenticator) watchIssuers(ctx context.Context) error {
-	tick := time.NewTicker(healthEvery)
-	defer tick.Stop()
 	ill := map[string]bool{}
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
-		}
+	for range steady.Every(ctx, healthEvery) {
 		s := a.issuers.Load()
 		if s == nil {
 			continue
@@ -209,6 +203,7 @@ func (a *Authenticator) watchIssuers(ctx context.Context) error {
 			ill[i.url()] = i.health() != nil
 		}
 	}
+	return ctx.Err()
 }
 
 var issuerReady = prometheus.NewDesc("stele_authentication_issuer_ready", "1 if an issuer of JWTs could be asked for its keys, 0 if its tokens are refused because it could not.", []string{"issuer"}, nil)

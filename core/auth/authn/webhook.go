@@ -1,6 +1,7 @@
 package authn
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,12 +65,8 @@ type Webhook struct {
 
 // NewWebhook reads the file, and the certificates that it names. Its error tells what is wrong with them.
 func NewWebhook(o WebhookOptions) (*Webhook, error) {
-	if o.Version == "" {
-		o.Version = "v1"
-	}
-	if o.Questions == 0 {
-		o.Questions = defaultQuestions
-	}
+	o.Version = cmp.Or(o.Version, "v1")
+	o.Questions = cmp.Or(o.Questions, defaultQuestions)
 	w := &Webhook{
 		options: o,
 		turns:   fair.New[netip.Prefix](o.Questions, waitingQuestions),

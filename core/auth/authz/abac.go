@@ -2,6 +2,7 @@ package authz
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -113,12 +114,8 @@ func readABACLine(line []byte) (*abacLine, []error, error) {
 		if one.Namespace == "" && one.Resource == "" {
 			one.NonResourcePath = "*"
 		}
-		if one.Namespace == "" {
-			one.Namespace = "*"
-		}
-		if one.Resource == "" {
-			one.Resource = "*"
-		}
+		one.Namespace = cmp.Or(one.Namespace, "*")
+		one.Resource = cmp.Or(one.Resource, "*")
 		return one, strict, err
 	case v.Kind == "":
 		return nil, nil, errors.New("a line with an apiVersion needs kind: Policy")

@@ -56,9 +56,7 @@ type Law = plugins.Law
 // New reads the operator's files. An invalid line or field is an error that names its place.
 func New(o Options) (*Authorizers, error) {
 	a := &Authorizers{options: o, logger: o.Logger, metrics: reload.NewMetrics("authorization")}
-	if a.logger == nil {
-		a.logger = slog.New(slog.DiscardHandler)
-	}
+	a.logger = cmp.Or(a.logger, slog.New(slog.DiscardHandler))
 	if o.ConfigFile != "" && o.Webhook.KubeconfigFile != "" {
 		return nil, errors.New("the webhook is in the authorization configuration, or in a file of its own, not both")
 	}

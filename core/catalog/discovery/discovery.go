@@ -32,6 +32,11 @@ type Resource struct {
 	Subresources []metav1.APIResource
 }
 
+// NewResource returns a resource outside of namespaces. Its singular is the name of its kind in lower case.
+func NewResource(group, version, kind, plural string, verbs ...string) Resource {
+	return Resource{Group: group, Version: version, APIResource: metav1.APIResource{Name: plural, SingularName: strings.ToLower(kind), Kind: kind, Verbs: verbs}}
+}
+
 // FromPolicy returns the resources of a policy's kinds.
 func FromPolicy(p *policy.Policy) []Resource {
 	var resources []Resource

@@ -1,6 +1,7 @@
 package openapi
 
 import (
+	"cmp"
 	"maps"
 	"net/http"
 	"slices"
@@ -126,9 +127,7 @@ func componentName(v *policy.Version) string {
 	}
 	if v.Kind.Builtin {
 		group := v.Kind.Group
-		if group == "" {
-			group = "core"
-		}
+		group = cmp.Or(group, "core")
 		group, _, _ = strings.Cut(group, ".")
 		return "io.k8s.api." + group + "." + v.Name + "." + v.Kind.Kind.Kind
 	}

@@ -2,6 +2,7 @@ package openapi
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha512"
 	"encoding/json"
 	"fmt"
@@ -144,9 +145,7 @@ var (
 
 func negotiated(r *http.Request, offered []mediaType) (mediaType, bool) {
 	accept := r.Header.Get("Accept")
-	if accept == "" {
-		accept = "*/*"
-	}
+	accept = cmp.Or(accept, "*/*")
 	for _, clause := range goautoneg.ParseAccept(accept) {
 		for _, m := range offered {
 			if (clause.Type == "application" || clause.Type == "*") && (clause.SubType == m.subtype || clause.SubType == "*") {

@@ -10,9 +10,10 @@ import (
 	"golang.org/x/sync/errgroup"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/archive"
-	"stele.dev/stele/eventlog/backup/stores"
 	"stele.dev/stele/eventlog/bucket"
 	"stele.dev/stele/eventlog/segment"
+	"stele.dev/stele/limits/durable"
+	"stele.dev/stele/limits/steady"
 	"stele.dev/stele/projections/checkpoint"
 )
 
@@ -38,10 +39,8 @@ func (s *Syncer) fetchListed(ctx context.Context, upto uint64) (*bucket.Content,
 		if !bucket.Gone(err) && !errors.As(err, new(*eventlog.MissingError)) || attempt == attempts {
 			return nil, err
 		}
-		select {
-		case <-time.After(100 * time.Millisecond):
-		case <-ctx.Done():
-			return nil, ctx.Err()
+		if err := steady.Wait(ctx, 100*time.Millisecond); err != nil {
+			return nil, err
 		}
 	}
 }
@@ -164,7 +163,7 @@ func (s *Syncer) fetchCheckpoint(ctx context.Context, content *bucket.Content, d
 	}
 	text := fmt.Sprintf("the checkpoint of revision %d from the bucket", newest.Revision)
 	s.fetching.Store(&text)
-	if err := stores.MakeFolder(filepath.Clean(dir)); err != nil {
+	if err := durable.MakeFolder(filepath.Clean(dir)); err != nil {
 		return err
 	}
 	if err := s.o.Bucket.FetchCheckpoint(ctx, newest, folder.Path(newest.Revision)); err != nil {

@@ -15,6 +15,7 @@ import (
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/archive"
 	"stele.dev/stele/eventlog/bucket"
+	"stele.dev/stele/limits/steady"
 	"stele.dev/stele/projections/checkpoint"
 )
 
@@ -62,7 +63,7 @@ type Syncer struct {
 	covered     atomic.Uint64 // see Covered
 	checkpoints atomic.Uint64 // see CheckpointsCovered
 	erases      atomic.Bool   // see MayErase
-	problem     atomic.Pointer[error]
+	health      steady.Health
 	fetching    atomic.Pointer[string]
 
 	stored, fetched prometheus.Counter
@@ -126,12 +127,7 @@ func (s *Syncer) CheckpointsCovered() uint64 { return s.checkpoints.Load() }
 func (s *Syncer) MayErase() bool { return s.o.Leading() && s.erases.Load() }
 
 // Health returns why the last look at the bucket failed; nil if it did not.
-func (s *Syncer) Health() error {
-	if err := s.problem.Load(); err != nil {
-		return *err
-	}
-	return nil
-}
+func (s *Syncer) Health() error { return s.health.Err() }
 
 // String says what is being fetched.
 func (s *Syncer) String() string {
@@ -158,31 +154,19 @@ func (s *Syncer) Run(ctx context.Context) error {
 	both.Go(func() { s.scrub(ctx) })
 	for {
 		s.note(ctx, s.Sync(ctx))
-		select {
-		case <-time.After(s.o.Every):
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := steady.Wait(ctx, s.o.Every); err != nil {
+			return err
 		}
 	}
 }
 
 // scrub reads all segments from time to time. The next look at the bucket fetches those that are damaged.
 func (s *Syncer) scrub(ctx context.Context) {
-	for {
-		select {
-		case <-time.After(s.o.ScrubEvery):
-		case <-ctx.Done():
-			return
-		}
+	for steady.Wait(ctx, s.o.ScrubEvery) == nil {
 		begun := time.Now()
 		_ = s.o.Archive.Scrub(ctx, func() error { // at a tenth of a processor and of the disk
 			defer func() { begun = time.Now() }()
-			select {
-			case <-time.After(9 * time.Since(begun)):
-				return nil
-			case <-ctx.Done():
-				return ctx.Err()
-			}
+			return steady.Wait(ctx, 9*time.Since(begun))
 		})
 	}
 }
@@ -191,13 +175,13 @@ func (s *Syncer) scrub(ctx context.Context) {
 func (s *Syncer) note(ctx context.Context, err error) {
 	switch {
 	case err == nil:
-		if s.problem.Swap(nil) != nil {
+		if s.health.Note(nil) {
 			s.o.Logger.Info("the bucket is in use again", "bucket", s.o.Bucket.Place())
 		}
 	case ctx.Err() != nil:
 	default:
 		s.failures.Inc()
-		if s.problem.Swap(&err) == nil {
+		if s.health.Note(err) {
 			s.o.Logger.Error("the bucket and the segments of this replica are not alike; nothing leaves the log's store until they are", "bucket", s.o.Bucket.Place(), "error", err)
 		}
 	}

@@ -1,6 +1,7 @@
 package checkpoints
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"time"
@@ -57,18 +58,10 @@ const (
 
 // New returns a keeper for a committer that has read the log.
 func New(o Options) *Keeper {
-	if o.Events == 0 {
-		o.Events = 50_000
-	}
-	if o.Bytes == 0 {
-		o.Bytes = 64 << 20
-	}
-	if o.Every == 0 {
-		o.Every = time.Hour
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Events = cmp.Or(o.Events, 50_000)
+	o.Bytes = cmp.Or(o.Bytes, 64<<20)
+	o.Every = cmp.Or(o.Every, time.Hour)
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	gauge := func(name, help string) prometheus.Gauge {
 		return prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
 	}

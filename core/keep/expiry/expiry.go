@@ -20,6 +20,7 @@ import (
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/logpb"
+	"stele.dev/stele/limits/steady"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/audits"
 	"stele.dev/stele/projections/objects"
@@ -73,20 +74,14 @@ func (e *Expirer) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	ticker := time.NewTicker(min(max(e.TTL/10, mostOften), leastOften))
-	defer ticker.Stop()
-	for {
+	for range steady.AtOnceAndEvery(ctx, min(max(e.TTL/10, mostOften), leastOften)) {
 		if e.Elsewhere != nil && e.Elsewhere() {
 			// the leader does it
 		} else if _, err := e.Expire(ctx); err != nil && ctx.Err() == nil {
 			e.Logger.Warn("events could not be expired; it is tried again", "error", err)
 		}
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
 	}
+	return ctx.Err()
 }
 
 var (

@@ -17,6 +17,7 @@ import (
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/archive"
 	"stele.dev/stele/eventlog/segment"
+	"stele.dev/stele/limits/steady"
 	"stele.dev/stele/policy/reach"
 	"stele.dev/stele/projections/history"
 )
@@ -75,9 +76,7 @@ func New(o Options) (*Eraser, error) {
 	}
 	o.Longest = cmp.Or(o.Longest, reach.Forever)
 	o.Every = cmp.Or(o.Every, 10*time.Minute)
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	horizon, err := OpenHorizon(filepath.Join(o.Dir, "horizon.json"), o.Elapsed)
 	if err != nil {
 		return nil, err
@@ -92,20 +91,14 @@ func New(o Options) (*Eraser, error) {
 
 // Run makes passes until the context ends.
 func (e *Eraser) Run(ctx context.Context) error {
-	ticker := time.NewTicker(e.Every)
-	defer ticker.Stop()
-	for {
+	for range steady.AtOnceAndEvery(ctx, e.Every) {
 		if e.Paused != nil && e.Paused() {
 			// another replica erases
 		} else if err := e.Pass(ctx); err != nil && ctx.Err() == nil {
 			e.Logger.Error("the past could not be erased as far as retention says; it is tried again", "error", err)
 		}
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
 	}
+	return ctx.Err()
 }
 
 // Pass moves the floors, and erases what is below them.

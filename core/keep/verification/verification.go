@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"stele.dev/stele/limits/steady"
 	"stele.dev/stele/projections/checkpoint"
 )
 
@@ -93,18 +94,12 @@ func (v *Verifier) Names() (names []string) {
 
 // Run verifies all projections at an interval until the context ends.
 func (v *Verifier) Run(ctx context.Context, every time.Duration) error {
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			if _, err := v.Verify(ctx); err != nil {
-				return err
-			}
-		case <-ctx.Done():
-			return ctx.Err()
+	for range steady.Every(ctx, every) {
+		if _, err := v.Verify(ctx); err != nil {
+			return err
 		}
 	}
+	return ctx.Err()
 }
 
 // Verify verifies the projections with these names, or all. The error is [ErrUnknown], or that of the context; others

@@ -22,6 +22,7 @@ import (
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/limits/fairqueue"
+	"stele.dev/stele/limits/steady"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/flows"
 )
@@ -107,20 +108,14 @@ func New(o Options) *Control {
 
 // Run moves seats between priority levels by their demand, until the context ends.
 func (c *Control) Run(ctx context.Context) error {
-	ticker := time.NewTicker(adjustment)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-			c.mu.Lock()
-			c.observe()
-			c.adjust()
-			c.forget()
-			c.mu.Unlock()
-		}
+	for range steady.Every(ctx, adjustment) {
+		c.mu.Lock()
+		c.observe()
+		c.adjust()
+		c.forget()
+		c.mu.Unlock()
 	}
+	return nil
 }
 
 // find returns the config of the tip's policy. If it is newer than all others, it comes into force, unless explained is set.

@@ -3,6 +3,8 @@ package difference
 import (
 	"encoding/json"
 	"slices"
+
+	"stele.dev/stele/schemas/jsonvalue"
 )
 
 // alignAtMost limits the table that aligns two lists. Longer lists, without their common beginning and end, are
@@ -16,12 +18,12 @@ const alikeAtMost = 1 << 25
 // possible, and between them items that are similar.
 func align(from, to []any) (pairs [][2]int) {
 	head := 0
-	for head < len(from) && head < len(to) && equal(from[head], to[head]) {
+	for head < len(from) && head < len(to) && jsonvalue.Equal(from[head], to[head]) {
 		pairs = append(pairs, [2]int{head, head})
 		head++
 	}
 	tail := 0
-	for tail < len(from)-head && tail < len(to)-head && equal(from[len(from)-1-tail], to[len(to)-1-tail]) {
+	for tail < len(from)-head && tail < len(to)-head && jsonvalue.Equal(from[len(from)-1-tail], to[len(to)-1-tail]) {
 		tail++
 	}
 	endA, endB := len(from)-tail, len(to)-tail
@@ -42,31 +44,6 @@ func align(from, to []any) (pairs [][2]int) {
 		pairs = append(pairs, [2]int{endA + k, endB + k})
 	}
 	return pairs
-}
-
-// equal compares decoded JSON. An integer never equals a float.
-func equal(a, b any) bool {
-	switch x := a.(type) {
-	case map[string]any:
-		y, ok := b.(map[string]any)
-		if !ok || len(x) != len(y) {
-			return false
-		}
-		for name, value := range x {
-			if other, ok := y[name]; !ok || !equal(value, other) {
-				return false
-			}
-		}
-		return true
-	case []any:
-		y, ok := b.([]any)
-		return ok && slices.EqualFunc(x, y, equal)
-	}
-	switch b.(type) {
-	case map[string]any, []any: // they cannot be compared with ==
-		return false
-	}
-	return a == b
 }
 
 // gap pairs items that are all different: one by one if there are as many on both sides, else by similarity. If the

@@ -3,6 +3,7 @@
 package gotypes
 
 import (
+	"cmp"
 	"encoding/json"
 
 	"github.com/tidwall/gjson"
@@ -72,9 +73,7 @@ func Empty(gvk schema.GroupVersionKind, revision string, annotations map[string]
 func Decode(text []byte) (runtime.Object, error) {
 	said := gjson.GetManyBytes(text, "apiVersion", "kind")
 	gvk := schema.FromAPIVersionAndKind(said[0].String(), said[1].String())
-	if gvk.Version == "" {
-		gvk.Version = "v1"
-	}
+	gvk.Version = cmp.Or(gvk.Version, "v1")
 	if !Scheme.Recognizes(gvk) {
 		return nil, nil
 	}

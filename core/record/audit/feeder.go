@@ -24,6 +24,7 @@ import (
 
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/logpb"
+	"stele.dev/stele/limits/steady"
 	"stele.dev/stele/projections/audit"
 	"stele.dev/stele/projections/audit/hashing"
 )
@@ -122,9 +123,7 @@ type failure struct {
 func NewFeeder(o Options) *Feeder {
 	b := &o.Batching
 	b.Size, b.Wait, b.Backoff, b.Timeout = cmp.Or(b.Size, 400), cmp.Or(b.Wait, time.Second), cmp.Or(b.Backoff, time.Second), cmp.Or(b.Timeout, 30*time.Second)
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	if o.Leads == nil {
 		o.Leads = func() bool { return true }
 	}
@@ -283,16 +282,9 @@ func (f *Feeder) logFailed(ctx context.Context, err error) {
 			f.drop()
 			return
 		}
-		f.pause(ctx, poll)
+		_ = steady.Wait(ctx, poll)
 	default:
-		f.pause(ctx, poll)
-	}
-}
-
-func (f *Feeder) pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
+		_ = steady.Wait(ctx, poll)
 	}
 }
 
@@ -309,7 +301,7 @@ func (f *Feeder) flush(ctx context.Context) {
 			f.drop()
 			return
 		}
-		f.pause(ctx, pause)
+		_ = steady.Wait(ctx, pause)
 		pause = min(2*pause, maxBackoff)
 	}
 }
@@ -421,7 +413,7 @@ func (f *Feeder) stand(ctx context.Context) {
 		if forgotten := (*eventlog.ForgottenError)(nil); errors.As(err, &forgotten) {
 			f.read = forgotten.Oldest
 		} else if !errors.Is(err, context.DeadlineExceeded) {
-			f.pause(ctx, poll)
+			_ = steady.Wait(ctx, poll)
 		}
 		return
 	}
@@ -477,6 +469,6 @@ func (f *Feeder) try(ctx context.Context, do func() error) {
 			return
 		}
 		f.o.Logger.Warn("the cursor of a sink cannot be read; it is tried again", "sink", f.o.Sink.Name(), "log", f.o.LogName, "error", err)
-		f.pause(ctx, 10*time.Second)
+		_ = steady.Wait(ctx, 10*time.Second)
 	}
 }

@@ -117,9 +117,7 @@ func Open(ctx context.Context, o Options) (*Recorder, error) {
 	if o.Budget == (Budget{}) {
 		o.Budget = DefaultBudget
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	r := &Recorder{o: o, metrics: newMetrics(), wake: make(chan struct{}, 1), urgent: make(chan struct{}, 1), counted: make(chan struct{}, 1)}
 	r.budget.init(o.Budget)
 	if err := r.open(ctx); err != nil {

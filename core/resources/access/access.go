@@ -5,7 +5,6 @@
 package access
 
 import (
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"stele.dev/stele/core/catalog/discovery"
 )
 
@@ -22,14 +21,10 @@ const (
 
 // ReviewResource returns the discovery entry of access reviews.
 func ReviewResource() discovery.Resource {
-	return discovery.Resource{Group: Group, Version: Version, APIResource: metav1.APIResource{
-		Name: ReviewPlural, SingularName: "resourceaccessreview", Kind: ReviewKind, Verbs: metav1.Verbs{"create"},
-	}}
+	return discovery.NewResource(Group, Version, ReviewKind, ReviewPlural, "create")
 }
 
 // DifferenceResource returns the discovery entry of access differences.
 func DifferenceResource() discovery.Resource {
-	return discovery.Resource{Group: Group, Version: Version, APIResource: metav1.APIResource{
-		Name: DifferencePlural, SingularName: "accessdifference", Kind: DifferenceKind, Verbs: metav1.Verbs{"create"},
-	}}
+	return discovery.NewResource(Group, Version, DifferenceKind, DifferencePlural, "create")
 }

@@ -40,9 +40,7 @@ func ContentsOf(form, before *policy.Form) []Content {
 
 // Resource returns the discovery entry of policies.
 func Resource() discovery.Resource {
-	return discovery.Resource{Group: Group, Version: Version, APIResource: metav1.APIResource{
-		Name: Plural, SingularName: "policy", Kind: Kind, Verbs: metav1.Verbs{"create", "get", "list"},
-	}}
+	return discovery.NewResource(Group, Version, Kind, Plural, "create", "get", "list")
 }
 
 // Columns returns the columns that kubectl prints of policies.

@@ -2,13 +2,10 @@ package activation
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"net/http"
 	"slices"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/load/cost"
 
@@ -101,8 +98,7 @@ func (v *Service) serve(ctx context.Context, c *call.Call) error {
 		return err
 	}
 	var items []*Policy
-	list := c.Info.Verb == "list"
-	if list {
+	if c.Info.Verb == "list" {
 		items = List(c.World())
 		q := c.HTTP.URL.Query()
 		if c.Info.Name != "" { // a field selector names one policy, and only that one was authorized
@@ -123,15 +119,5 @@ func (v *Service) serve(ctx context.Context, c *call.Call) error {
 		}
 		items = append(items, one)
 	}
-	texts := make([][]byte, len(items))
-	for i, x := range items {
-		if texts[i], err = json.Marshal(x); err != nil {
-			return err
-		}
-	}
-	body, err := form.As(c, f, metav1.ListMeta{ResourceVersion: fmt.Sprint(c.World().Revision())}, texts, list)
-	if err != nil {
-		return err
-	}
-	return c.WriteBody(f, http.StatusOK, body)
+	return call.Answer(c, form, f, http.StatusOK, items...)
 }

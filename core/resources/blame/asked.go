@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 	"stele.dev/stele/core/object/difference"
 	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/jsonvalue"
 )
 
 // Asked is what the body of a request set: an object, a part of an object, or JSON patch operations.
@@ -69,7 +70,7 @@ func behind(pointer string, p difference.Path) (difference.Path, bool) {
 		if len(p) == 0 {
 			return nil, true // the pointer leads into a list or struct that is empty
 		}
-		token = strings.ReplaceAll(strings.ReplaceAll(token, "~1", "/"), "~0", "~")
+		token = jsonvalue.Unescape(token)
 		if p[0].Item && token != "-" && token != strconv.Itoa(p[0].Index) || !p[0].Item && token != p[0].Field {
 			return nil, false
 		}

@@ -1,7 +1,6 @@
 package blame
 
 import (
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"stele.dev/stele/core/catalog/discovery"
 )
 
@@ -15,9 +14,7 @@ const (
 
 // Resource returns the discovery entry of blames.
 func Resource() discovery.Resource {
-	return discovery.Resource{Group: Group, Version: Version, APIResource: metav1.APIResource{
-		Name: Plural, SingularName: "blame", Kind: Kind, Verbs: metav1.Verbs{"create"},
-	}}
+	return discovery.NewResource(Group, Version, Kind, Plural, "create")
 }
 
 // These are the types of events that gave a field its value.

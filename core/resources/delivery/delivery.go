@@ -6,6 +6,7 @@
 package delivery
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +20,7 @@ import (
 	"stele.dev/stele/core/resources/activation"
 
 	"stele.dev/stele/core/commit"
+	"stele.dev/stele/limits/steady"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/policy/compile"
@@ -130,9 +132,7 @@ func (s *State) Drifted() bool { return s.Version != "" && s.Digest != s.InForce
 
 // New returns a follower.
 func New(o Options) *Follower {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	if o.Every == 0 {
 		o.Every = usually
 	}
@@ -168,12 +168,8 @@ func (f *Follower) run(ctx context.Context, every time.Duration, done func() boo
 		for i := 1; i < failures && wait < slowest; i++ {
 			wait = min(2*wait, max(slowest, every))
 		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return ctx.Err()
+		if err := steady.Wait(ctx, wait); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -2,8 +2,6 @@ package delivery
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -46,10 +44,8 @@ type service struct {
 func Resource(rd *read.Reader, f *Follower) *catalog.Resource {
 	v := &service{rd, f}
 	return &catalog.Resource{
-		Resource: discovery.Resource{Group: activation.Group, Version: activation.Version, APIResource: metav1.APIResource{
-			Name: Plural, SingularName: "policysource", Kind: Kind, Verbs: metav1.Verbs{"get", "list"},
-		}},
-		Object: func() any { return PolicySource{} }, Past: catalog.Refuses, Serve: v.serve,
+		Resource: discovery.NewResource(activation.Group, activation.Version, Kind, Plural, "get", "list"),
+		Object:   func() any { return PolicySource{} }, Past: catalog.Refuses, Serve: v.serve,
 	}
 }
 
@@ -68,15 +64,7 @@ func (v *service) serve(ctx context.Context, c *call.Call) error {
 	if c.Info.Name != "" && c.Info.Name != object.Name {
 		return status.NotFound(c.Resource(), c.Info.Name)
 	}
-	text, err := json.Marshal(object)
-	if err != nil {
-		return err
-	}
-	body, err := form.As(c, f, metav1.ListMeta{ResourceVersion: fmt.Sprint(c.World().Revision())}, [][]byte{text}, c.Info.Verb == "list")
-	if err != nil {
-		return err
-	}
-	return c.WriteBody(f, http.StatusOK, body)
+	return call.Answer(c, form, f, http.StatusOK, object)
 }
 
 // object returns the source as clients see it.

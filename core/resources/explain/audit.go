@@ -5,6 +5,7 @@ import (
 
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/policy/audits"
+	"stele.dev/stele/schemas/wording"
 )
 
 // AuditOf returns what the record of an audit rule says; nil if there is none, as in events of earlier versions.
@@ -24,10 +25,7 @@ func (a *Audit) String() string {
 	text := a.Level
 	switch {
 	case a.Rule != "":
-		text += " by " + a.Rule
-		if a.Source != "" {
-			text += " (" + a.Source + ")"
-		}
+		text += " by " + a.Rule + wording.At(a.Source)
 	case a.Unruled:
 		text += ": the policy has no audit rules, so that writes and refusals are recorded"
 	default:

@@ -31,9 +31,7 @@ const (
 
 // Resource returns the discovery entry of explanations.
 func Resource() discovery.Resource {
-	return discovery.Resource{Group: Group, Version: Version, APIResource: metav1.APIResource{
-		Name: Plural, SingularName: "explanation", Kind: Kind, Verbs: metav1.Verbs{"create", "get"},
-	}}
+	return discovery.NewResource(Group, Version, Kind, Plural, "create", "get")
 }
 
 // Written explains a write by its change in the log.

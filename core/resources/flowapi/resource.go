@@ -1,78 +1,22 @@
 package flowapi
 
 import (
-	"context"
-	"encoding/json"
 	"fmt"
 	"hash/fnv"
-	"net/http"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/catalog"
 	"stele.dev/stele/core/catalog/discovery"
 	"stele.dev/stele/core/load/flow"
 	"stele.dev/stele/core/read"
-	"stele.dev/stele/core/status"
-	"stele.dev/stele/schemas"
 )
 
 // Resources returns the virtual resources of flows and priority levels.
 func Resources(rd *read.Reader, c *flow.Control) []*catalog.Resource {
 	return []*catalog.Resource{
-		resource(rd, FlowPlural, "flow", FlowKind, FlowColumns, func() []FlowObject { return Flows(c.Flows(), time.Now()) }),
-		resource(rd, LevelPlural, "prioritylevel", LevelKind, LevelColumns, func() []PriorityLevelObject { return Levels(c.Levels(), c.Flows()) }),
-	}
-}
-
-// named is an object that is listed.
-type named interface{ GetName() string }
-
-// resource returns the row of a resource with the objects that list returns.
-func resource[T any, P interface {
-	*T
-	named
-}](rd *read.Reader, plural, singular, kind string, columns func() []schemas.Column, list func() []T) *catalog.Resource {
-	form := call.NewForm(kind+"List", Group+"/"+Version, columns)
-	return &catalog.Resource{
-		Resource: discovery.Resource{Group: Group, Version: Version, APIResource: metav1.APIResource{
-			Name: plural, SingularName: singular, Kind: kind, Verbs: metav1.Verbs{"get", "list"},
-		}},
-		Object: func() any { return *new(T) }, Past: catalog.Refuses,
-		Serve: func(ctx context.Context, c *call.Call) error {
-			f, err := c.Format()
-			if err != nil {
-				return err
-			}
-			if err := rd.See(ctx, c, ""); err != nil {
-				return err
-			}
-			selected, err := c.SelectsByName()
-			if err != nil {
-				return err
-			}
-			texts := [][]byte{}
-			for _, x := range list() {
-				if !selected(P(&x).GetName(), nil) {
-					continue
-				}
-				text, err := json.Marshal(x)
-				if err != nil {
-					return err
-				}
-				texts = append(texts, text)
-			}
-			many := c.Info.Verb == "list"
-			if !many && len(texts) == 0 {
-				return status.NotFound(c.Resource(), c.Info.Name)
-			}
-			body, err := form.As(c, f, metav1.ListMeta{ResourceVersion: fmt.Sprint(c.World().Revision())}, texts, many)
-			if err != nil {
-				return err
-			}
-			return c.WriteBody(f, http.StatusOK, body)
-		},
+		read.NewPresent(rd, discovery.NewResource(Group, Version, FlowKind, FlowPlural), FlowColumns, func() []FlowObject { return Flows(c.Flows(), time.Now()) }),
+		read.NewPresent(rd, discovery.NewResource(Group, Version, LevelKind, LevelPlural), LevelColumns, func() []PriorityLevelObject { return Levels(c.Levels(), c.Flows()) }),
 	}
 }
 

@@ -7,21 +7,21 @@ import (
 	"slices"
 	"strings"
 
-	"stele.dev/stele/core/resources/plans/paths"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/plan"
 	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/jsonvalue"
 )
 
 // differ counts where the policies show an object otherwise.
 func (t *kindTrial) differ(o *Object, was, is *policy.Object, to *results) {
 	nodes := []*schemas.Node{t.from.version.Schema, t.to.version.Schema}
-	for path, x := range paths.Compare(nodes, was.Content, is.Content) {
+	for path, x := range compareValues(nodes, was.Content, is.Content) {
 		d := to.difference(path)
 		d.objects++
-		d.leaf = d.leaf || x.Leaf
+		d.leaf = d.leaf || x.leaf
 		if s := t.visible(o, &outcome{}); s != nil {
-			if value, found := paths.LookUp(was.Content, x.Steps); found && !t.isSecret(x.Steps) {
+			if value, found := jsonvalue.At(was.Content, x.steps...); found && !t.isSecret(x.steps) {
 				s.Value = short(value)
 			}
 			d.samples.add(*s)

@@ -1,6 +1,7 @@
 package plans
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -102,9 +103,7 @@ func (j *judge) failure(r *Record, is *decide.Verdict) failure {
 
 func refusal(d *policy.Decision) failure {
 	f := failure{rule: d.Rule, source: d.Source, message: d.Reason}
-	if f.message == "" {
-		f.message = "nothing grants it"
-	}
+	f.message = cmp.Or(f.message, "nothing grants it")
 	return f
 }
 

@@ -15,14 +15,13 @@ import (
 	"stele.dev/stele/core/decide"
 	"stele.dev/stele/core/object/metadata"
 	"stele.dev/stele/core/resources/plans/past"
-	"stele.dev/stele/core/resources/plans/paths"
 	"stele.dev/stele/core/write/validity"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/admission"
 	"stele.dev/stele/policy/expr"
-	"stele.dev/stele/policy/patches"
 	"stele.dev/stele/policy/plan"
 	"stele.dev/stele/schemas/celtype"
+	"stele.dev/stele/schemas/jsonvalue"
 )
 
 // mutated lets the rules of mutate change the object of a write, as the stage mutation does, apart from webhooks and plugins.
@@ -221,28 +220,15 @@ func root(o *policy.Object) map[string]any {
 
 // valueOf returns the value at a JSON pointer; nil if there is none.
 func valueOf(in any, pointer string) any {
-	names, _ := patches.Steps(pointer)
-	for _, name := range names {
-		switch x := in.(type) {
-		case map[string]any:
-			in = x[name]
-		case []any:
-			i, err := strconv.Atoi(name)
-			if err != nil || i < 0 || i >= len(x) {
-				return nil
-			}
-			in = x[i]
-		default:
-			return nil
-		}
-	}
-	return in
+	steps, _ := jsonvalue.PointerSteps(pointer)
+	value, _ := jsonvalue.At(in, steps...)
+	return value
 }
 
 // fieldPath returns a JSON pointer in the form of a finding's path. The keys of labels and annotations are in it only if named is
 // set: the caller may read the objects.
 func fieldPath(pointer string, named bool) (path string) {
-	names, _ := patches.Steps(pointer)
+	names, _ := jsonvalue.PointerSteps(pointer)
 	for i, name := range names {
 		_, err := strconv.Atoi(name)
 		switch {
@@ -251,7 +237,7 @@ func fieldPath(pointer string, named bool) (path string) {
 		case !named && i == 2 && names[0] == "metadata":
 			path += "[*]"
 		default:
-			path = paths.Join(path, name)
+			path = joinPath(path, name)
 		}
 	}
 	return path

@@ -14,7 +14,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"stele.dev/stele/core/resources/plans/paths"
 	"stele.dev/stele/limits/batches"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/admission"
@@ -22,6 +21,8 @@ import (
 	"stele.dev/stele/policy/plan/kinds"
 	"stele.dev/stele/policy/quotas"
 	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/jsonvalue"
+	"stele.dev/stele/schemas/wording"
 )
 
 // kindTrial tries the objects of one kind under both policies.
@@ -36,7 +37,7 @@ type kindTrial struct {
 	// secret reports whether the kind has secret fields under either policy, secrets has their paths.
 	secret  bool
 	secrets [][]string
-	bounds  *paths.Bounds
+	bounds  *schemaBounds
 	o       *Options
 	of      int
 	// findings are those of the plan before the objects are tried, places which of them explain a failure.
@@ -128,7 +129,7 @@ func newTrials(s plan.Sides, o *Options) (trials []*kindTrial) {
 		t := &kindTrial{
 			resource: r, was: was, is: is, from: newBench(from, was, spaces), to: newBench(to, is, spaces),
 			rendered: o.Objects.Shown() == nil || o.Objects.Shown().Digest() == s.From.Digest(), sameForm: was.SameForm(is.Kind),
-			bounds: &paths.Bounds{Root: is.Storage().Schema}, o: o, of: o.Objects.Len(is),
+			bounds: &schemaBounds{root: is.Storage().Schema}, o: o, of: o.Objects.Len(is),
 		}
 		t.from.reading, t.to.reading = readBefore, readAfter
 		t.secrets = append(was.Storage().Program.SensitivePaths(), is.Storage().Program.SensitivePaths()...)
@@ -294,11 +295,11 @@ func (t *kindTrial) valueAt(o *policy.Object, f *failure) (value any, extent flo
 	if f.at == "" {
 		return nil, 0
 	}
-	value, found := paths.LookUp(o.Content, paths.Split(f.at))
+	value, found := jsonvalue.At(o.Content, jsonvalue.FieldSteps(f.at)...)
 	if !found {
 		return nil, 0
 	}
-	if _, over, outside := t.bounds.Nearest(paths.Split(f.at), value); outside {
+	if _, over, outside := t.bounds.nearest(jsonvalue.FieldSteps(f.at), value); outside {
 		extent = over
 	}
 	return value, extent
@@ -307,17 +308,17 @@ func (t *kindTrial) valueAt(o *policy.Object, f *failure) (value any, extent flo
 // fix tries to bring a number to the bound that it violates, by an update. It returns the first reason why that is
 // refused.
 func (t *kindTrial) fix(ctx context.Context, is *policy.Object, f *failure) (*fixed, error) {
-	steps := paths.Split(f.at)
-	value, found := paths.LookUp(is.Content, steps)
+	steps := jsonvalue.FieldSteps(f.at)
+	value, found := jsonvalue.At(is.Content, steps...)
 	if !found {
 		return nil, nil
 	}
-	bound, _, outside := t.bounds.Nearest(steps, value)
+	bound, _, outside := t.bounds.nearest(steps, value)
 	if !outside || bound == nil {
 		return nil, nil
 	}
 	next := &policy.Object{Meta: is.Meta.DeepCopy(), Content: copyOf(is.Content)}
-	if !paths.Assign(next.Content, steps, bound) {
+	if !jsonvalue.Set(next.Content, steps, bound) {
 		return nil, nil
 	}
 	refused, err := t.to.write(ctx, next, is, "")
@@ -484,9 +485,9 @@ func (x *tally) details(t *kindTrial) (lines []string) {
 	}
 	switch {
 	case x.fixRefused > 0 && x.fixRefused == x.fixTried:
-		lines = append(lines, fmt.Sprintf("They cannot be brought into line by setting %[3]s to the bound: %[1]s%[2]s forbids it.", x.fixBy, wordingAt(x.fixSource), x.failure.path))
+		lines = append(lines, fmt.Sprintf("They cannot be brought into line by setting %[3]s to the bound: %[1]s%[2]s forbids it.", x.fixBy, wording.At(x.fixSource), x.failure.path))
 	case x.fixRefused > 0:
-		lines = append(lines, fmt.Sprintf("%d of %d cannot be brought into line by setting %[5]s to the bound: %[3]s%[4]s forbids it.", x.fixRefused, x.fixTried, x.fixBy, wordingAt(x.fixSource), x.failure.path))
+		lines = append(lines, fmt.Sprintf("%d of %d cannot be brought into line by setting %[5]s to the bound: %[3]s%[4]s forbids it.", x.fixRefused, x.fixTried, x.fixBy, wording.At(x.fixSource), x.failure.path))
 	}
 	return lines
 }
@@ -496,11 +497,4 @@ func objectsCan(n int) string {
 		return "1 object can be"
 	}
 	return fmt.Sprintf("%d objects can be", n)
-}
-
-func wordingAt(source string) string {
-	if source == "" {
-		return ""
-	}
-	return " (" + source + ")"
 }

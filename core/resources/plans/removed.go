@@ -11,10 +11,6 @@ import (
 	"stele.dev/stele/policy/plan"
 )
 
-// withdraws are the rules of findings about kinds whose objects the server could not serve any more. It refuses to put
-// such a policy in force.
-var withdraws = map[string]bool{"KIND_REMOVED": true, "KIND_SCOPE_CHANGED": true, "VERSION_REMOVED": true, "STORAGE_VERSION_CHANGED": true, "KIND_NAMES_CHANGED": true}
-
 // namespacesNamed is the largest number of namespaces that a finding names.
 const namespacesNamed = 5
 
@@ -34,7 +30,7 @@ func removedKinds(ctx context.Context, s plan.Sides, o *Options, p *plan.Plan) e
 		}
 		known := false
 		for i := range p.Findings {
-			if f := &p.Findings[i]; f.Kind == was.Resource() && withdraws[f.Rule] {
+			if f := &p.Findings[i]; f.Kind == was.Resource() && plan.Withdraws(f.Rule) {
 				f.Objects, known = &plan.Objects{Of: n}, true
 				f.Details = append(f.Details, details...)
 			}

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"stele.dev/stele/core/call"
@@ -38,9 +37,7 @@ const (
 
 // Resource returns the discovery entry of plans.
 func Resource() discovery.Resource {
-	return discovery.Resource{Group: Group, Version: Version, APIResource: metav1.APIResource{
-		Name: Plural, SingularName: "plan", Kind: Kind, Verbs: metav1.Verbs{"create"},
-	}}
+	return discovery.NewResource(Group, Version, Kind, Plural, "create")
 }
 
 // ServiceOptions are the options of [New].

@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"slices"
 
-	"stele.dev/stele/core/resources/plans/paths"
 	"stele.dev/stele/policy/plan"
+	"stele.dev/stele/schemas/jsonvalue"
 )
 
 // A key is what failures of objects are counted by: the finding that explains them; if there is none, the path of a field
@@ -28,7 +28,7 @@ func (x *outcome) steps() []string {
 	if x.failure == nil {
 		return nil
 	}
-	return paths.Split(x.failure.at)
+	return jsonvalue.FieldSteps(x.failure.at)
 }
 
 // fixed says whether a value could be brought to the bound that it violates, or by which rule that is refused.

@@ -17,9 +17,9 @@ import (
 	"stele.dev/stele/core/write/validity"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/admission"
-	"stele.dev/stele/policy/wording"
 	"stele.dev/stele/projections/objects"
 	"stele.dev/stele/schemas/program"
+	"stele.dev/stele/schemas/wording"
 )
 
 // A failure is one reason why a policy refuses a write.

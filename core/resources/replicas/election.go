@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/ptr"
+	"stele.dev/stele/limits/steady"
 )
 
 // jitter spreads the attempts of candidates, as in client-go.
@@ -42,26 +43,16 @@ type election struct {
 // Then the context that lead received is canceled, and the Lease is given up.
 func (e *election) run(ctx context.Context, lead func(context.Context)) {
 	for !e.try(ctx) {
-		if !pause(ctx, wait.Jitter(e.retry, jitter)) {
+		if steady.Wait(ctx, wait.Jitter(e.retry, jitter)) != nil {
 			return
 		}
 	}
 	leads, stop := context.WithCancel(ctx)
 	lead(leads)
-	for pause(ctx, e.retry) && e.renew(ctx) {
+	for steady.Wait(ctx, e.retry) == nil && e.renew(ctx) {
 	}
 	stop()
 	e.release()
-}
-
-// pause waits, and reports whether the context has not ended.
-func pause(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
-	}
 }
 
 // renew tries to renew the Lease until it succeeds, the deadline is over, or another candidate holds the Lease.
@@ -69,7 +60,7 @@ func (e *election) renew(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, e.deadline)
 	defer cancel()
 	for !e.try(ctx) {
-		if !e.holds(e.lease) || !pause(ctx, e.retry) {
+		if !e.holds(e.lease) || steady.Wait(ctx, e.retry) != nil {
 			return false
 		}
 	}

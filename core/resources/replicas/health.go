@@ -14,8 +14,8 @@ func (r *Registry) Health() error {
 		return nil
 	}
 	var errs []error
-	if err := r.failing.Load(); err != nil {
-		errs = append(errs, fmt.Errorf("the lease %s of this replica cannot be written: %w", r.id, *err))
+	if err := r.failing.Err(); err != nil {
+		errs = append(errs, fmt.Errorf("the lease %s of this replica cannot be written: %w", r.id, err))
 	}
 	if r.Leader() == "" {
 		errs = append(errs, errors.New("no replica leads at the moment, so no controllers run"))

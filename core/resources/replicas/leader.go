@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"stele.dev/stele/limits/steady"
 )
 
 // leaderValid is for how long nobody else takes the Lease of a leader that does not renew it.
@@ -70,19 +71,12 @@ func (r *Registry) work(ctx, leads context.Context) error {
 
 // maintain does what one replica does for all.
 func (r *Registry) maintain(ctx context.Context) {
-	tick := time.NewTicker(r.o.Every)
-	defer tick.Stop()
-	for {
+	for range steady.AtOnceAndEvery(ctx, r.o.Every) {
 		if !r.Alone() {
 			r.forget(ctx)
 			r.updateKeys(ctx)
 		}
 		r.raise(ctx)
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
 	}
 }
 

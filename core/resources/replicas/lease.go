@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
+	"stele.dev/stele/limits/steady"
 	"stele.dev/stele/projections/objects"
 )
 
@@ -162,12 +163,7 @@ func (r *Registry) keep(ctx context.Context) {
 	k := &keeper{r, nil}
 	defer k.remove(context.WithoutCancel(ctx))
 	pause := time.Duration(0)
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(pause):
-		}
+	for steady.Wait(ctx, pause) == nil {
 		r.mu.Lock()
 		r.look() // so that Live knows when the leases have changed, although nobody may ask for long
 		r.mu.Unlock()
@@ -176,14 +172,14 @@ func (r *Registry) keep(ctx context.Context) {
 			return
 		}
 		if err == nil {
-			if r.failing.Swap(nil) != nil {
+			if r.failing.Note(nil) {
 				r.o.Logger.Info("the lease of this replica is written again", "lease", r.id)
 			}
 			r.reportDifferences()
 			pause = r.o.Every
 			continue
 		}
-		if r.failing.Swap(&err) == nil {
+		if r.failing.Note(err) {
 			r.o.Logger.Warn("the lease of this replica cannot be written; it is tried again", "lease", r.id, "error", err)
 		}
 		pause = max(r.o.Every/lapses, time.Second/2)

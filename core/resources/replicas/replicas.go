@@ -24,6 +24,7 @@
 package replicas
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -44,6 +45,7 @@ import (
 	"stele.dev/stele/core/auth/loopback"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/eventlog"
+	"stele.dev/stele/limits/steady"
 )
 
 const (
@@ -125,7 +127,7 @@ type Registry struct {
 	id      string
 	started time.Time
 	leading atomic.Bool
-	failing atomic.Pointer[error] // why the Lease of this replica could not be written
+	failing steady.Health // why the Lease of this replica could not be written
 	leases  *gentype.Client[*coordinationv1.Lease]
 	maps    *gentype.Client[*corev1.ConfigMap]
 
@@ -136,12 +138,8 @@ type Registry struct {
 
 // New returns a registry. [Registry.Serve] must be called before Run.
 func New(o Options) *Registry {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	if o.Every == 0 {
-		o.Every = DefaultEvery
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	o.Every = cmp.Or(o.Every, DefaultEvery)
 	writer := o.Log.Writer()
 	return &Registry{o: o, id: "stele-" + hex.EncodeToString(writer[:5]), started: o.Committer.Now(), seen: map[string]*sighting{}}
 }

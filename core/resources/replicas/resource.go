@@ -1,20 +1,14 @@
 package replicas
 
 import (
-	"context"
-	"encoding/json"
-	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/catalog"
 	"stele.dev/stele/core/catalog/discovery"
 	"stele.dev/stele/core/read"
-	"stele.dev/stele/core/status"
 	"stele.dev/stele/schemas"
 )
 
@@ -42,67 +36,22 @@ func Columns() []schemas.Column {
 	}
 }
 
-// service answers calls about replicas.
-type service struct {
-	*read.Reader
-	registry *Registry
-}
-
 // Resource returns the virtual resource of replicas.
 func Resource(rd *read.Reader, r *Registry) *catalog.Resource {
-	v := &service{rd, r}
-	return &catalog.Resource{
-		Resource: discovery.Resource{Group: Group, Version: Version, APIResource: metav1.APIResource{
-			Name: Plural, SingularName: "replica", Kind: Kind, Verbs: metav1.Verbs{"get", "list"},
-		}},
-		Object: func() any { return ReplicaObject{} }, Past: catalog.Refuses, Serve: v.serve,
-	}
-}
-
-var form = call.NewForm(Kind+"List", Group+"/"+Version, Columns)
-
-// serve answers with the replicas that this one knows.
-func (v *service) serve(ctx context.Context, c *call.Call) error {
-	f, err := c.Format()
-	if err != nil {
-		return err
-	}
-	if err := v.Reader.See(ctx, c, ""); err != nil {
-		return err
-	}
-	selected, err := c.SelectsByName()
-	if err != nil {
-		return err
-	}
-	list := c.Info.Verb == "list"
-	items := slices.DeleteFunc(v.registry.objects(), func(x *ReplicaObject) bool { return !selected(x.Name, x.Labels) })
-	if !list && len(items) == 0 {
-		return status.NotFound(c.Resource(), c.Info.Name)
-	}
-	texts := make([][]byte, len(items))
-	for i, x := range items {
-		if texts[i], err = json.Marshal(x); err != nil {
-			return err
-		}
-	}
-	body, err := form.As(c, f, metav1.ListMeta{ResourceVersion: fmt.Sprint(c.World().Revision())}, texts, list)
-	if err != nil {
-		return err
-	}
-	return c.WriteBody(f, http.StatusOK, body)
+	return read.NewPresent(rd, discovery.NewResource(Group, Version, Kind, Plural), Columns, r.objects)
 }
 
 // objects returns the replicas as clients see them.
-func (r *Registry) objects() []*ReplicaObject {
+func (r *Registry) objects() []ReplicaObject {
 	all := r.All()
 	self := all[0]
-	list := make([]*ReplicaObject, len(all))
+	list := make([]ReplicaObject, len(all))
 	for i, x := range all {
 		keys := KeysStatus{Same: "same", Authority: x.Keys.Authority, ServiceAccounts: x.Keys.Tokens, Audit: x.Keys.Audit}
 		if x.Keys.differ(&self.Keys) {
 			keys.Same = "other"
 		}
-		list[i] = &ReplicaObject{
+		list[i] = ReplicaObject{
 			TypeMeta:   metav1.TypeMeta{APIVersion: Group + "/" + Version, Kind: Kind},
 			ObjectMeta: metav1.ObjectMeta{Name: x.ID, CreationTimestamp: metav1.NewTime(x.Started.Truncate(1e9)), Labels: map[string]string{IdentityLabel: Identity}},
 			Status: Status{
@@ -111,6 +60,6 @@ func (r *Registry) objects() []*ReplicaObject {
 			},
 		}
 	}
-	slices.SortFunc(list, func(a, b *ReplicaObject) int { return strings.Compare(a.Name, b.Name) }) // equal on all replicas
+	slices.SortFunc(list, func(a, b ReplicaObject) int { return strings.Compare(a.Name, b.Name) }) // equal on all replicas
 	return list
 }

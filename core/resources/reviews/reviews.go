@@ -4,6 +4,7 @@
 package reviews
 
 import (
+	"cmp"
 	"context"
 	"strings"
 
@@ -196,9 +197,7 @@ func (q *question) decide(name, uid string, groups []string, extra map[string][]
 	if resource != nil {
 		r.IsResource, r.Verb, r.Group, r.Version, r.Resource, r.Subresource = true, resource.Verb, resource.Group, resource.Version, resource.Resource, resource.Subresource
 		r.Namespace, r.Name, r.Selectors = resource.Namespace, resource.Name, selectors(resource)
-		if r.Version == "" {
-			r.Version = "*" // as kube-apiserver does
-		}
+		r.Version = cmp.Or(r.Version, "*") // as kube-apiserver does
 	} else {
 		r.Verb, r.Path = path.Verb, path.Path
 	}

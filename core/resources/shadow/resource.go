@@ -2,7 +2,6 @@ package shadow
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -55,10 +54,8 @@ type service struct {
 func Resource(rd *read.Reader, pushes *activation.Service, s *Shadows) *catalog.Resource {
 	v := &service{rd, pushes, s}
 	return &catalog.Resource{
-		Resource: discovery.Resource{Group: Group, Version: Version, APIResource: metav1.APIResource{
-			Name: Plural, SingularName: "shadow", Kind: Kind, Verbs: metav1.Verbs{"create", "delete", "get", "list"},
-		}},
-		Object: func() any { return Shadow{} }, Timeout: activation.PushTimeout, Past: catalog.Refuses, Cost: activation.Cost, Serve: v.serve,
+		Resource: discovery.NewResource(Group, Version, Kind, Plural, "create", "delete", "get", "list"),
+		Object:   func() any { return Shadow{} }, Timeout: activation.PushTimeout, Past: catalog.Refuses, Cost: activation.Cost, Serve: v.serve,
 	}
 }
 
@@ -150,21 +147,12 @@ func (v *service) read(ctx context.Context, c *call.Call, f negotiate.Format) er
 
 // answer writes a shadow, or a list of none.
 func (v *service) answer(ctx context.Context, c *call.Call, f negotiate.Format, code int, r *running) error {
-	var texts [][]byte
-	if r != nil {
-		s := *r.shadow
-		s.Status = r.status(v.mayShow(ctx, c, r))
-		text, err := json.Marshal(&s)
-		if err != nil {
-			return err
-		}
-		texts = append(texts, text)
+	if r == nil {
+		return call.Answer[*Shadow](c, form, f, code)
 	}
-	body, err := form.As(c, f, metav1.ListMeta{ResourceVersion: fmt.Sprint(c.World().Revision())}, texts, c.Info.Verb == "list")
-	if err != nil {
-		return err
-	}
-	return c.WriteBody(f, code, body)
+	s := *r.shadow
+	s.Status = r.status(v.mayShow(ctx, c, r))
+	return call.Answer(c, form, f, code, &s)
 }
 
 // mayShow returns a function that reports whether the caller may read messages about objects of a resource: if the

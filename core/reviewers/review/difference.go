@@ -3,10 +3,10 @@ package review
 import (
 	"maps"
 	"slices"
-	"strings"
 
 	kjson "sigs.k8s.io/json"
 	"stele.dev/stele/core/object/canonical"
+	"stele.dev/stele/schemas/jsonvalue"
 )
 
 // Difference returns where two objects in JSON differ, as JSON pointers, sorted. Lists are compared as a whole.
@@ -21,15 +21,13 @@ func Difference(before, after []byte) (paths []string, err error) {
 	return difference(nil, "", was, is), nil
 }
 
-var pointer = strings.NewReplacer("~", "~0", "/", "~1")
-
 func difference(paths []string, at string, was, is map[string]any) []string {
 	names := maps.Clone(was)
 	maps.Copy(names, is)
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		before, had := was[name]
 		after, has := is[name]
-		path := at + "/" + pointer.Replace(name)
+		path := at + "/" + jsonvalue.Escape(name)
 		a, both := before.(map[string]any)
 		b, ok := after.(map[string]any)
 		switch {

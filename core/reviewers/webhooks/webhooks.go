@@ -28,6 +28,7 @@ import (
 	"stele.dev/stele/limits/breaker"
 	"stele.dev/stele/limits/fair"
 	"stele.dev/stele/limits/reload"
+	"stele.dev/stele/limits/steady"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/compile"
 	"stele.dev/stele/schemas"
@@ -74,9 +75,7 @@ type Webhooks struct {
 // New reads the operator's files.
 func New(o Options) (*Webhooks, error) {
 	w := &Webhooks{options: o, logger: o.Logger, files: reload.NewMetrics("webhooks"), hooks: map[string]*hook{}, of: map[*policy.Reviewer]*hook{}}
-	if w.logger == nil {
-		w.logger = slog.New(slog.DiscardHandler)
-	}
+	w.logger = cmp.Or(w.logger, slog.New(slog.DiscardHandler))
 	w.metrics = newMetrics(w)
 	w.services.Store(&services{})
 	if o.ServicesFile == "" {
@@ -223,14 +222,7 @@ func (w *Webhooks) Run(ctx context.Context, law Law) error {
 
 // followSecrets makes new connections where a secret has changed.
 func (w *Webhooks) followSecrets(ctx context.Context, every time.Duration) error {
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+	for range steady.Every(ctx, every) {
 		w.mu.Lock()
 		var with []*hook
 		for _, h := range w.hooks {
@@ -243,6 +235,7 @@ func (w *Webhooks) followSecrets(ctx context.Context, every time.Duration) error
 			h.refresh()
 		}
 	}
+	return ctx.Err()
 }
 
 // Describe implements prometheus.Collector.

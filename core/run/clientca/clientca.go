@@ -8,6 +8,7 @@ package clientca
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/x509"
 	"encoding/json"
@@ -30,6 +31,7 @@ import (
 	"stele.dev/stele/core/auth/authn"
 	"stele.dev/stele/core/auth/loopback"
 	"stele.dev/stele/core/run/controllers/clients"
+	"stele.dev/stele/limits/steady"
 )
 
 // Namespace and Name are those of the ConfigMap.
@@ -70,9 +72,7 @@ type Publisher struct {
 
 // New returns a publisher.
 func New(o Options) (*Publisher, error) {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	config := loopback.Config(o.API, &user.DefaultInfo{Name: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup}})
 	maps, err := loopback.Typed(config, corev1.SchemeGroupVersion.WithResource("configmaps"), Namespace, func() *corev1.ConfigMap { return new(corev1.ConfigMap) })
 	if err != nil {
@@ -104,16 +104,9 @@ func (p *Publisher) Run(ctx context.Context) error {
 }
 
 func (p *Publisher) look(ctx context.Context) {
-	tick := time.NewTicker(lookEvery)
-	defer tick.Stop()
 	last := p.own()
 	p.queue.Add(Name)
-	for {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
+	for range steady.Every(ctx, lookEvery) {
 		if now := p.own(); !maps.Equal(now, last) {
 			last = now
 			p.queue.Add(Name)

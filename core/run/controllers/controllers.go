@@ -30,6 +30,7 @@ import (
 	"stele.dev/stele/core/run/controllers/garbage"
 
 	"stele.dev/stele/core/auth/loopback"
+	"stele.dev/stele/limits/steady"
 )
 
 // Controller is a controller that can be run. It is immutable.
@@ -143,12 +144,10 @@ func (c *Controller) keepRunning(ctx context.Context, set *clients.Set) {
 			pause = firstPause
 		}
 		set.Logger.Error("a controller failed, and is started again", "error", err, "after", pause)
-		select {
-		case <-time.After(pause):
-			pause = min(2*pause, longestPause)
-		case <-ctx.Done():
+		if steady.Wait(ctx, pause) != nil {
 			return
 		}
+		pause = min(2*pause, longestPause)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"stele.dev/stele/core/run/controllers/clients"
+	"stele.dev/stele/limits/steady"
 	"stele.dev/stele/projections/quotas"
 )
 
@@ -56,9 +57,7 @@ func (c *quotaController) follow(ctx context.Context) {
 		if now := c.set.Usage.Quotas(); now != last {
 			last = now
 			c.compare(now)
-			select {
-			case <-time.After(quotaInterval):
-			case <-ctx.Done():
+			if steady.Wait(ctx, quotaInterval) != nil {
 				return
 			}
 			continue

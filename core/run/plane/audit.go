@@ -11,6 +11,7 @@ import (
 
 	auditing "stele.dev/stele/core/record/audit"
 	"stele.dev/stele/eventlog"
+	"stele.dev/stele/limits/steady"
 	"stele.dev/stele/projections/audit"
 )
 
@@ -130,16 +131,9 @@ func (p *Plane) sharedSinks() (shared []*auditing.Feeder) {
 // anchorSinks records in the log how far the sinks are that this replica feeds for all: when it begins to lead, so that a replica
 // which starts later knows where they began, and each minute in which it has sent something.
 func (p *Plane) anchorSinks(ctx context.Context) error {
-	ticks := time.NewTicker(time.Second)
-	defer ticks.Stop()
 	var anchored uint64 // lines that were sent before the newest record
 	var at time.Time    // of the newest record; the zero Time while this replica does not lead
-	for {
-		select {
-		case <-ticks.C:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+	for range steady.Every(ctx, time.Second) {
 		shared := p.sharedSinks()
 		lines, ready := uint64(0), len(shared) > 0
 		for _, s := range shared {
@@ -165,6 +159,7 @@ func (p *Plane) anchorSinks(ctx context.Context) error {
 		}
 		anchored = lines
 	}
+	return ctx.Err()
 }
 
 // decisionsHead returns the newest position of the log of decisions.

@@ -9,8 +9,8 @@ import (
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/flows"
 	"stele.dev/stele/policy/suites"
-	"stele.dev/stele/policy/wording"
 	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/wording"
 )
 
 // Check returns what is wrong with a suite under the policy: kinds and resources that the bundle does not have, rules that do

@@ -1,6 +1,7 @@
 package suiterun
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -10,6 +11,7 @@ import (
 	"strings"
 
 	"stele.dev/stele/policy/suites"
+	"stele.dev/stele/schemas/wording"
 )
 
 // compare returns what of an answer is not as expected, each as a sentence.
@@ -109,11 +111,7 @@ func (a *Answer) outcome() string {
 	}
 	var rules []string
 	for _, r := range a.Rules {
-		rule := r.ID
-		if r.Source != "" {
-			rule += " (" + r.Source + ")"
-		}
-		rules = append(rules, rule)
+		rules = append(rules, r.ID+wording.At(r.Source))
 	}
 	if len(rules) > 0 {
 		text += " by " + strings.Join(rules, ", ")
@@ -165,9 +163,7 @@ func compareWarnings(patterns, warnings []string, fail func(string, ...any)) {
 // a field that is not set.
 func compareValues(path string, wanted, got any, fail func(string, ...any)) {
 	at := path
-	if at == "" {
-		at = "the object"
-	}
+	at = cmp.Or(at, "the object")
 	switch w := wanted.(type) {
 	case map[string]any:
 		g, ok := got.(map[string]any)
@@ -257,11 +253,7 @@ func (a *Answer) why() (lines []string) {
 				lines = append(lines, fmt.Sprintf("… and %d more rules in stage %s", len(s.Considered)-j, s.Name))
 				break
 			}
-			line := c.Rule
-			if c.Source != "" {
-				line += " (" + c.Source + ")"
-			}
-			lines = append(lines, line+": "+c.Verdict)
+			lines = append(lines, c.Rule+wording.At(c.Source)+": "+c.Verdict)
 		}
 	}
 	return lines

@@ -9,6 +9,7 @@ import (
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/rights"
 	"stele.dev/stele/policy/suites"
+	"stele.dev/stele/schemas/wording"
 )
 
 // InvariantResult is the result of an invariant.
@@ -90,11 +91,7 @@ func counterexample(v *rights.Violation, verb string) string {
 	}
 	var by []string
 	for _, g := range v.By {
-		rule := g.ID
-		if g.Source != "" {
-			rule += " (" + g.Source + ")"
-		}
-		by = append(by, rule)
+		by = append(by, g.ID+wording.At(g.Source))
 	}
 	if len(by) > 0 {
 		return text + ", by " + strings.Join(by, ", ")

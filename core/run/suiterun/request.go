@@ -2,6 +2,7 @@ package suiterun
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -20,7 +21,7 @@ import (
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/suites"
-	"stele.dev/stele/policy/wording"
+	"stele.dev/stele/schemas/wording"
 )
 
 // target is what a request of a test is about.
@@ -244,9 +245,7 @@ func (t *target) http(ctx context.Context, tip *commit.Tip) (*http.Request, *req
 			}
 		}
 		if manager := t.FieldManager; manager != "" || t.Apply != nil {
-			if manager == "" {
-				manager = "stele-test"
-			}
+			manager = cmp.Or(manager, "stele-test")
 			query.Set("fieldManager", manager)
 		}
 		if t.Apply != nil {

@@ -18,10 +18,10 @@ import (
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/suites"
-	"stele.dev/stele/policy/wording"
 	"stele.dev/stele/projections/objects"
 	"stele.dev/stele/projections/quotas"
 	"stele.dev/stele/schemas/builtin"
+	"stele.dev/stele/schemas/wording"
 )
 
 // created is when given objects were created, unless they say it themselves.

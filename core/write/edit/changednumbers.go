@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"stele.dev/stele/schemas/jsonvalue"
 )
 
 // Number is a number that would be stored with another value.
@@ -58,8 +60,8 @@ func InPatch(text []byte) (found []Number) {
 		}
 		pointer, _ := operation["path"].(string)
 		var path []any
-		for _, step := range strings.Split(strings.TrimPrefix(pointer, "/"), "/") {
-			path = append(path, strings.NewReplacer("~1", "/", "~0", "~").Replace(step))
+		for step := range strings.SplitSeq(strings.TrimPrefix(pointer, "/"), "/") {
+			path = append(path, jsonvalue.Unescape(step))
 		}
 		found = collect(found, path, operation["value"])
 	}

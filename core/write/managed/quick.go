@@ -2,6 +2,7 @@ package managed
 
 import (
 	"bytes"
+	"cmp"
 	"maps"
 	"reflect"
 	"slices"
@@ -60,9 +61,7 @@ func second(at time.Time) metav1.Time { return metav1.NewTime(at.Truncate(time.S
 
 // entry returns the empty entry of a manager's updates.
 func (f *Fields) entry(manager string) metav1.ManagedFieldsEntry {
-	if manager == "" {
-		manager = "unknown"
-	}
+	manager = cmp.Or(manager, "unknown")
 	return metav1.ManagedFieldsEntry{Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: f.apiVersion, Subresource: f.subresource}
 }
 

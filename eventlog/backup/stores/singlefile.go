@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/google/renameio/v2"
+	"stele.dev/stele/limits/durable"
+	"stele.dev/stele/limits/steady"
 )
 
 // SingleFile is a store for one backup in one tar file, whose last entry is the manifest. It is only written, from the
@@ -32,7 +34,7 @@ var _ Store = (*SingleFile)(nil)
 
 // CreateSingleFile begins a file. The caller calls Close in the end, and Commit before it if all went well.
 func CreateSingleFile(file string) (*SingleFile, error) {
-	if err := MakeFolder(filepath.Dir(file)); err != nil {
+	if err := durable.MakeFolder(filepath.Dir(file)); err != nil {
 		return nil, err
 	}
 	pending, err := renameio.NewPendingFile(file, renameio.WithTempDir(filepath.Dir(file)), renameio.WithStaticPermissions(0o600))
@@ -63,7 +65,7 @@ func (s *SingleFile) put(ctx context.Context, name string, content io.ReaderAt, 
 	if err := s.tar.WriteHeader(header); err != nil {
 		return err
 	}
-	_, err = io.Copy(s.tar, untilDone{ctx, io.NewSectionReader(content, 0, size)})
+	_, err = io.Copy(s.tar, steady.Reader(ctx, io.NewSectionReader(content, 0, size)))
 	return err
 }
 
@@ -91,7 +93,7 @@ func (s *SingleFile) Commit() error {
 	if err := s.pending.CloseAtomicallyReplace(); err != nil {
 		return err
 	}
-	return SyncFolder(filepath.Dir(s.file))
+	return durable.SyncFolder(filepath.Dir(s.file))
 }
 
 // compare reads back what was written.

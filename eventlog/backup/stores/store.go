@@ -13,6 +13,8 @@ import (
 	"io"
 	"io/fs"
 	"time"
+
+	"stele.dev/stele/limits/steady"
 )
 
 // Store holds the files of backups. Names have slashes. Implementations are safe for concurrent use.
@@ -103,12 +105,10 @@ func (p Patience) Try(ctx context.Context, what string, do func(ctx context.Cont
 			return fmt.Errorf("%s: %w (tried %d times)", what, err, attempt)
 		}
 		p.Report(fmt.Errorf("%s: %w; trying again in %s", what, err, pause))
-		select {
-		case <-time.After(pause):
-			pause = min(2*pause, time.Minute)
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := steady.Wait(ctx, pause); err != nil {
+			return err
 		}
+		pause = min(2*pause, time.Minute)
 	}
 }
 

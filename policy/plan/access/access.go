@@ -53,12 +53,7 @@ type comparison struct {
 }
 
 func (c *comparison) add(f plan.Finding) {
-	if f.Class == "" {
-		f.Class = plan.RuleNamed(f.Rule).Class
-	}
-	if f.Evidence == "" {
-		f.Evidence = plan.Proved
-	}
+	f.SetDefaults()
 	c.findings = append(c.findings, f)
 }
 

@@ -22,7 +22,8 @@ const (
 func (c *comparison) audit() {
 	from, to := &c.from.Audit, &c.to.Audit
 	a := auditComparison{from: audits.New(from), to: audits.New(to)}
-	was, is := rulesByID(from), rulesByID(to)
+	id := func(r *policy.AuditRule) string { return r.ID }
+	was, is := policy.IndexBy(from.Rules, id), policy.IndexBy(to.Rules, id)
 	for i := range to.Rules {
 		now := &to.Rules[i]
 		if old := was[now.ID]; old == nil || text(old) != text(now) {
@@ -42,14 +43,6 @@ func (c *comparison) audit() {
 		f := plan.Finding{Path: "audit", Before: before, After: after, Source: to.Source, Was: from.Source}
 		c.recorded(&a, f, "What holds for all audit rules differs.", from.Rules, to.Rules)
 	}
-}
-
-func rulesByID(a *policy.Audit) map[string]*policy.AuditRule {
-	all := map[string]*policy.AuditRule{}
-	for i := range a.Rules {
-		all[a.Rules[i].ID] = &a.Rules[i]
-	}
-	return all
 }
 
 // kept returns the ids of the rules that the other side has, too, in their order.

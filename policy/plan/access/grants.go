@@ -12,6 +12,7 @@ import (
 	"stele.dev/stele/policy/plan/counterexamples"
 	"stele.dev/stele/policy/rights"
 	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/wording"
 )
 
 // group is changes that differ in their requests only, or in their subjects only.
@@ -197,7 +198,7 @@ func (c *comparison) details(g *group) (lines []string) {
 		}
 		line := "by " + by.ID
 		if d := x.denies[by.ID]; d != nil {
-			lines = append(lines, line+at(d.Source)+": "+d.Reason)
+			lines = append(lines, line+wording.At(d.Source.String())+": "+d.Reason)
 			continue
 		}
 		b := x.bindings[by.ID]
@@ -205,13 +206,13 @@ func (c *comparison) details(g *group) (lines []string) {
 			lines = append(lines, line)
 			continue
 		}
-		line += at(b.Source) + ", whose role is " + b.Role
+		line += wording.At(b.Source.String()) + ", whose role is " + b.Role
 		rule := covering(x.roles[b.Role], &g.scopes[0])
 		if rule == nil {
 			lines = append(lines, line)
 			continue
 		}
-		line += fmt.Sprintf(" with the verbs %s%s", quoted(rule.Verbs), at(rule.Source))
+		line += fmt.Sprintf(" with the verbs %s%s", quoted(rule.Verbs), wording.At(rule.Source.String()))
 		lines = append(lines, line)
 		lines = append(lines, c.aggregated(x, b.Role, rule)...)
 	}
@@ -232,7 +233,7 @@ func (c *comparison) aggregated(x *index, role string, rule *policy.Rule) (lines
 		return nil
 	}
 	if owner.Name != role {
-		lines = append(lines, fmt.Sprintf("The rule is of the role %s%s, which is aggregated into %s.", owner.Name, at(owner.Source), role))
+		lines = append(lines, fmt.Sprintf("The rule is of the role %s%s, which is aggregated into %s.", owner.Name, wording.At(owner.Source.String()), role))
 	}
 	for i := range x.Roles {
 		into := &x.Roles[i]

@@ -7,18 +7,10 @@ import (
 
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/rights"
-	"stele.dev/stele/schemas"
 )
 
 // maxNamed limits how many bindings, subjects or fields a finding names.
 const maxNamed = 5
-
-func at(p schemas.Position) string {
-	if p == (schemas.Position{}) {
-		return ""
-	}
-	return " (" + p.String() + ")"
-}
 
 func quoted(words []string) string {
 	list := make([]string, len(words))

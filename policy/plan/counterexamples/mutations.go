@@ -17,6 +17,7 @@ import (
 	"stele.dev/stele/policy/expr"
 	"stele.dev/stele/policy/patches"
 	"stele.dev/stele/schemas/builtin"
+	"stele.dev/stele/schemas/wording"
 )
 
 // Limits of the trial of mutations.
@@ -370,10 +371,7 @@ func brief(x any) string {
 	if err != nil {
 		return "?"
 	}
-	if runes := []rune(string(text)); len(runes) > most {
-		return string(runes[:most]) + "…"
-	}
-	return string(text)
+	return wording.Cut(string(text), most)
 }
 
 // run runs a mutation. It returns the changes of fields that the write can change, and those of others and of fields that the

@@ -12,10 +12,7 @@ import (
 // mutations compares the rules of mutating admission.
 func (c *comparison) mutations() {
 	from, to := c.sides.From.Form().Mutations, c.sides.To.Form().Mutations
-	before := map[string]*policy.Mutation{}
-	for i := range from {
-		before[from[i].ID] = &from[i]
-	}
+	before := policy.IndexBy(from, func(m *policy.Mutation) string { return m.ID })
 	for i := range to {
 		is := &to[i]
 		was := before[is.ID]

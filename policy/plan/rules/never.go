@@ -48,10 +48,7 @@ type clause struct {
 // clauses returns all conditions and expressions of a policy.
 func clauses(p *policy.Policy) (list []clause) {
 	f := p.Form()
-	roles := map[string]*policy.Role{}
-	for i := range f.Roles {
-		roles[f.Roles[i].Name] = &f.Roles[i]
-	}
+	roles := policy.IndexBy(f.Roles, func(r *policy.Role) string { return r.Name })
 	for i := range f.Bindings {
 		b := &f.Bindings[i]
 		if role := roles[b.Role]; b.When != nil && role != nil {

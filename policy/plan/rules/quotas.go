@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/plan"
 	"stele.dev/stele/policy/quotas"
 	"stele.dev/stele/schemas"
@@ -14,23 +15,13 @@ import (
 // quotas compares what resource quotas can limit, and the scopes that they can have.
 func (c *comparison) quotas() {
 	from, to := &c.sides.From.Form().Quota, &c.sides.To.Form().Quota
-	before, after := map[string]*quotas.Resource{}, map[string]*quotas.Resource{}
-	for i := range from.Resources {
-		before[from.Resources[i].Name] = &from.Resources[i]
-	}
-	for i := range to.Resources {
-		after[to.Resources[i].Name] = &to.Resources[i]
-	}
+	resource := func(r *quotas.Resource) string { return r.Name }
+	before, after := policy.IndexBy(from.Resources, resource), policy.IndexBy(to.Resources, resource)
 	for _, name := range eitherNames(before, after) {
 		c.quotaResource(before[name], after[name])
 	}
-	was, is := map[string]*quotas.Scope{}, map[string]*quotas.Scope{}
-	for i := range from.Scopes {
-		was[from.Scopes[i].Name] = &from.Scopes[i]
-	}
-	for i := range to.Scopes {
-		is[to.Scopes[i].Name] = &to.Scopes[i]
-	}
+	scope := func(s *quotas.Scope) string { return s.Name }
+	was, is := policy.IndexBy(from.Scopes, scope), policy.IndexBy(to.Scopes, scope)
 	for _, name := range eitherNames(was, is) {
 		c.quotaScope(was[name], is[name])
 	}

@@ -13,7 +13,8 @@ import (
 
 // reviewers compares the webhooks and plugins that review writes. What they decide is not seen.
 func (c *comparison) reviewers() {
-	from, to := reviewersByID(c.sides.From.Form()), reviewersByID(c.sides.To.Form())
+	id := func(r *policy.Reviewer) string { return r.ID }
+	from, to := policy.IndexBy(c.sides.From.Form().Reviewers, id), policy.IndexBy(c.sides.To.Form().Reviewers, id)
 	for _, id := range slices.Sorted(maps.Keys(to)) {
 		is, was := to[id], from[id]
 		f := plan.Finding{Path: id, Source: is.Source}
@@ -59,14 +60,6 @@ func classOfFailure(fields []string, ignore bool) plan.Class {
 		return plan.Widens
 	}
 	return plan.Narrows
-}
-
-func reviewersByID(f *policy.Form) map[string]*policy.Reviewer {
-	all := map[string]*policy.Reviewer{}
-	for i := range f.Reviewers {
-		all[f.Reviewers[i].ID] = &f.Reviewers[i]
-	}
-	return all
 }
 
 // reviewed returns the resources that a reviewer is asked about.

@@ -26,7 +26,8 @@ func Compare(ctx context.Context, s plan.Sides) ([]plan.Finding, error) {
 	c := &comparison{ctx: ctx, sides: s}
 	if s.From != nil {
 		c.search = counterexamples.New(s)
-		c.from, c.to = byID(s.From.Form()), byID(s.To.Form())
+		id := func(v *policy.Validation) string { return v.ID }
+		c.from, c.to = policy.IndexBy(s.From.Form().Validations, id), policy.IndexBy(s.To.Form().Validations, id)
 		if err := c.validations(); err != nil {
 			return nil, err
 		}
@@ -48,21 +49,8 @@ type comparison struct {
 	findings []plan.Finding
 }
 
-func byID(f *policy.Form) map[string]*policy.Validation {
-	all := map[string]*policy.Validation{}
-	for i := range f.Validations {
-		all[f.Validations[i].ID] = &f.Validations[i]
-	}
-	return all
-}
-
 func (c *comparison) add(f plan.Finding) {
-	if f.Class == "" {
-		f.Class = plan.RuleNamed(f.Rule).Class
-	}
-	if f.Evidence == "" {
-		f.Evidence = plan.Proved
-	}
+	f.SetDefaults()
 	c.findings = append(c.findings, f)
 }
 

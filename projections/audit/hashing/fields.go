@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"sigs.k8s.io/yaml"
+	"stele.dev/stele/schemas/jsonvalue"
 )
 
 // Any stands in a path for every item of a list or every entry of a map, as in package schemas.
@@ -54,7 +55,7 @@ func (f Fields) Encode() []string {
 	for _, path := range f {
 		names := make([]string, len(path))
 		for i, name := range path {
-			names[i] = escapeName.Replace(name)
+			names[i] = jsonvalue.Escape(name)
 		}
 		lines = append(lines, strings.Join(names, "/"))
 	}
@@ -72,17 +73,12 @@ func Decode(lines []string) Fields {
 		}
 		path := strings.Split(line, "/")
 		for i, name := range path {
-			path[i] = unescapeName.Replace(name)
+			path[i] = jsonvalue.Unescape(name)
 		}
 		f = append(f, path)
 	}
 	return f
 }
-
-var (
-	escapeName   = strings.NewReplacer("~", "~0", "/", "~1")
-	unescapeName = strings.NewReplacer("~1", "/", "~0", "~")
-)
 
 // lastApplied is the annotation in which kubectl keeps the object as it was applied.
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"

@@ -18,6 +18,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"stele.dev/stele/limits/durable"
 )
 
 // Prefix begins every hash.
@@ -97,11 +99,7 @@ func create(dir, file string, key []byte) error {
 	if err := os.Link(f.Name(), file); err != nil { // unlike a rename, it never replaces a key
 		return err
 	}
-	folder, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(folder.Sync(), folder.Close())
+	return durable.SyncFolder(dir)
 }
 
 // Hash returns the hash of a value. A nil key gives all values the same hash, of zeros.

@@ -64,9 +64,6 @@ shown to users who may get the object.
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.Check(); err != nil {
-				return err
-			}
 			if len(args) == 1 {
 				return o.one(cmd, args[0])
 			}

@@ -11,6 +11,7 @@ import (
 	"stele.dev/stele/cmd/stele/internal/client"
 	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/core/resources/decisionsapi"
+	"stele.dev/stele/schemas/wording"
 )
 
 // printer prints pages of decisions.
@@ -158,10 +159,7 @@ func ruleText(d *client.Decision) string {
 func short(message string) string {
 	const most = 120
 	message, _, _ = strings.Cut(message, "\n")
-	if runes := []rune(message); len(runes) > most {
-		return string(runes[:most]) + "…"
-	}
-	return message
+	return wording.Cut(message, most)
 }
 
 func object(d *client.Decision) string {

@@ -106,9 +106,6 @@ type document struct {
 func (o *topOptions) run(cmd *cobra.Command) (err error) {
 	ctx, stop := usage.Interruptible(cmd)
 	defer stop()
-	if err := o.Check(); err != nil {
-		return err
-	}
 	for _, by := range o.by {
 		if err := usage.OneOf("--by", by, slices.Sorted(maps.Keys(properties))); err != nil {
 			return err

@@ -66,7 +66,7 @@ func (o *placeFlags) check() error {
 	if o.stall <= 0 {
 		return usage.Errorf("--stall-timeout %s: use a duration above 0", o.stall)
 	}
-	return o.OutputFlags.Check()
+	return nil
 }
 
 func (o *placeFlags) patience(say func(string, ...any)) stores.Patience {

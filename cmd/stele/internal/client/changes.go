@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
@@ -83,42 +84,49 @@ func (q *ChangesQuery) request(client *rest.RESTClient) *rest.Request {
 
 // List calls each with every page of changes, the newest first, and returns the revision of the list.
 func (c *Changes) List(ctx context.Context, q ChangesQuery, each func([]*Change) error) (revision string, err error) {
+	keep := q.keeps
+	if len(q.keep) == 0 {
+		keep = nil
+	}
+	return list(ctx, func() *rest.Request { return q.request(c.rest) }, q.Limit, keep, each)
+}
+
+// list calls each with every page of a list, and returns the resource version of the list. It ends after limit items, unless limit is
+// 0. Items of which keep returns false are left out, if it is not nil.
+func list[T any](ctx context.Context, request func() *rest.Request, limit int, keep func(*T) bool, each func([]*T) error) (version string, err error) {
 	const pageSize = 500
-	token, left := "", q.Limit
+	token, left := "", limit
 	for {
 		size := pageSize
-		if q.Limit > 0 && len(q.keep) == 0 {
+		if limit > 0 && keep == nil {
 			size = min(size, left)
 		}
-		request := q.request(c.rest).Param("limit", fmt.Sprint(size))
+		page := request().Param("limit", fmt.Sprint(size))
 		if token != "" {
-			request = request.Param("continue", token)
+			page = page.Param("continue", token)
 		}
-		var list struct {
-			Metadata struct {
-				ResourceVersion string `json:"resourceVersion"`
-				Continue        string `json:"continue"`
-			} `json:"metadata"`
-			Items []*Change `json:"items"`
+		var found struct {
+			Metadata metav1.ListMeta `json:"metadata"`
+			Items    []*T            `json:"items"`
 		}
-		if err := get(ctx, request, &list); err != nil {
+		if err := get(ctx, page, &found); err != nil {
 			return "", err
 		}
-		if revision == "" {
-			revision = list.Metadata.ResourceVersion
+		if version == "" {
+			version = found.Metadata.ResourceVersion
 		}
-		page := list.Items[:0]
-		for _, x := range list.Items {
-			if q.keeps(x) && (q.Limit == 0 || left > 0) {
-				page = append(page, x)
+		kept := found.Items[:0]
+		for _, x := range found.Items {
+			if (keep == nil || keep(x)) && (limit == 0 || left > 0) {
+				kept = append(kept, x)
 				left--
 			}
 		}
-		if err := each(page); err != nil {
+		if err := each(kept); err != nil {
 			return "", err
 		}
-		if token = list.Metadata.Continue; token == "" || q.Limit > 0 && left <= 0 {
-			return revision, nil
+		if token = found.Metadata.Continue; token == "" || limit > 0 && left <= 0 {
+			return version, nil
 		}
 	}
 }

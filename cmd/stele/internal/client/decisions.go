@@ -3,9 +3,7 @@ package client
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/rest"
 	"stele.dev/stele/core/resources/decisionsapi"
@@ -63,41 +61,7 @@ func (q *DecisionsQuery) request(c *rest.RESTClient) *rest.Request {
 
 // List calls each with every page of decisions, the newest first, and returns the resource version of the list.
 func (c *Decisions) List(ctx context.Context, q DecisionsQuery, each func([]*Decision) error) (version string, err error) {
-	const pageSize = 500
-	token, left := "", q.Limit
-	for {
-		size := pageSize
-		if q.Limit > 0 && q.Keep == nil {
-			size = min(size, left)
-		}
-		request := q.request(c.rest).Param("limit", fmt.Sprint(size))
-		if token != "" {
-			request = request.Param("continue", token)
-		}
-		var list struct {
-			Metadata metav1.ListMeta `json:"metadata"`
-			Items    []*Decision     `json:"items"`
-		}
-		if err := get(ctx, request, &list); err != nil {
-			return "", err
-		}
-		if version == "" {
-			version = list.Metadata.ResourceVersion
-		}
-		page := list.Items[:0]
-		for _, x := range list.Items {
-			if (q.Keep == nil || q.Keep(x)) && (q.Limit == 0 || left > 0) {
-				page = append(page, x)
-				left--
-			}
-		}
-		if err := each(page); err != nil {
-			return "", err
-		}
-		if token = list.Metadata.Continue; token == "" || q.Limit > 0 && left <= 0 {
-			return version, nil
-		}
-	}
+	return list(ctx, func() *rest.Request { return q.request(c.rest) }, q.Limit, q.Keep, each)
 }
 
 // watch calls each with new decisions after a resource version, which it advances, until the connection ends.

@@ -10,6 +10,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
+	"stele.dev/stele/limits/steady"
 )
 
 // outage waits between attempts to reach a server. It says once that the server does not answer, and once that it answers again.
@@ -43,10 +44,7 @@ func (o *outage) wait(ctx context.Context, err error) error {
 		}
 		defer func() { o.pause = min(2*o.pause, longestPause) }()
 	}
-	select {
-	case <-ctx.Done():
-	case <-time.After(o.pause):
-	}
+	_ = steady.Wait(ctx, o.pause)
 	return nil
 }
 

@@ -20,6 +20,7 @@ import (
 	"stele.dev/stele/cmd/stele/internal/signers"
 	"stele.dev/stele/core/resources/activation"
 	"stele.dev/stele/core/resources/delivery"
+	"stele.dev/stele/limits/steady"
 	"stele.dev/stele/policy/bundles"
 )
 
@@ -298,16 +299,9 @@ func (g *Git) prepare(ctx context.Context) error {
 
 // watchSize measures the mirror until the context ends, and ends it if the mirror is too large.
 func (g *Git) watchSize(ctx context.Context, cancel context.CancelCauseFunc) {
-	tick := time.NewTicker(measured)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			if g.size() > g.MaxBytes {
-				cancel(errTooLarge)
-				return
-			}
-		case <-ctx.Done():
+	for range steady.Every(ctx, measured) {
+		if g.size() > g.MaxBytes {
+			cancel(errTooLarge)
 			return
 		}
 	}

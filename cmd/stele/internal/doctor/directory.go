@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"encoding/pem"
@@ -78,9 +79,7 @@ func (d *directory) lock(context.Context) {
 	d.inUse = true
 	holder, _ := os.ReadFile(d.path("lock"))
 	by := strings.TrimSpace(string(holder))
-	if by == "" {
-		by = "unknown"
-	}
+	by = cmp.Or(by, "unknown")
 	d.report.add(OK, "lock", "", "process %s uses the directory; `stele doctor` without --data-dir asks it for more", by)
 }
 

@@ -95,9 +95,6 @@ The exit code is 1 if a line says fail.`,
 func (o *options) run(cmd *cobra.Command) error {
 	ctx, stop := usage.Interruptible(cmd)
 	defer stop()
-	if err := o.Check(); err != nil {
-		return err
-	}
 	var report *Report
 	var err error
 	if o.Dir != "" {

@@ -102,9 +102,6 @@ explanations.policy.stele.dev.`,
 func (o *options) run(cmd *cobra.Command, args []string) error {
 	ctx, stop := usage.Interruptible(cmd)
 	defer stop()
-	if err := o.Check(); err != nil {
-		return err
-	}
 	for _, flag := range []string{"as-group", "as-uid", "as-user-extra"} {
 		if o.user == "" && cmd.Flags().Changed(flag) {
 			return usage.Errorf("--%s needs --as", flag)

@@ -1,7 +1,9 @@
-// Package flags has groups of flags of `stele serve`: limits of connections, where the audit log goes.
+// Package flags has groups of flags of `stele serve`: limits of connections, where the audit log goes, the etcd cluster that keeps the
+// log.
 package flags
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -50,8 +52,6 @@ func (o *Connections) Limits() (l connections.Limits, failures int, err error) {
 	if l.IdleTime < 0 {
 		return l, failures, fmt.Errorf("--idle-timeout %s: want a duration that is not negative", l.IdleTime)
 	}
-	if l.IdleTime == 0 {
-		l.IdleTime = -time.Second
-	}
+	l.IdleTime = cmp.Or(l.IdleTime, -time.Second)
 	return l, failures, nil
 }

@@ -21,6 +21,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"stele.dev/stele/limits/steady"
 )
 
 // Path is the resource that the clients use.
@@ -147,7 +149,7 @@ func (f *flooder) send(ctx context.Context, c *http.Client, i, n int) {
 		return
 	case err != nil && ctx.Err() == nil:
 		f.counts.add("error", err.Error())
-		pause(ctx, time.Second)
+		_ = steady.Wait(ctx, time.Second)
 		return
 	case err != nil:
 		return
@@ -170,14 +172,7 @@ func (f *flooder) send(ctx context.Context, c *http.Client, i, n int) {
 	}
 	if r.StatusCode == http.StatusTooManyRequests {
 		seconds, _ := strconv.Atoi(r.Header.Get("Retry-After"))
-		pause(ctx, time.Duration(seconds)*time.Second)
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-time.After(max(d, 50*time.Millisecond)):
-	case <-ctx.Done():
+		_ = steady.Wait(ctx, max(time.Duration(seconds)*time.Second, 50*time.Millisecond))
 	}
 }
 

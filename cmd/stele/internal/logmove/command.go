@@ -1,5 +1,5 @@
-// Package logmove has the command that moves a log between an embedded etcd and a cluster. Package eventlog/moving does the
-// work.
+// Package logmove has the commands that take a log to another store, or on from one that was restored: `stele log move`, whose work
+// package eventlog/moving does, and `stele log new-epoch`.
 package logmove
 
 import (
@@ -7,13 +7,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"stele.dev/stele/cmd/stele/internal/build"
+	"stele.dev/stele/cmd/stele/internal/flags"
 	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/core/run/plane/datadir"
@@ -29,7 +30,7 @@ type moveOptions struct {
 	dataDir, to string
 	abandon     bool
 	check       func(ctx context.Context, file string) error
-	cluster     Cluster
+	cluster     flags.Etcd
 }
 
 const (
@@ -37,17 +38,9 @@ const (
 	toDataDir = "data-dir"
 )
 
-// Cluster are the flags of an etcd cluster.
-type Cluster struct {
-	// Add adds the flags.
-	Add func(*pflag.FlagSet)
-	// Options returns what the flags say, or an error if they do not go together.
-	Options func() (*etcdlog.DialOptions, error)
-}
-
 // Command returns the command `log move`. check looks for damage in the database of an embedded etcd.
-func Command(check func(ctx context.Context, file string) error, cluster Cluster) *cobra.Command {
-	o := &moveOptions{check: check, cluster: cluster}
+func Command(check func(ctx context.Context, file string) error) *cobra.Command {
+	o := &moveOptions{check: check}
 	cmd := &cobra.Command{
 		Use:   "move --to etcd|data-dir --data-dir DIR --etcd-endpoints URL,…",
 		Short: "Move the log between the embedded etcd of a data directory and an etcd cluster",
@@ -75,7 +68,7 @@ use the log; --abandon gives up an incomplete move instead.`,
 	f.StringVar(&o.dataDir, "data-dir", "", "data directory of the server that goes on with the log")
 	f.StringVar(&o.to, "to", "", "where to move the log: etcd or data-dir")
 	f.BoolVar(&o.abandon, "abandon", false, "give up a move that is not complete, with the same other flags: its copy is removed, and the log can be used where it was")
-	cluster.Add(f)
+	o.cluster.AddFlags(f, "required")
 	usage.Required(cmd, "data-dir")
 	usage.Required(cmd, "to")
 	usage.Required(cmd, "etcd-endpoints")
@@ -99,16 +92,13 @@ type movedLog struct {
 func (o *moveOptions) run(cmd *cobra.Command) (err error) {
 	ctx, stop := usage.Interruptible(cmd)
 	defer stop()
-	if err := o.Check(); err != nil {
-		return err
-	}
 	if o.to != toEtcd && o.to != toDataDir {
 		return usage.Errorf("--to %q: want %s or %s", o.to, toEtcd, toDataDir)
 	}
-	etcd, err := o.cluster.Options()
-	if err != nil {
+	if err := o.cluster.Check(); err != nil {
 		return err
 	}
+	etcd := o.cluster.Dial(slog.New(slog.DiscardHandler))
 	if _, err := os.Stat(o.dataDir); err != nil { // a folder that is created here would have no segments
 		return fmt.Errorf("--data-dir: %w", err)
 	}

@@ -8,13 +8,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 	"stele.dev/stele/cmd/stele/internal/client"
 	"stele.dev/stele/cmd/stele/internal/compiling"
@@ -95,6 +94,8 @@ Exit codes: 0 if nothing fails the plan; 3 if a finding does; 2 if something cha
 	}
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return unknown(usage.FlagError(cmd, err)) })
 	o.addFlags(cmd)
+	checkOutput := cmd.PreRunE
+	cmd.PreRunE = func(cmd *cobra.Command, args []string) error { return unknown(checkOutput(cmd, args)) }
 	return cmd
 }
 
@@ -154,9 +155,6 @@ func (refusal) Is(target error) bool { return target == errRefused }
 func (o *options) run(cmd *cobra.Command, args []string) error {
 	ctx, stop := usage.Interruptible(cmd)
 	defer stop()
-	if err := o.Check(); err != nil {
-		return err
-	}
 	if o.explain != "" || o.listRules {
 		return o.rules(cmd)
 	}
@@ -372,19 +370,7 @@ func (o *options) save(parts []Part) error {
 	if err := (&show.Output{Writer: &text}).Document("json", document(parts)); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(o.out), ".plan-*")
-	if err != nil {
-		return fmt.Errorf("--out: %w", err)
-	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(text.Bytes())
-	if err = cmp.Or(err, f.Close()); err != nil {
-		return fmt.Errorf("--out: %w", err)
-	}
-	if err := os.Chmod(f.Name(), 0o644); err != nil {
-		return fmt.Errorf("--out: %w", err)
-	}
-	if err := os.Rename(f.Name(), o.out); err != nil {
+	if err := renameio.WriteFile(o.out, text.Bytes(), 0o644, renameio.IgnoreUmask()); err != nil {
 		return fmt.Errorf("--out: %w", err)
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/policy/plan"
+	"stele.dev/stele/schemas/wording"
 )
 
 // width is how wide lines of text are at most, if they can be broken.
@@ -380,9 +381,6 @@ func whereText(f *plan.Finding) string {
 	return ""
 }
 
-// withdraws are the rules of findings because of which stored objects cannot be served any more.
-var withdraws = map[string]bool{"KIND_REMOVED": true, "KIND_SCOPE_CHANGED": true, "VERSION_REMOVED": true, "STORAGE_VERSION_CHANGED": true, "KIND_NAMES_CHANGED": true}
-
 // objectTexts says what stored objects a finding concerns.
 func objectTexts(f *plan.Finding) []string {
 	o := f.Objects
@@ -400,7 +398,7 @@ func objectTexts(f *plan.Finding) []string {
 	add(o.StatusStuck, "could not have their status written")
 	add(o.Differ, "would be shown differently")
 	if len(all) == 0 && o.Of > 0 {
-		if withdraws[f.Rule] {
+		if plan.Withdraws(f.Rule) {
 			return nil // it concerns all of them, which the details say
 		}
 		return []string{fmt.Sprintf("It concerns none of %s.", usage.Count(o.Of, "stored object"))}
@@ -449,10 +447,7 @@ func valueText(value json.RawMessage) string {
 	if s := ""; json.Unmarshal(value, &s) == nil {
 		text = s
 	}
-	if r := []rune(text); len(r) > maxValue {
-		text = string(r[:maxValue]) + "…"
-	}
-	return text
+	return wording.Cut(text, maxValue)
 }
 
 func (t *Text) counterexample(c *plan.Counterexample) {
@@ -523,10 +518,7 @@ func (t *Text) alterations(r *plan.Replay) {
 		} else {
 			text += "by "
 		}
-		text += strings.TrimPrefix(a.Finding+" "+a.Rule, " ")
-		if a.Source != "" {
-			text += " (" + a.Source + ")"
-		}
+		text += strings.TrimPrefix(a.Finding+" "+a.Rule, " ") + wording.At(a.Source)
 		t.wrapped("       ", "         ", text)
 	}
 }
@@ -537,9 +529,7 @@ func (t *Text) flip(f *plan.Flip) {
 	if by != "" {
 		text += ", " + by
 	}
-	if f.Source != "" {
-		text += " (" + f.Source + ")"
-	}
+	text += wording.At(f.Source)
 	if f.Message != "" {
 		text += ": " + f.Message
 	}

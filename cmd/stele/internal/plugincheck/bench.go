@@ -28,9 +28,6 @@ because it caches the decisions of authorizers and combines equal requests.`,
 		Example: `  stele plugin bench ./change-window --table decisions.yaml`,
 		Args:    usage.Exactly("PROGRAM"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.Check(); err != nil {
-				return err
-			}
 			if lasting <= 0 || slices.ContainsFunc(callers, func(n int) bool { return n < 1 }) {
 				return usage.Errorf("--duration and --callers must be more than 0")
 			}

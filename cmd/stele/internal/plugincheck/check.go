@@ -33,9 +33,6 @@ With --cue it prints only a CUE file that pins the program, for a package.`,
   stele plugin check ./change-window --cue databases > policy/pin.cue`,
 		Args: usage.Exactly("PROGRAM"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.Check(); err != nil {
-				return err
-			}
 			p, subject, err := o.open(cmd, args[0], nil)
 			if err != nil {
 				return err

@@ -1,6 +1,7 @@
 package policytest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path"
@@ -15,8 +16,8 @@ import (
 	"stele.dev/stele/core/run/suiterun"
 	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/policy/suites"
-	"stele.dev/stele/policy/wording"
 	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/wording"
 )
 
 // outcome is the results of a run, by bundle and suite.
@@ -114,9 +115,7 @@ func (o *options) plan(ctx context.Context, cmd *cobra.Command, args []string) (
 	wrong := 0
 	for _, arg := range args {
 		dir := strings.TrimSuffix(strings.TrimSuffix(arg, "..."), "/")
-		if dir == "" {
-			dir = "."
-		}
+		dir = cmp.Or(dir, ".")
 		source, err := bundles.ReadDir(dir)
 		if err != nil {
 			return nil, err

@@ -1,6 +1,7 @@
 package policytest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,9 +27,7 @@ func (o *options) again(ctx context.Context, cmd *cobra.Command, args []string) 
 	defer watcher.Close()
 	for _, arg := range args {
 		dir := strings.TrimSuffix(strings.TrimSuffix(arg, "..."), "/")
-		if dir == "" {
-			dir = "."
-		}
+		dir = cmp.Or(dir, ".")
 		source, err := bundles.ReadDir(dir)
 		if err != nil {
 			return err

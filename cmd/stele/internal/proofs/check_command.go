@@ -15,6 +15,7 @@ import (
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/eventlog/proof"
+	"stele.dev/stele/schemas/wording"
 )
 
 // checkOptions are the flags of check.
@@ -55,9 +56,6 @@ The exit code is 1 if the proof is wrong, and 2 if it could not be checked.`,
 }
 
 func (o *checkOptions) run(cmd *cobra.Command, file string) error {
-	if err := o.Check(); err != nil {
-		return err
-	}
 	document, err := os.ReadFile(file)
 	if err != nil {
 		return usage.Exit(usage.ExitUsage, err)
@@ -223,12 +221,7 @@ func eventOf(p *proof.Proven) *eventFinding {
 	return e
 }
 
-func ruleText(d *logpb.Decisions) string {
-	if d.GetSource() == "" {
-		return d.GetRule()
-	}
-	return d.GetRule() + " (" + d.GetSource() + ")"
-}
+func ruleText(d *logpb.Decisions) string { return d.GetRule() + wording.At(d.GetSource()) }
 
 func objectText(o *logpb.Object) string {
 	text := o.GetResource()

@@ -81,9 +81,6 @@ For backups there is ` + "`stele backup verify`" + `, for what serves there is `
 func (o *verifyOptions) run(cmd *cobra.Command) error {
 	ctx, stop := usage.Interruptible(cmd)
 	defer stop()
-	if err := o.Check(); err != nil {
-		return err
-	}
 	if o.decisions != "" {
 		return o.runDecisions(ctx, cmd)
 	}

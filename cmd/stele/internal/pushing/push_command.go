@@ -107,9 +107,6 @@ Replicas say every 10 seconds what they have applied.`,
 func (o *pushOptions) run(cmd *cobra.Command, dir string) error {
 	ctx, stop := usage.Interruptible(cmd)
 	defer stop()
-	if err := o.Check(); err != nil {
-		return err
-	}
 	compiled, err := o.compile.Folder(ctx, cmd, dir)
 	if err != nil {
 		return err

@@ -44,14 +44,6 @@ func (o *restoreOptions) addFlags(cmd *cobra.Command) {
 	f.BoolVar(&o.status, "status", true, "also put back status where it is a subresource, by a second write")
 }
 
-// parse checks the flags and parses the names of objects.
-func (o *restoreOptions) parse(args []string) ([]client.ObjectNames, error) {
-	if err := o.OutputFlags.Check(); err != nil {
-		return nil, err
-	}
-	return client.ParseObjects(args)
-}
-
 // PlannedOnly is the error of a command that has shown its plan, but has no terminal on which to ask the user.
 type PlannedOnly struct {
 	program string

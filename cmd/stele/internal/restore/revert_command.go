@@ -107,7 +107,7 @@ func (o *revertOptions) run(cmd *cobra.Command, args []string) error {
 
 // check returns an error for arguments that are missing or contradict each other.
 func (o *revertOptions) check(args []string) ([]client.ObjectNames, error) {
-	named, err := o.parse(args)
+	named, err := client.ParseObjects(args)
 	if err != nil {
 		return nil, err
 	}

@@ -57,7 +57,7 @@ stele revert. You need permission to list changes.log.stele.dev.
 
 // check returns an error for arguments that are missing or contradict each other.
 func (o *undeleteOptions) check(cmd *cobra.Command, args []string) ([]client.ObjectNames, error) {
-	named, err := o.parse(args)
+	named, err := client.ParseObjects(args)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"stele.dev/stele/core/object/difference"
 	"stele.dev/stele/schemas"
 )
 
@@ -199,7 +200,7 @@ func (u *undoing) fields(path string, values []any, shape *schemas.Node) any {
 				}
 			}
 		}
-		if value := u.value(strings.TrimPrefix(path+"."+name, "."), of, within(shape, name)); value != none {
+		if value := u.value(strings.TrimPrefix(path+"."+name, "."), of, difference.Field(shape, name)); value != none {
 			result[name] = value
 		}
 	}
@@ -214,22 +215,6 @@ func (u *undoing) fields(path string, values []any, shape *schemas.Node) any {
 		return result
 	}
 	return none
-}
-
-// within returns the shape of a field, or nil if it is unknown.
-func within(shape *schemas.Node, name string) *schemas.Node {
-	if shape == nil || shape.Struct == nil {
-		return nil
-	}
-	for _, f := range shape.Struct.Fields {
-		if f.Name == name {
-			return f.Schema
-		}
-	}
-	if len(shape.Struct.Patterns) > 0 {
-		return shape.Struct.Patterns[0].Value
-	}
-	return nil
 }
 
 // byKeys turns lists into structs whose fields are the items by their keys. order has the keys in the order of the

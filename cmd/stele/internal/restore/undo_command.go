@@ -66,9 +66,6 @@ and --yes is not given.
 func (o *undoOptions) run(cmd *cobra.Command, args []string) error {
 	ctx, stop := usage.Interruptible(cmd)
 	defer stop()
-	if err := o.Check(); err != nil {
-		return err
-	}
 	if len(o.Actors)+len(o.Agents)+len(o.Managers) == 0 {
 		return usage.Missing(cmd, "whose writes: --actor, --user-agent or --manager")
 	}

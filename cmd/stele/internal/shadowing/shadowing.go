@@ -18,6 +18,7 @@ import (
 	"stele.dev/stele/core/resources/shadow"
 	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/policy/plan"
+	"stele.dev/stele/schemas/wording"
 )
 
 // Command returns the command `stele policy shadow`.
@@ -64,9 +65,6 @@ func startCommand() *cobra.Command {
 func (o *startOptions) run(cmd *cobra.Command, dir string) error {
 	ctx, stop := usage.Interruptible(cmd)
 	defer stop()
-	if err := o.Check(); err != nil {
-		return err
-	}
 	compiled, err := o.compile.Folder(ctx, cmd, dir)
 	if err != nil {
 		return err
@@ -128,9 +126,6 @@ that have no secret fields.`,
 func (o *showOptions) run(cmd *cobra.Command) error {
 	ctx, stop := usage.Interruptible(cmd)
 	defer stop()
-	if err := o.Check(); err != nil {
-		return err
-	}
 	policies, err := connect(&o.Flags, cmd)
 	if err != nil {
 		return err
@@ -200,10 +195,7 @@ func reason(f *plan.Flip) string {
 			text += " " + part
 		}
 	}
-	if f.Source != "" {
-		text += " (" + f.Source + ")"
-	}
-	return text + ": " + strings.ReplaceAll(f.Message, "\n", " ")
+	return text + wording.At(f.Source) + ": " + strings.ReplaceAll(f.Message, "\n", " ")
 }
 
 // where returns the revisions and requests of a group.
@@ -230,9 +222,6 @@ func stopCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := usage.Interruptible(cmd)
 			defer stop()
-			if err := o.Check(); err != nil {
-				return err
-			}
 			policies, err := connect(&o.Flags, cmd)
 			if err != nil {
 				return err

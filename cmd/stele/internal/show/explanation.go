@@ -1,6 +1,7 @@
 package show
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -68,9 +69,7 @@ func Explanation(out io.Writer, e *explain.Explanation) error {
 func sentence(e *explain.Explanation) string {
 	s, st := &e.Spec, &e.Status
 	who := s.User
-	if who == "" {
-		who = "You"
-	}
+	who = cmp.Or(who, "You")
 	what := s.Path
 	if s.Resource != "" {
 		what = schema.GroupResource{Group: s.Group, Resource: s.Resource}.String()

@@ -17,22 +17,20 @@ type FormatFlags struct {
 	formats []string
 }
 
-// AddFlags adds the flags. Besides text the command has some of the formats wide, json, jsonl, yaml and name.
+// AddFlags adds the flags, and checks their values before the command runs. Besides text the command has some of the formats
+// wide, json, jsonl, yaml and name.
 func (o *FormatFlags) AddFlags(cmd *cobra.Command, formats ...string) {
 	o.formats = append([]string{"text"}, formats...)
 	f := cmd.Flags()
 	f.StringVarP(&o.Format, "output", "o", "text", "output `FORMAT`: "+usage.Enumerate(o.formats))
 	f.BoolVarP(&o.Quiet, "quiet", "q", false, "print results and errors only")
+	cmd.PreRunE = func(*cobra.Command, []string) error { return o.check() }
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(o.formats, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// Check returns an error for a format that the command does not have. Commands call it first, before they do
-// anything.
-func (o *FormatFlags) Check() error {
-	switch o.Format {
-	case "":
-		return nil // checked before
-	case "text":
+// check returns an error for a format that the command does not have.
+func (o *FormatFlags) check() error {
+	if o.Format == "text" {
 		o.Format = ""
 		return nil
 	}
@@ -76,22 +74,23 @@ type OutputFlags struct {
 	noPager, utc bool
 }
 
-// AddFlags adds the flags. Besides text the command has the given formats.
+// AddFlags adds the flags, and checks their values before the command runs. Besides text the command has the given formats.
 func (o *OutputFlags) AddFlags(cmd *cobra.Command, formats ...string) {
 	o.FormatFlags.AddFlags(cmd, formats...)
 	f := cmd.Flags()
 	f.StringVar(&o.color, "color", "auto", "color the output: auto, always or never; auto is on terminals, unless NO_COLOR is set")
 	f.BoolVar(&o.noPager, "no-pager", false, "do not use a pager ($STELE_PAGER, $PAGER or less) for long output")
 	f.BoolVar(&o.utc, "utc", false, "show times in UTC (default: in local time)")
+	cmd.PreRunE = func(*cobra.Command, []string) error { return o.check() }
 	_ = cmd.RegisterFlagCompletionFunc("color", cobra.FixedCompletions(colorValues, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // colorValues are the values of --color.
 var colorValues = []string{"auto", "always", "never"}
 
-// Check returns an error for a value that a flag does not have.
-func (o *OutputFlags) Check() error {
-	if err := o.FormatFlags.Check(); err != nil {
+// check returns an error for a value that a flag does not have.
+func (o *OutputFlags) check() error {
+	if err := o.FormatFlags.check(); err != nil {
 		return err
 	}
 	return usage.OneOf("--color", o.color, colorValues)
@@ -100,9 +99,6 @@ func (o *OutputFlags) Check() error {
 // Open starts the output of a command. On a terminal the output goes through a pager, unless it is endless. Close waits
 // for the pager.
 func (o *OutputFlags) Open(cmd *cobra.Command, endless bool) (*Output, error) {
-	if err := o.Check(); err != nil {
-		return nil, err
-	}
 	out := &Output{Writer: cmd.OutOrStdout(), utc: o.utc}
 	terminal := IsTerminal(out.Writer)
 	if o.Format == "" {

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/core/resources/access"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/schemas/wording"
 )
 
 // subjectWords returns the kind and the name of a subject.
@@ -140,12 +141,7 @@ func objectionText(d *rights.Objection) string {
 }
 
 // groundText returns a rule and where it stands.
-func groundText(g rights.Ground) string {
-	if g.Source == "" {
-		return g.ID
-	}
-	return g.ID + " (" + g.Source + ")"
-}
+func groundText(g rights.Ground) string { return g.ID + wording.At(g.Source) }
 
 // sinceText returns the revision since which a subject has a permission.
 func sinceText(h *access.Holder) string {

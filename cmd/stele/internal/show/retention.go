@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/core/keep/retention"
+	"stele.dev/stele/schemas/wording"
 )
 
 // Retention prints what is kept of the past, one line for each kind.
@@ -17,10 +18,7 @@ func Retention(out *Output, r *retention.Report) error {
 		if k.Oldest > 1 {
 			since = out.Time(k.Since)
 		}
-		rule := k.Rule
-		if k.Source != "" {
-			rule += " (" + k.Source + ")"
-		}
+		rule := k.Rule + wording.At(k.Source)
 		c.Add("", Cell{Text: schema.GroupResource{Group: k.Group, Resource: k.Resource}.String()}, Cell{Text: k.History}, Cell{Text: k.Records},
 			Cell{Text: since}, Cell{Text: fmt.Sprint(k.Oldest), right: true}, Cell{Text: fmt.Sprint(k.Versions), right: true}, Cell{Text: bytesText(uint64(k.Bytes)), right: true}, Cell{Text: cmp.Or(rule, "-")})
 	}

@@ -16,6 +16,7 @@ import (
 	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/core/resources/flowapi"
+	"stele.dev/stele/limits/steady"
 )
 
 // options are the flags of both commands.
@@ -127,9 +128,6 @@ const shortest = 100 * time.Millisecond
 func (o *options) run(cmd *cobra.Command, open func(*rest.Config) reader) error {
 	ctx, stop := usage.Interruptible(cmd)
 	defer stop()
-	if err := o.Check(); err != nil {
-		return err
-	}
 	if o.interval < shortest {
 		return usage.Errorf("--interval %s is too short: use at least %s", o.interval, shortest)
 	}
@@ -208,10 +206,8 @@ func (r *overviewReader) read(ctx context.Context) (result, error) {
 			return nil, err
 		}
 		r.last, r.version = s, readVersion(ctx, r.config)
-		select {
-		case <-time.After(r.interval):
-		case <-ctx.Done():
-			return nil, ctx.Err()
+		if err := steady.Wait(ctx, r.interval); err != nil {
+			return nil, err
 		}
 	}
 	s, err := readSample(ctx, r.config)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"golang.org/x/term"
+	"stele.dev/stele/limits/steady"
 )
 
 // screen draws frames on a terminal, on its alternate screen.
@@ -49,9 +50,7 @@ func (s *screen) run(ctx context.Context, frame func(context.Context) []byte) er
 			case <-ctx.Done():
 				return
 			}
-			select {
-			case <-time.After(s.interval):
-			case <-ctx.Done():
+			if steady.Wait(ctx, s.interval) != nil {
 				return
 			}
 		}

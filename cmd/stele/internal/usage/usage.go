@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"stele.dev/stele/policy/wording"
+	"stele.dev/stele/schemas/wording"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"

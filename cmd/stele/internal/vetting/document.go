@@ -1,6 +1,7 @@
 package vetting
 
 import (
+	"cmp"
 	"encoding/hex"
 	"path"
 
@@ -97,9 +98,7 @@ func (d *document) reports(targets []compiling.Target) []report.Report {
 		add := func(severity report.Severity, list []finding) {
 			for _, f := range list {
 				item := report.Item{Rule: f.ID, Severity: severity, Line: f.Line, Column: f.Column, Title: f.Path, Message: f.Message, Help: f.Hint}
-				if item.Rule == "" {
-					item.Rule = ruleOfErrors
-				}
+				item.Rule = cmp.Or(item.Rule, ruleOfErrors)
 				if f.File != "" {
 					item.File = path.Join(prefix, f.File)
 				}

@@ -1,6 +1,7 @@
 package garbage
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -247,9 +248,7 @@ func (c *collector) report(ctx context.Context, o *object, r metav1.OwnerReferen
 	message := fmt.Sprintf("ownerRef [%s/%s, namespace: %s, name: %s, uid: %s] does not exist in namespace %q", r.APIVersion, r.Kind, o.namespace, r.Name, r.UID, o.namespace)
 	gvk, now := c.kindNamed(o.resource), time.Now()
 	namespace := o.namespace
-	if namespace == "" {
-		namespace = metav1.NamespaceDefault
-	}
+	namespace = cmp.Or(namespace, metav1.NamespaceDefault)
 	at := now.UTC().Format(time.RFC3339)
 	event := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "Event",

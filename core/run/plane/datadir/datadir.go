@@ -63,9 +63,7 @@ type Dir struct {
 
 // Open creates the folder, for its owner alone, and locks it. Close unlocks it.
 func Open(path string, o Options) (*Dir, error) {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	root, err := filepath.Abs(path)
 	if err != nil {
 		return nil, err

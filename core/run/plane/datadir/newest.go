@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"stele.dev/stele/eventlog"
+	"stele.dev/stele/limits/steady"
 )
 
 const (
@@ -108,10 +109,7 @@ func (d *Dir) noteNewest(ctx context.Context, log *eventlog.Log, file *os.File) 
 		if ctx.Err() != nil {
 			return
 		}
-		select {
-		case <-time.After(noteEvery):
-		case <-ctx.Done():
-		}
+		_ = steady.Wait(ctx, noteEvery)
 		select {
 		case <-changed:
 		case <-ctx.Done():

@@ -6,6 +6,7 @@
 package planetest
 
 import (
+	"cmp"
 	"context"
 	"crypto"
 	"crypto/ecdsa"
@@ -159,13 +160,9 @@ func (o *Options) config(p *Plane, tokens string) plane.Config {
 	}
 	a := &c.Authentication.ServiceAccounts
 	a.SigningKeyFile = p.KeyFile
-	if a.JWKSURI == "" {
-		a.JWKSURI = "https://stele.example/openid/v1/jwks"
-	}
+	a.JWKSURI = cmp.Or(a.JWKSURI, "https://stele.example/openid/v1/jwks")
 	c.Authentication.BootstrapTokens = true
-	if c.Authentication.ReloadEvery == 0 {
-		c.Authentication.ReloadEvery = 365 * 24 * time.Hour // tests say when
-	}
+	c.Authentication.ReloadEvery = cmp.Or(c.Authentication.ReloadEvery, 365*24*time.Hour) // tests say when
 	return c
 }
 

@@ -1,4 +1,4 @@
-package paths
+package plans
 
 import (
 	"encoding/json"
@@ -11,21 +11,21 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// Compare returns where two values differ, by the paths that findings have: a key of a map is [*], an item of a list []. nodes are the schemas
-// of both.
-func Compare(nodes []*schemas.Node, was, is any) map[string]*Difference {
+// compareValues returns where two values differ, by the paths that findings have: a key of a map is [*], an item of a list [].
+// nodes are the schemas of both.
+func compareValues(nodes []*schemas.Node, was, is any) map[string]*firstDifference {
 	at := contrast{}
 	at.compare(spot{nodes: nodes}, was, is)
 	return at
 }
 
-// Difference is the first place of a path at which two values differ.
-type Difference struct {
-	Steps []string
-	Leaf  bool // some value there is no struct and no list
+// firstDifference is the first place of a path at which two values differ.
+type firstDifference struct {
+	steps []string
+	leaf  bool // some value there is no struct and no list
 }
 
-type contrast map[string]*Difference
+type contrast map[string]*firstDifference
 
 // A spot is a place in an object, and what the schemas say of it.
 type spot struct {
@@ -36,17 +36,17 @@ type spot struct {
 
 // field returns the spot of a field, or of a key of a map.
 func (s spot) field(name string) spot {
-	nodes, declared := Fields(s.nodes, name)
+	nodes, declared := fieldsOf(s.nodes, name)
 	path := s.path + "[*]"
 	if declared {
-		path = Join(s.path, name)
+		path = joinPath(s.path, name)
 	}
 	return spot{path, append(slices.Clip(s.steps), name), nodes}
 }
 
 // item returns the spot of an item of a list.
 func (s spot) item(i int) spot {
-	return spot{s.path + "[]", append(slices.Clip(s.steps), strconv.Itoa(i)), Items(s.nodes)}
+	return spot{s.path + "[]", append(slices.Clip(s.steps), strconv.Itoa(i)), itemsOf(s.nodes)}
 }
 
 // compare adds the paths at which two values differ. A value that only one side has differs with all that is in it.
@@ -92,13 +92,13 @@ func (c contrast) compare(at spot, was, is any) {
 
 func (c contrast) add(at spot, leaf bool) {
 	if c[at.path] == nil {
-		c[at.path] = &Difference{Steps: at.steps}
+		c[at.path] = &firstDifference{steps: at.steps}
 	}
-	c[at.path].Leaf = c[at.path].Leaf || leaf
+	c[at.path].leaf = c[at.path].leaf || leaf
 }
 
-// Join returns the path of a field.
-func Join(path, name string) string {
+// joinPath returns the path of a field.
+func joinPath(path, name string) string {
 	switch {
 	case name == "" || strings.ContainsAny(name, `.[]*"\ `):
 		quoted, _ := json.Marshal(name) // a string always encodes

@@ -1,9 +1,11 @@
-package wording
+package evaluation
 
 import (
 	"fmt"
 	"regexp"
 	"strings"
+
+	"stele.dev/stele/schemas/wording"
 )
 
 // The bundle format limits names by regular expressions. Messages describe them in words.
@@ -48,11 +50,11 @@ var patternBound = regexp.MustCompile(`^=~(".*")$`)
 // globBound matches a regular expression that the format makes of a namespace pattern.
 var globBound = regexp.MustCompile(`^\^((?:[-a-z0-9]|\[-a-z0-9\*\]\*)*)\$$`)
 
-// Bound describes the values that a bound of the format allows; ok is false if the bound is not the
+// describeBound describes the values that a bound of the format allows; ok is false if the bound is not the
 // format's.
-func Bound(bound string) (words string, ok bool) {
+func describeBound(bound string) (words string, ok bool) {
 	if m := patternBound.FindStringSubmatch(bound); m != nil {
-		text := Unquoted(m[1])
+		text := wording.Unquoted(m[1])
 		if words, ok := inWords[text]; ok {
 			return words, true
 		}
@@ -72,8 +74,8 @@ func Bound(bound string) (words string, ok bool) {
 	return bound, false
 }
 
-// IsGlob reports whether a bound is a namespace pattern.
-func IsGlob(bound string) bool {
+// isGlob reports whether a bound is a namespace pattern.
+func isGlob(bound string) bool {
 	m := patternBound.FindStringSubmatch(bound)
-	return m != nil && inWords[Unquoted(m[1])] == "" && globBound.MatchString(Unquoted(m[1]))
+	return m != nil && inWords[wording.Unquoted(m[1])] == "" && globBound.MatchString(wording.Unquoted(m[1]))
 }

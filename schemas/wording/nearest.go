@@ -1,5 +1,3 @@
-// Package wording contains what messages about a bundle share: the nearest name to a misspelled one,
-// lists of allowed words, and descriptions of bounds.
 package wording
 
 import (
@@ -15,6 +13,18 @@ func At(position string) string {
 		return ""
 	}
 	return " (" + position + ")"
+}
+
+// Cut returns the first characters of a text, and … if it has more.
+func Cut(text string, most int) string {
+	n := 0
+	for i := range text {
+		if n == most {
+			return text[:i] + "…"
+		}
+		n++
+	}
+	return text
 }
 
 // Unquoted returns a quoted string without its quotes, and other text unchanged.
@@ -122,12 +132,4 @@ func Quoted(words []string) []string {
 		quoted[i] = strconv.Quote(w)
 	}
 	return quoted
-}
-
-// Plural returns a number with its noun: "1 rule", "2 rules".
-func Plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return strconv.Itoa(n) + " " + noun + "s"
 }

@@ -1,4 +1,4 @@
-package cluster
+package logmove
 
 import (
 	"errors"
@@ -6,13 +6,14 @@ import (
 
 	"github.com/spf13/cobra"
 	"stele.dev/stele/cmd/stele/internal/build"
+	"stele.dev/stele/cmd/stele/internal/flags"
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/core/run/plane/datadir"
 )
 
 // NewEpochCommand returns `stele log new-epoch`.
 func NewEpochCommand() *cobra.Command {
-	var etcd Flags
+	var etcd flags.Etcd
 	var dataDir string
 	var next uint64
 	cmd := &cobra.Command{

@@ -1,5 +1,4 @@
-// Package cluster has the flags on an etcd cluster that keeps the log, and `stele log new-epoch`.
-package cluster
+package flags
 
 import (
 	"errors"
@@ -14,14 +13,14 @@ import (
 // leastRequest is the smallest limit of requests with which batches of the log and single objects have room.
 const leastRequest = 1536 << 10
 
-// Flags are the flags on an etcd cluster that keeps the log.
-type Flags struct {
+// Etcd are the flags on an etcd cluster that keeps the log.
+type Etcd struct {
 	etcdlog.DialOptions
 	maxRequest resource.QuantityValue
 }
 
 // AddFlags adds the flags. without says where the log is if there are no endpoints.
-func (o *Flags) AddFlags(f *pflag.FlagSet, without string) {
+func (o *Etcd) AddFlags(f *pflag.FlagSet, without string) {
 	o.maxRequest.Quantity = *resource.NewQuantity(etcdlog.DefaultMaxRequest, resource.BinarySI)
 	f.StringSliceVar(&o.Endpoints, "etcd-endpoints", nil, "client URLs of the members of an etcd cluster that keeps the log ("+without+")")
 	f.StringVar(&o.CAFile, "etcd-cafile", "", "authorities of the certificates of that etcd's members, in PEM (default: those of the system)")
@@ -34,7 +33,7 @@ func (o *Flags) AddFlags(f *pflag.FlagSet, without string) {
 }
 
 // Check returns an error for flags that do not go together.
-func (o *Flags) Check() error {
+func (o *Etcd) Check() error {
 	switch {
 	case (o.CertFile == "") != (o.KeyFile == ""):
 		return errors.New("--etcd-certfile and --etcd-keyfile belong together: give both")
@@ -49,7 +48,7 @@ func (o *Flags) Check() error {
 }
 
 // Dial returns the options for the cluster, nil if there are no endpoints.
-func (o *Flags) Dial(logger *slog.Logger) *etcdlog.DialOptions {
+func (o *Etcd) Dial(logger *slog.Logger) *etcdlog.DialOptions {
 	if len(o.Endpoints) == 0 {
 		return nil
 	}
