@@ -153,7 +153,7 @@ func (r *Request) applyVerdict(x *admission.Reviewer, q *review.Review, v *revie
 	if err != nil {
 		return nil, err
 	}
-	after, err := r.shown(x, object, r.oldVersion())
+	after, err := r.encodeForReviewer(x, object, r.oldVersion())
 	if err != nil || string(after) == string(q.Object) {
 		return nil, err
 	}
@@ -235,10 +235,10 @@ func (r *Request) question(x *admission.Reviewer, write *admission.Attributes) (
 	}
 	q = review.Question{Policy: r.Tip.Policy, Reviewer: x.Reviewer, Review: v}
 	version := r.oldVersion()
-	if v.Object, err = r.shown(x, write.Object, version); err != nil {
+	if v.Object, err = r.encodeForReviewer(x, write.Object, version); err != nil {
 		return q, err
 	}
-	if v.OldObject, err = r.shown(x, write.Old, version); err != nil {
+	if v.OldObject, err = r.encodeForReviewer(x, write.Old, version); err != nil {
 		return q, err
 	}
 	if x.Webhook == nil {
@@ -260,8 +260,8 @@ func (r *Request) oldVersion() string {
 	return strconv.FormatUint(r.Old.Revision, 10)
 }
 
-// shown returns an object as JSON, in the version in which a reviewer sees it.
-func (r *Request) shown(x *admission.Reviewer, o *policy.Object, resourceVersion string) ([]byte, error) {
+// encodeForReviewer returns an object as JSON, in the version in which a reviewer sees it.
+func (r *Request) encodeForReviewer(x *admission.Reviewer, o *policy.Object, resourceVersion string) ([]byte, error) {
 	as, o := x.Shown(r.Kind, r.Info.Subresource, o)
 	if o == nil {
 		return nil, nil

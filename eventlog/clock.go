@@ -77,7 +77,7 @@ func LastBefore(ctx context.Context, log Reader, sets ClockSets, from, to uint64
 }
 
 // Now returns this process's time. It ignores a jump ahead of the clock for some minutes.
-func (l *Log) Now() time.Time { return l.clock.now() }
+func (l *Log) Now() time.Time { return l.clock.current() }
 
 // Jumped returns by how much the clock has jumped ahead, as long as this jump is ignored; else 0.
 func (l *Log) Jumped() time.Duration { return l.clock.jumped() }
@@ -163,7 +163,7 @@ func withSleep(awake, all func() time.Duration) func() time.Duration {
 	return func() time.Duration { return max(awake(), all()) }
 }
 
-func (c *clock) now() time.Time {
+func (c *clock) current() time.Time {
 	now, _ := c.readings()
 	return now
 }

@@ -299,7 +299,7 @@ func (p *Parts) Follows(after Head) error {
 //
 // Batches that this process has just appended come from memory.
 func (l *Log) Verbatim(ctx context.Context, after Head) ([]*Parts, error) {
-	if appended := l.appended.after(after); len(appended) > 0 {
+	if appended := l.appended.takeAfter(after); len(appended) > 0 {
 		return takeApart(appended)
 	}
 	answer, err := l.backend.Read(ctx, after.Revision+1)
@@ -355,9 +355,9 @@ func (n *newest) add(b *Batch, value []byte, d *Draft, most int) {
 	n.batches = n.batches[drop:]
 }
 
-// after returns the batches that follow a position; none if they are not there. They are not returned again: they are
+// takeAfter returns the batches that follow a position; none if they are not there. They are not returned again: they are
 // copied once.
-func (n *newest) after(at Head) (found []appended) {
+func (n *newest) takeAfter(at Head) (found []appended) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	i := slices.IndexFunc(n.batches, func(a appended) bool { return a.batch.Previous == at.Hash })

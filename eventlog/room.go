@@ -20,16 +20,16 @@ type Usage struct {
 
 // Full returns an error that is [ErrFull], and says what to do, if an append would be refused at this usage.
 func (u Usage) Full() error {
-	if err := u.over(u.Limit, u.DiskLimit); err != nil {
+	if err := u.isOver(u.Limit, u.DiskLimit); err != nil {
 		return fmt.Errorf("%w; until then only deletes are accepted", err)
 	}
 	return nil
 }
 
 // FullForFreeing is like [Usage.Full] for an append that frees space.
-func (u Usage) FullForFreeing() error { return u.over(u.FreeingLimit, u.DiskFreeingLimit) }
+func (u Usage) FullForFreeing() error { return u.isOver(u.FreeingLimit, u.DiskFreeingLimit) }
 
-func (u Usage) over(limit int64, disk uint64) error {
+func (u Usage) isOver(limit int64, disk uint64) error {
 	switch {
 	case limit > 0 && u.Used >= limit:
 		return fmt.Errorf("%w: the log's database has %s, the limit is %s; it shrinks by itself when older events move into segments, if not, the server's log says why; raising its quota helps at once",

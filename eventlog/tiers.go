@@ -164,7 +164,7 @@ func (l *Log) Back(ctx context.Context, from uint64, max int) ([]*Batch, error) 
 	for {
 		older := l.older()
 		if from <= older.tip.Revision {
-			return older.back(ctx, from, max)
+			return older.batchesBack(ctx, from, max)
 		}
 		batches, err := l.backendBack(ctx, older.tip.Revision, from, max)
 		if err != nil || len(batches) == max {
@@ -179,7 +179,7 @@ func (l *Log) Back(ctx context.Context, from uint64, max int) ([]*Batch, error) 
 		if !meet {
 			continue // something has changed meanwhile
 		}
-		rest, err := older.back(ctx, older.tip.Revision, max-len(batches))
+		rest, err := older.batchesBack(ctx, older.tip.Revision, max-len(batches))
 		if len(batches) > 0 && errors.As(err, new(*ForgottenError)) {
 			err = nil
 		}
@@ -251,8 +251,8 @@ func (l *Log) older() olderBatches {
 	return olderBatches{tip: l.first.Head(), first: l.first}
 }
 
-// back is as [Archive.Back].
-func (o olderBatches) back(ctx context.Context, from uint64, max int) ([]*Batch, error) {
+// batchesBack is as [Archive.Back].
+func (o olderBatches) batchesBack(ctx context.Context, from uint64, max int) ([]*Batch, error) {
 	if o.archive == nil {
 		return []*Batch{o.first}, nil
 	}

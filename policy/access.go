@@ -172,8 +172,8 @@ func (s *subjects) decide(r *Request, pending *[]*grant) *Decision {
 	return nil
 }
 
-// of returns the grants of a subject, and creates them if needed.
-func (s *subjects) of(x Subject) *grants {
+// grantsOf returns the grants of a subject, and creates them if needed.
+func (s *subjects) grantsOf(x Subject) *grants {
 	by, name := s.users, x.User
 	if x.Group != "" {
 		by, name = s.groups, x.Group
@@ -199,7 +199,7 @@ func newDenies(denies []Deny) (*subjects, error) {
 		decision := &Decision{Denied: true, Authorizer: "deny", Rule: d.ID, Source: d.Source.String(), Reason: d.Reason + wording.At(d.Source.String())}
 		for _, x := range d.Subjects {
 			for j := range d.Rules {
-				s.of(x).add(&d.Rules[j], []string{"*"}, decision, unless)
+				s.grantsOf(x).add(&d.Rules[j], []string{"*"}, decision, unless)
 			}
 		}
 	}
@@ -272,9 +272,9 @@ func (p *placed) put(x *grant, at place) {
 	}
 }
 
-// first returns the decision of the first grant that holds for a request, or nil. Grants for more
+// firstDecision returns the decision of the first grant that holds for a request, or nil. Grants for more
 // namespaces come first. The receiver may be nil.
-func (p *placed) first(r *Request, pending *[]*grant) *Decision {
+func (p *placed) firstDecision(r *Request, pending *[]*grant) *Decision {
 	if p == nil {
 		return nil
 	}
@@ -283,11 +283,11 @@ func (p *placed) first(r *Request, pending *[]*grant) *Decision {
 			break
 		}
 		head := r.Namespace[:n]
-		if d := first(p.grants[place{head: head}], r, pending); d != nil {
+		if d := firstGrant(p.grants[place{head: head}], r, pending); d != nil {
 			return d
 		}
 		if p.named {
-			if d := first(p.grants[place{head, r.Name, true}], r, pending); d != nil {
+			if d := firstGrant(p.grants[place{head, r.Name, true}], r, pending); d != nil {
 				return d
 			}
 		}
@@ -325,7 +325,7 @@ func newAccess(f *Form) (*access, error) {
 		for _, s := range b.Subjects {
 			for j := range role.Rules {
 				rule := &role.Rules[j]
-				a.of(s).add(rule, b.Namespaces, &Decision{
+				a.grantsOf(s).add(rule, b.Namespaces, &Decision{
 					Allowed: true, Authorizer: "rbac", Rule: b.ID, Source: b.Source.String(),
 					Reason: fmt.Sprintf("RBAC: allowed by binding %q%s of role %q, rule %q%s",
 						b.ID, wording.At(b.Source.String()), role.Name, rule.ID, wording.At(rule.Source.String())),
@@ -383,21 +383,21 @@ func (g *grants) inGroup(group string, r *Request, pending *[]*grant) *Decision 
 	if r.Subresource != "" {
 		resource += "/" + r.Subresource
 	}
-	if d := g.byResource[resourceKey{group, resource}].first(r, pending); d != nil {
+	if d := g.byResource[resourceKey{group, resource}].firstDecision(r, pending); d != nil {
 		return d
 	}
 	if g.anyResource {
-		if d := g.byResource[resourceKey{group, "*"}].first(r, pending); d != nil {
+		if d := g.byResource[resourceKey{group, "*"}].firstDecision(r, pending); d != nil {
 			return d
 		}
 	}
 	if g.anySubresource && r.Subresource != "" {
-		return g.byResource[resourceKey{group, "*/" + r.Subresource}].first(r, pending)
+		return g.byResource[resourceKey{group, "*/" + r.Subresource}].firstDecision(r, pending)
 	}
 	return nil
 }
 
-func first(grants []*grant, r *Request, pending *[]*grant) *Decision {
+func firstGrant(grants []*grant, r *Request, pending *[]*grant) *Decision {
 	for _, x := range grants {
 		if x.verbs.has(r.Verb) && (x.everywhere || inNamespace(x.namespaces, r.Namespace)) && x.holds(r, pending) {
 			return x.decision

@@ -58,7 +58,7 @@ func (p *Policy) Consider(r *Request, d *Decision) (list []Considered) {
 		l := &p.chain[i]
 		switch {
 		case l.asked != nil:
-			list = append(list, l.said(r, d))
+			list = append(list, l.consideredBy(r, d))
 		case l.name == DenyAuthorizer:
 			list = p.considerDenies(r, list)
 		case l.name == RBACAuthorizer:
@@ -73,8 +73,8 @@ func (p *Policy) Consider(r *Request, d *Decision) (list []Considered) {
 	return list
 }
 
-// said returns the part that an outside authorizer had in a decision.
-func (l *link) said(r *Request, d *Decision) Considered {
+// consideredBy returns the part that an outside authorizer had in a decision.
+func (l *link) consideredBy(r *Request, d *Decision) Considered {
 	if !l.concerns(r) {
 		return Considered{Rule: l.name, Source: l.plugin.Source.String(), Verdict: "is not about this: its match names other requests"}
 	}

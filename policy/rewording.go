@@ -39,9 +39,9 @@ func (v *Version) Reword(ctx context.Context, found field.ErrorList, object, old
 		return found
 	}
 	if old != nil {
-		old = v.whole(old)
+		old = v.withMetadata(old)
 	}
-	said := v.rewording.said.Errors(ctx, v.whole(object), old, status)
+	said := v.rewording.said.Errors(ctx, v.withMetadata(object), old, status)
 	// kube-apiserver reports errors in the order of a map; here the order is that of the schema.
 	words := map[string]field.ErrorList{}
 	for _, e := range said {
@@ -61,12 +61,12 @@ func (v *Version) Reword(ctx context.Context, found field.ErrorList, object, old
 		}
 		words[placeOf(e)] = nil // the messages of all rules of this field are used at once
 	}
-	return append(out, below(found, words)...)
+	return append(out, dropInside(found, words)...)
 }
 
-// below returns the remaining messages for fields inside of those with errors: for alternatives,
+// dropInside returns the remaining messages for fields inside of those with errors: for alternatives,
 // kube-apiserver also reports why one of them does not match.
-func below(found field.ErrorList, words map[string]field.ErrorList) (left field.ErrorList) {
+func dropInside(found field.ErrorList, words map[string]field.ErrorList) (left field.ErrorList) {
 	for _, at := range slices.Sorted(maps.Keys(words)) {
 		within := func(e *field.Error) bool {
 			part := placeOf(e)
@@ -100,8 +100,8 @@ var (
 	lastPlace   = regexp.MustCompile(`^Checked value must be of type .* in (\S+)$`)
 )
 
-// whole returns an object with the apiVersion, kind and metadata that schemas may require.
-func (v *Version) whole(content map[string]any) map[string]any {
+// withMetadata returns an object with the apiVersion, kind and metadata that schemas may require.
+func (v *Version) withMetadata(content map[string]any) map[string]any {
 	out := maps.Clone(content)
 	out["apiVersion"], out["kind"] = v.GroupVersionKind().GroupVersion().String(), v.Kind.Kind.Kind
 	if _, ok := out["metadata"].(map[string]any); !ok {

@@ -321,15 +321,15 @@ func (e *ruleEvaluation) walk(r *schemaRule, path rulePath, at *field.Path, valu
 	case []any:
 		if step.each {
 			for i, next := range value {
-				old, had := step.before(next, before)
+				old, had := step.oldItem(next, before)
 				e.walk(r, rest, at.Index(i), next, old, known && had)
 			}
 		}
 	}
 }
 
-// before returns the old value of a list item, which it finds by the keys.
-func (s *ruleStep) before(item, list any) (any, bool) {
+// oldItem returns the old value of a list item, which it finds by the keys.
+func (s *ruleStep) oldItem(item, list any) (any, bool) {
 	old, _ := list.([]any)
 	is, ok := item.(map[string]any)
 	if len(s.keys) == 0 || !ok {
@@ -458,19 +458,19 @@ func (v *selfVars) Parent() interpreter.Activation { return nil }
 func (v *selfVars) ResolveName(name string) (any, bool) {
 	switch {
 	case name == expr.VarSelf:
-		return v.of(v.e.object, v.value), true
+		return v.selfOf(v.e.object, v.value), true
 	case name == expr.VarOldSelf && v.r.OptionalOldSelf:
 		if !v.known || v.before == nil {
 			return types.OptionalNone, true
 		}
-		return types.OptionalOf(v.of(v.e.old, v.before)), true
+		return types.OptionalOf(v.selfOf(v.e.old, v.before)), true
 	case name == expr.VarOldSelf && v.known:
-		return v.of(v.e.old, v.before), true
+		return v.selfOf(v.e.old, v.before), true
 	}
 	return nil, false
 }
 
-func (v *selfVars) of(o *Object, value any) ref.Val {
+func (v *selfVars) selfOf(o *Object, value any) ref.Val {
 	if len(v.r.path) > 0 {
 		return v.r.self.Value(value)
 	}

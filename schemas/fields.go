@@ -70,14 +70,14 @@ func (s *Struct) AllFields() []Field {
 		}
 	}
 	for _, name := range names {
-		all = append(all, Field{Name: name, Presence: Optional, Schema: either(added[name])})
+		all = append(all, Field{Name: name, Presence: Optional, Schema: union(added[name])})
 	}
 	return all
 }
 
-// either returns a node that admits at least what each of the given nodes admits. It has no default.
+// union returns a node that admits at least what each of the given nodes admits. It has no default.
 // nodes is not empty.
-func either(nodes []*Node) *Node {
+func union(nodes []*Node) *Node {
 	if len(nodes) == 1 {
 		one := *nodes[0]
 		one.Default = nil

@@ -77,7 +77,7 @@ func (o *blameOptions) run(cmd *cobra.Command, args []string) error {
 		kind := mapping.GroupVersionKind.GroupKind()
 		hidden := (&client.Shapes{Config: config}).Secrets(kind)
 		if b.Spec.Revision > 0 {
-			hidden = hidden.With((&client.Shapes{Config: client.AtRevision(config, b.Spec.Revision)}).Secrets(kind))
+			hidden = hidden.Union((&client.Shapes{Config: client.AtRevision(config, b.Spec.Revision)}).Secrets(kind))
 		}
 		return show.Blame(out, mapping, hidden, answer)
 	}, func(out *show.Output) error {

@@ -145,7 +145,7 @@ func (o *diffOptions) run(cmd *cobra.Command, args []string) (err error) {
 
 // resource compares the objects of a kind and prints how they differ.
 func (d *diffing) resource(ctx context.Context, r *client.PastResource) error {
-	before, after, err := d.past.Both(ctx, r, d.from, &d.to)
+	before, after, err := d.past.ListAtBoth(ctx, r, d.from, &d.to)
 	if err != nil {
 		return err
 	}
@@ -166,7 +166,7 @@ func (d *diffing) resource(ctx context.Context, r *client.PastResource) error {
 		x.From, x.To = d.from, d.to
 		if d.Format == "" {
 			kind := x.GVK().GroupKind()
-			x.Hidden = d.today.Secrets(kind).With(d.then.Secrets(kind))
+			x.Hidden = d.today.Secrets(kind).Union(d.then.Secrets(kind))
 		}
 		if err := d.printer.Object(x); err != nil {
 			return err

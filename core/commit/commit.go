@@ -241,7 +241,7 @@ func (c *Committer) move(ctx context.Context) error {
 		if work {
 			wait, changed := c.log.Turn()
 			if wait == 0 {
-				if err := c.next().run(ctx); err != nil {
+				if err := c.nextRound().run(ctx); err != nil {
 					return err
 				}
 				continue

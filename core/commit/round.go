@@ -23,8 +23,8 @@ type round struct {
 	group []*pending
 }
 
-// next takes as many proposals as fit into a batch.
-func (c *Committer) next() *round {
+// nextRound takes as many proposals as fit into a batch.
+func (c *Committer) nextRound() *round {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r := &round{Committer: c}

@@ -116,7 +116,7 @@ func (rd *Reader) Get(ctx context.Context, c *call.Call) error {
 		o, err = rd.objectAt(ctx, c, version, exact)
 	} else if err = rd.See(ctx, c, version); err == nil {
 		var now *objects.State
-		if now, err = rd.now(ctx, c); err == nil {
+		if now, err = rd.currentState(ctx, c); err == nil {
 			o = now.Get(c.Resource(), c.Key.Namespace, c.Key.Name)
 		}
 	}

@@ -139,7 +139,7 @@ type Found struct {
 func (rd *Reader) FindPage(ctx context.Context, c *call.Call, f negotiate.Format, pg *Page, sel *objects.Selection) (*Found, error) {
 	if pg.OfPast {
 		var err error
-		if pg.state, err = rd.then(ctx, c, pg.revision); err != nil {
+		if pg.state, err = rd.stateAt(ctx, c, pg.revision); err != nil {
 			return nil, err
 		}
 		as := sel.As(commit.KindOf(c.Kind.Kind.Stored()))
@@ -257,7 +257,7 @@ func (rd *Reader) newest(ctx context.Context, c *call.Call, resourceVersion stri
 		return nil
 	}
 	var err error
-	pg.state, err = rd.now(ctx, c)
+	pg.state, err = rd.currentState(ctx, c)
 	return err
 }
 

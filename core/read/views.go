@@ -11,16 +11,16 @@ import (
 // ofView reports whether a call reads the rows of a view, which are not stored.
 func ofView(c *call.Call) bool { return c.Kind != nil && c.Kind.Kind.View != nil }
 
-// now returns the state that has the objects of a call at its tip.
-func (rd *Reader) now(ctx context.Context, c *call.Call) (*objects.State, error) {
+// currentState returns the state that has the objects of a call at its tip.
+func (rd *Reader) currentState(ctx context.Context, c *call.Call) (*objects.State, error) {
 	if ofView(c) {
 		return rd.Views.State(ctx, c.Tip, c.Kind)
 	}
 	return c.Tip.Objects, nil
 }
 
-// then returns the state that has the objects of a call at a past revision.
-func (rd *Reader) then(ctx context.Context, c *call.Call, revision uint64) (*objects.State, error) {
+// stateAt returns the state that has the objects of a call at a past revision.
+func (rd *Reader) stateAt(ctx context.Context, c *call.Call, revision uint64) (*objects.State, error) {
 	if ofView(c) {
 		return rd.Views.At(ctx, c.Tip, c.Kind, c.Key.Namespace, revision)
 	}
@@ -32,11 +32,11 @@ func (rd *Reader) viewOfPast(ctx context.Context, c *call.Call, sel objects.Sele
 	upTo := c.Past.Tip.Revision()
 	d := &differences{revision: upTo}
 	if from < upTo {
-		before, err := rd.then(ctx, c, from)
+		before, err := rd.stateAt(ctx, c, from)
 		if err != nil {
 			return nil, err
 		}
-		after, err := rd.then(ctx, c, upTo)
+		after, err := rd.stateAt(ctx, c, upTo)
 		if err != nil {
 			return nil, err
 		}

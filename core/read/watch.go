@@ -160,7 +160,7 @@ func (rd *Reader) present(ctx context.Context, c *call.Call, kind Rendered, sel 
 	if kind != nil {
 		return kind.List(c.Tip, sel), nil
 	}
-	now, err := rd.now(ctx, c)
+	now, err := rd.currentState(ctx, c)
 	if err != nil {
 		return nil, err
 	}

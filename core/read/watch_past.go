@@ -64,7 +64,7 @@ func (rd *Reader) presentOfPast(ctx context.Context, c *call.Call, kind Rendered
 		}
 		return kind.List(tip, sel), nil
 	}
-	s, err := rd.then(ctx, c, c.Past.Tip.Revision())
+	s, err := rd.stateAt(ctx, c, c.Past.Tip.Revision())
 	if err != nil {
 		return nil, err
 	}

@@ -54,8 +54,8 @@ func (w *Windows) kind(then *policy.Kind) *policy.Kind {
 	return then
 }
 
-// within reports whether a revision is within the window of a kind.
-func (w *Windows) within(ctx context.Context, kind *policy.Kind, revision uint64) (bool, error) {
+// inWindow reports whether a revision is within the window of a kind.
+func (w *Windows) inWindow(ctx context.Context, kind *policy.Kind, revision uint64) (bool, error) {
 	window, bounded := w.kind(kind).Window()
 	if !bounded || revision >= w.tip.Revision() {
 		return true, nil
@@ -78,7 +78,7 @@ func (w *Windows) within(ctx context.Context, kind *policy.Kind, revision uint64
 // Allowed reports whether the user may read an object of a kind at a revision, within the window or beyond it. access
 // is that of a read of the object or of its collection.
 func (w *Windows) Allowed(ctx context.Context, kind *policy.Kind, access policy.Request, revision uint64) (bool, error) {
-	within, err := w.within(ctx, kind, revision)
+	within, err := w.inWindow(ctx, kind, revision)
 	if within || err != nil {
 		return within, err
 	}
@@ -110,7 +110,7 @@ func (w *Windows) Ask(ctx context.Context, access *policy.Request) (d *policy.De
 
 // Reach returns nil if the user may read a revision of the kind, else the error for the client.
 func (w *Windows) Reach(ctx context.Context, kind *policy.Kind, access policy.Request, revision uint64) error {
-	within, err := w.within(ctx, kind, revision)
+	within, err := w.inWindow(ctx, kind, revision)
 	if within || err != nil {
 		return err
 	}

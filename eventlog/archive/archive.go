@@ -105,8 +105,8 @@ func (s *state) tip() eventlog.Head {
 	return eventlog.Head{}
 }
 
-// at returns the last slot that begins at a revision or before it; -1 if there is none.
-func (s *state) at(revision uint64) int {
+// slotAt returns the last slot that begins at a revision or before it; -1 if there is none.
+func (s *state) slotAt(revision uint64) int {
 	return sort.Search(len(s.slots), func(i int) bool { return s.slots[i].first > revision }) - 1
 }
 
@@ -157,10 +157,10 @@ func (s *state) oldest(log eventlog.ID) eventlog.Head {
 // After implements [eventlog.Archive]. If batches were forgotten ([Archive.Rewrite]), it passes over them: the first
 // batch that it returns then does not continue the position, or another one the batch before.
 func (a *Archive) After(ctx context.Context, after eventlog.Head) ([]*eventlog.Batch, error) {
-	return retried(a, func(s *state) ([]*eventlog.Batch, error) { return a.after(ctx, s, after) })
+	return retried(a, func(s *state) ([]*eventlog.Batch, error) { return a.batchesAfter(ctx, s, after) })
 }
 
-func (a *Archive) after(ctx context.Context, s *state, after eventlog.Head) ([]*eventlog.Batch, error) {
+func (a *Archive) batchesAfter(ctx context.Context, s *state, after eventlog.Head) ([]*eventlog.Batch, error) {
 	tip := s.tip()
 	if after.Log != a.o.Log || after.Revision >= tip.Revision {
 		return nil, fmt.Errorf("archive: %v is not a position before the end of the archive, %v", after, tip)
@@ -193,11 +193,11 @@ func (a *Archive) after(ctx context.Context, s *state, after eventlog.Head) ([]*
 // Back implements [eventlog.Archive]. It passes over batches that were forgotten: the first batch that it returns may so
 // end before `from`.
 func (a *Archive) Back(ctx context.Context, from uint64, max int) ([]*eventlog.Batch, error) {
-	return retried(a, func(s *state) ([]*eventlog.Batch, error) { return a.back(ctx, s, from, max) })
+	return retried(a, func(s *state) ([]*eventlog.Batch, error) { return a.batchesBack(ctx, s, from, max) })
 }
 
-func (a *Archive) back(ctx context.Context, s *state, from uint64, max int) (batches []*eventlog.Batch, err error) {
-	for i := s.at(from); i >= 0 && len(batches) < max; i-- {
+func (a *Archive) batchesBack(ctx context.Context, s *state, from uint64, max int) (batches []*eventlog.Batch, err error) {
+	for i := s.slotAt(from); i >= 0 && len(batches) < max; i-- {
 		slot := &s.slots[i]
 		err := slot.err
 		var more []*eventlog.Batch

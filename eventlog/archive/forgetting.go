@@ -19,7 +19,7 @@ func (a *Archive) Rewrite(ctx context.Context, first uint64, decide func(*eventl
 	a.writing.Lock()
 	defer a.writing.Unlock()
 	s := a.state.Load()
-	i := s.at(first)
+	i := s.slotAt(first)
 	if i < 0 || s.slots[i].first != first {
 		return 0, fmt.Errorf("archive: no segment begins at revision %d", first)
 	}
@@ -113,7 +113,7 @@ func (a *Archive) Metadata(ctx context.Context, after uint64) iter.Seq2[segment.
 		}
 		for {
 			s := a.state.Load()
-			slot := s.behind(after)
+			slot := s.slotBehind(after)
 			if slot == nil {
 				return
 			}
@@ -140,8 +140,8 @@ func (a *Archive) Metadata(ctx context.Context, after uint64) iter.Seq2[segment.
 	}
 }
 
-// behind returns the first slot that ends behind a revision; nil if there is none.
-func (s *state) behind(revision uint64) *slot {
+// slotBehind returns the first slot that ends behind a revision; nil if there is none.
+func (s *state) slotBehind(revision uint64) *slot {
 	for i := range s.slots {
 		if s.slots[i].last > revision {
 			return &s.slots[i]

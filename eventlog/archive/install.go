@@ -107,7 +107,7 @@ func (a *Archive) Install(ctx context.Context, path string) (bool, error) {
 	if lack != LacksGeneration {
 		return true, a.insert(made)
 	}
-	i := s.at(info.First)
+	i := s.slotAt(info.First)
 	old := s.slots[i]
 	next := &state{slots: slices.Clone(s.slots), beyond: s.beyond}
 	next.slots[i] = made
@@ -119,7 +119,7 @@ func (a *Archive) Install(ctx context.Context, path string) (bool, error) {
 
 // fits returns why a segment cannot be where the archive lacks it; nil if it can.
 func (s *state) fits(info *segment.Info, lack Lack) error {
-	i := s.at(info.First) // the slot in whose place it comes, or behind which
+	i := s.slotAt(info.First) // the slot in whose place it comes, or behind which
 	if lack == LacksGeneration {
 		if was := &s.slots[i].info; was.Before != info.Before || was.After != info.After || was.Ordinal != info.Ordinal {
 			return fmt.Errorf("%w: it is not a later generation of the segment that is there", eventlog.ErrDiverged)

@@ -305,14 +305,14 @@ func (a *Archive) completeSums(s *state) error {
 			}
 		}
 	}
-	if same(list, a.sums) {
+	if equalSums(list, a.sums) {
 		return nil
 	}
 	a.sums = list
 	return a.writeSums()
 }
 
-func same(a, b sums) bool {
+func equalSums(a, b sums) bool {
 	if len(a) != len(b) {
 		return false
 	}

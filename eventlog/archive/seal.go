@@ -199,7 +199,7 @@ func (a *Archive) refuseForeign(made slot) error {
 func (a *Archive) insert(made slot) error {
 	s := a.state.Load()
 	next := &state{}
-	i := s.at(made.first)
+	i := s.slotAt(made.first)
 	if i < 0 || s.slots[i].err == nil {
 		i++
 	}

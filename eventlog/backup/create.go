@@ -418,7 +418,7 @@ func (c *creation) copyFile(ctx context.Context, f StateFile) (File, error) {
 // sum of what is stored.
 func (c *creation) storedName(name, plainSum string) string {
 	name += "." + plainSum[:32]
-	if c.encryption.on() {
+	if c.encryption.enabled() {
 		name += "." + c.encryption.id() + "."
 	}
 	return name
@@ -434,12 +434,12 @@ func (c *creation) find(ctx context.Context, name string, size int64, plainSum s
 	}
 	begins := c.storedName(name, plainSum)
 	for stored, storedSize := range c.there {
-		if stored != begins && !(c.encryption.on() && strings.HasPrefix(stored, begins)) {
+		if stored != begins && !(c.encryption.enabled() && strings.HasPrefix(stored, begins)) {
 			continue
 		}
 		f := File{Name: name, Stored: stored, Size: storedSize, PlainSize: size, PlainSHA256: plainSum}
 		var sum string
-		err := c.store.Read(ctx, c.below(stored), func(r io.Reader) (err error) {
+		err := c.store.Read(ctx, c.storedPath(stored), func(r io.Reader) (err error) {
 			sum, err = stores.SumOf(r)
 			return err
 		})
@@ -447,7 +447,7 @@ func (c *creation) find(ctx context.Context, name string, size int64, plainSum s
 			return File{}, false, ctx.Err()
 		}
 		f.SHA256 = sum
-		whole := !c.encryption.on() && sum == plainSum || c.encryption.on() && err == nil && stored == begins+sum[:32]+".age"
+		whole := !c.encryption.enabled() && sum == plainSum || c.encryption.enabled() && err == nil && stored == begins+sum[:32]+".age"
 		if err == nil && whole {
 			return f, true, nil
 		}
@@ -455,7 +455,7 @@ func (c *creation) find(ctx context.Context, name string, size int64, plainSum s
 	return File{}, false, nil
 }
 
-func (c *creation) below(stored string) string { return path.Join(c.state.Log, stored) }
+func (c *creation) storedPath(stored string) string { return path.Join(c.state.Log, stored) }
 
 // keep stores the content of a spool, unless the store has it.
 func (c *creation) keep(ctx context.Context, name string, s *spool) (File, error) {
@@ -464,7 +464,7 @@ func (c *creation) keep(ctx context.Context, name string, s *spool) (File, error
 		return f, err
 	}
 	f = File{Name: name, Stored: c.storedName(name, s.sum()), PlainSize: s.size, PlainSHA256: s.sum()}
-	if c.encryption.on() {
+	if c.encryption.enabled() {
 		sealed, err := newSpool(c.Temporary)
 		if err != nil {
 			return f, err
@@ -479,7 +479,7 @@ func (c *creation) keep(ctx context.Context, name string, s *spool) (File, error
 	f.Size, f.SHA256 = s.size, s.sum()
 	c.progress.File = name
 	c.Progress(c.progress)
-	if err := c.store.Put(ctx, c.below(f.Stored), s.file, s.size); err != nil {
+	if err := c.store.Put(ctx, c.storedPath(f.Stored), s.file, s.size); err != nil {
 		return f, err
 	}
 	c.there[f.Stored] = f.Size

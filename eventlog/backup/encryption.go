@@ -61,7 +61,7 @@ func newEncryption(recipients []Recipient) encryption {
 	return e
 }
 
-func (e encryption) on() bool { return len(e.recipients) > 0 }
+func (e encryption) enabled() bool { return len(e.recipients) > 0 }
 
 // id identifies the recipients in names of files.
 func (e encryption) id() string {

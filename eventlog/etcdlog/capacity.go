@@ -70,7 +70,7 @@ func (c *capacity) take(_ context.Context, p eventlog.Proposal) error {
 	u, alarm := c.look()
 	size := int64(len(p.Value))
 	u.Used += size // the limit is not to be crossed by it
-	err := c.over(u, u.Limit)
+	err := c.checkLimit(u, u.Limit)
 	if alarm {
 		err = errNoSpace
 	}
@@ -83,7 +83,7 @@ func (c *capacity) take(_ context.Context, p eventlog.Proposal) error {
 		c.log.Warn("the log has room again; writes are accepted")
 	}
 	if p.Frees && !alarm {
-		err = c.over(u, u.FreeingLimit)
+		err = c.checkLimit(u, u.FreeingLimit)
 	}
 	if err != nil && !p.Again {
 		c.refused++
@@ -93,8 +93,8 @@ func (c *capacity) take(_ context.Context, p eventlog.Proposal) error {
 	return nil
 }
 
-// over returns an error if more is used than a limit allows.
-func (*capacity) over(u eventlog.Usage, limit int64) error {
+// checkLimit returns an error if more is used than a limit allows.
+func (*capacity) checkLimit(u eventlog.Usage, limit int64) error {
 	if limit <= 0 || u.Used < limit {
 		return nil
 	}

@@ -381,7 +381,7 @@ func (b *Backend) Close() error {
 	return err
 }
 
-// after returns the index of the first file that begins after a revision.
-func after(files []*file, revision uint64) int {
+// fileAfter returns the index of the first file that begins after a revision.
+func fileAfter(files []*file, revision uint64) int {
 	return sort.Search(len(files), func(i int) bool { return files[i].first > revision })
 }

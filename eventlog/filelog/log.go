@@ -74,7 +74,7 @@ func (l *Log) findOldest() error {
 			return err
 		}
 		if len(records) > 0 {
-			at, _, err := l.before(v.files[i], records[0])
+			at, _, err := l.positionBefore(v.files[i], records[0])
 			l.older.at.Store(&at)
 			return err
 		}
@@ -82,8 +82,8 @@ func (l *Log) findOldest() error {
 	return nil
 }
 
-// before returns the position before a batch, and its time.
-func (l *Log) before(f *file, r record) (at eventlog.Head, t time.Time, err error) {
+// positionBefore returns the position before a batch, and its time.
+func (l *Log) positionBefore(f *file, r record) (at eventlog.Head, t time.Time, err error) {
 	in, err := os.Open(f.name)
 	if err != nil {
 		return at, t, err
@@ -145,7 +145,7 @@ func (l *Log) firstOf(v *view, i int) (eventlog.Head, time.Time, error) {
 	if err != nil || len(records) == 0 {
 		return eventlog.Head{}, time.Time{}, err
 	}
-	return l.before(v.files[i], records[0])
+	return l.positionBefore(v.files[i], records[0])
 }
 
 // Check reads the older files, which [OpenLog] does not. The error is a [*DamagedError] for the newest one that is damaged.

@@ -35,7 +35,7 @@ func (b *Backend) ReadBack(_ context.Context, from uint64, max int) ([]eventlog.
 		}
 		v := b.view()
 		var back []eventlog.Stored
-		err := v.back(from, func(f *file, records []record) error {
+		err := v.visitBack(from, func(f *file, records []record) error {
 			records = records[:searchAfter(records, from)]
 			n := min(len(records), max-len(back))
 			found, err := v.values(f, records[len(records)-n:])
@@ -107,16 +107,16 @@ func (b *Backend) view() view {
 // forward visits the records of the files that have batches from a revision on, and perhaps earlier ones.
 func (v *view) forward(from uint64, visit func(*file, []record) error) (err error) {
 	more := true
-	for i := max(0, after(v.files, from)-1); more && i < len(v.files); i++ {
+	for i := max(0, fileAfter(v.files, from)-1); more && i < len(v.files); i++ {
 		more, err = v.visit(i, visit)
 	}
 	return err
 }
 
-// back visits the records of the files that have batches up to a revision, the newest file first.
-func (v *view) back(from uint64, visit func(*file, []record) error) (err error) {
+// visitBack visits the records of the files that have batches up to a revision, the newest file first.
+func (v *view) visitBack(from uint64, visit func(*file, []record) error) (err error) {
 	more := true
-	for i := after(v.files, from) - 1; more && i >= 0; i-- {
+	for i := fileAfter(v.files, from) - 1; more && i >= 0; i-- {
 		more, err = v.visit(i, visit)
 	}
 	return err

@@ -80,7 +80,7 @@ func scan(name string) (s scanned, err error) {
 	}
 	previous := uint64(0)
 	for rest := text; len(rest) > 0; rest = text[s.end:] {
-		size, first, head, err := next(rest)
+		size, first, head, err := nextRecord(rest)
 		if err == nil && first <= previous {
 			err = fmt.Errorf("revision %d follows revision %d", first, previous)
 		}
@@ -97,8 +97,8 @@ func scan(name string) (s scanned, err error) {
 	return s, nil
 }
 
-// next decodes the record at the beginning of a text.
-func next(text []byte) (size int64, first uint64, head []byte, err error) {
+// nextRecord decodes the record at the beginning of a text.
+func nextRecord(text []byte) (size int64, first uint64, head []byte, err error) {
 	if len(text) < fixedSize {
 		return 0, 0, nil, errors.New("the record is not complete")
 	}
@@ -122,7 +122,7 @@ func follows(text []byte, previous uint64) bool {
 			return false
 		}
 		at += i
-		if _, first, _, err := next(text[at:]); err == nil && first > previous {
+		if _, first, _, err := nextRecord(text[at:]); err == nil && first > previous {
 			return true
 		}
 	}

@@ -73,7 +73,7 @@ func (a *Archive) After(_ context.Context, after eventlog.Head) ([]*eventlog.Bat
 	if after.Revision < a.forgotten.Revision {
 		return nil, &eventlog.ForgottenError{Oldest: a.forgotten}
 	}
-	i := a.behind(after.Revision)
+	i := a.indexBehind(after.Revision)
 	if i == len(a.batches) {
 		return nil, fmt.Errorf("logtest: the archive ends at %v, it has nothing after %v", a.tip, after)
 	}
@@ -89,7 +89,7 @@ func (a *Archive) After(_ context.Context, after eventlog.Head) ([]*eventlog.Bat
 func (a *Archive) Back(_ context.Context, from uint64, max int) ([]*eventlog.Batch, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	i := a.behind(from)
+	i := a.indexBehind(from)
 	if i == 0 {
 		return nil, &eventlog.ForgottenError{Oldest: a.forgotten}
 	}
@@ -98,8 +98,8 @@ func (a *Archive) Back(_ context.Context, from uint64, max int) ([]*eventlog.Bat
 	return back, nil
 }
 
-// behind returns the index of the first batch that begins behind a revision.
-func (a *Archive) behind(revision uint64) int {
+// indexBehind returns the index of the first batch that begins behind a revision.
+func (a *Archive) indexBehind(revision uint64) int {
 	i, _ := slices.BinarySearchFunc(a.batches, revision, func(b *eventlog.Batch, r uint64) int {
 		if b.First <= r {
 			return -1

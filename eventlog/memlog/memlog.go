@@ -427,7 +427,7 @@ func (s *Store) readBack(from uint64, max int) []eventlog.Stored {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var back []eventlog.Stored
-	for i := s.behind(from) - 1; i >= 0 && len(back) < max; i-- {
+	for i := s.indexBehind(from) - 1; i >= 0 && len(back) < max; i-- {
 		back = append(back, s.batches[i])
 	}
 	return back
@@ -437,7 +437,7 @@ func (s *Store) readBack(from uint64, max int) []eventlog.Stored {
 func (s *Store) trim(upto uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	i, j := s.search(2), min(s.behind(upto), len(s.batches)-1)
+	i, j := s.search(2), min(s.indexBehind(upto), len(s.batches)-1)
 	if i < j {
 		s.batches = slices.Delete(slices.Clone(s.batches), i, j)
 	}
@@ -470,7 +470,7 @@ func (s *Store) search(revision uint64) int {
 	return sort.Search(len(s.batches), func(i int) bool { return s.batches[i].First >= revision })
 }
 
-// behind returns the index of the first batch that begins after the revision.
-func (s *Store) behind(revision uint64) int {
+// indexBehind returns the index of the first batch that begins after the revision.
+func (s *Store) indexBehind(revision uint64) int {
 	return sort.Search(len(s.batches), func(i int) bool { return s.batches[i].First > revision })
 }

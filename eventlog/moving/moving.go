@@ -102,7 +102,7 @@ func (m *move) fence(ctx context.Context, head eventlog.Head, target []byte) (ev
 			return head, err
 		}
 		if moved != nil {
-			return head, m.same(moved, copying)
+			return head, m.checkSameMove(moved, copying)
 		}
 		mark := eventlog.Mark{Kind: eventlog.Moved, At: head, Place: m.ToPlace, Move: copying.Move}
 		swapped, err := m.From.Swap(ctx, eventlog.HeadValue, head.Encode(), mark.Encode())
@@ -115,8 +115,8 @@ func (m *move) fence(ctx context.Context, head eventlog.Head, target []byte) (ev
 	}
 }
 
-// same returns an error if the marks of the source and of the target are not of the same move.
-func (m *move) same(source, target *eventlog.Mark) error {
+// checkSameMove returns an error if the marks of the source and of the target are not of the same move.
+func (m *move) checkSameMove(source, target *eventlog.Mark) error {
 	if source.Move == target.Move {
 		return nil
 	}
@@ -166,7 +166,7 @@ func (m *move) target(ctx context.Context, head eventlog.Head, moved *eventlog.M
 		return nil, false, fmt.Errorf("%s has log %s, and log %s is to be moved there: choose an empty place, such as another --etcd-prefix", m.ToPlace, has.Log, head.Log)
 	case marked && mark.Kind == eventlog.Copying:
 		if moved != nil {
-			err = m.same(moved, mark)
+			err = m.checkSameMove(moved, mark)
 		}
 		return value, false, err
 	case moved != nil && !marked && has.Revision >= head.Revision:
@@ -212,7 +212,7 @@ func (m *move) copy(ctx context.Context, head eventlog.Head, mark []byte, sum su
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", m.ToPlace, err)
 	}
-	err = each(ctx, m.From, from, func(s eventlog.Stored) error {
+	err = eachBatch(ctx, m.From, from, func(s eventlog.Stored) error {
 		answer, err := m.To.Append(ctx, eventlog.Proposal{From: mark, To: mark, At: s.First, Value: s.Value})
 		if err == nil && !answer.Applied {
 			err = errors.New("another process writes to it")
@@ -244,7 +244,7 @@ func (m *move) copy(ctx context.Context, head eventlog.Head, mark []byte, sum su
 func (m *move) common(ctx context.Context) (from uint64, err error) {
 	var source []eventlog.Stored
 	at, next := uint64(1), uint64(1)
-	err = each(ctx, m.To, 1, func(has eventlog.Stored) error {
+	err = eachBatch(ctx, m.To, 1, func(has eventlog.Stored) error {
 		if len(source) == 0 {
 			answer, err := m.From.Read(ctx, at)
 			if err != nil {
@@ -274,7 +274,7 @@ func (m *move) read(ctx context.Context, store eventlog.Values, head eventlog.He
 	var s summary
 	all := sha256.New()
 	at := eventlog.Head{Log: head.Log}
-	err := each(ctx, store, 1, func(stored eventlog.Stored) error {
+	err := eachBatch(ctx, store, 1, func(stored eventlog.Stored) error {
 		if stored.First > head.Revision {
 			return nil // written since
 		}
@@ -321,8 +321,8 @@ func (m *move) checkOlder(ctx context.Context, b *eventlog.Batch) error {
 	return m.Older(ctx, b)
 }
 
-// each calls visit with the batches of a store from a revision on.
-func each(ctx context.Context, store eventlog.Values, from uint64, visit func(eventlog.Stored) error) error {
+// eachBatch calls visit with the batches of a store from a revision on.
+func eachBatch(ctx context.Context, store eventlog.Values, from uint64, visit func(eventlog.Stored) error) error {
 	for {
 		answer, err := store.Read(ctx, from)
 		if err != nil || len(answer.Batches) == 0 {

@@ -51,9 +51,9 @@ func (s source) Segments() ([]Run, error) {
 	return runs, nil
 }
 
-// in calls read with the segment that has what follows a position, nil if it is in none. If the segment's files were
+// withSegment calls read with the segment that has what follows a position, nil if it is in none. If the segment's files were
 // replaced meanwhile, it calls read with the new ones.
-func in[T any](s source, after eventlog.Head, read func(*segment.Segment) (T, error)) (result T, err error) {
+func withSegment[T any](s source, after eventlog.Head, read func(*segment.Segment) (T, error)) (result T, err error) {
 	var of *segment.Segment
 	for {
 		before := of
@@ -71,7 +71,7 @@ func in[T any](s source, after eventlog.Head, read func(*segment.Segment) (T, er
 
 // Read implements [Source].
 func (s source) Read(ctx context.Context, after eventlog.Head) ([]Item, error) {
-	return in(s, after, func(of *segment.Segment) ([]Item, error) { return s.read(ctx, after, of) })
+	return withSegment(s, after, func(of *segment.Segment) ([]Item, error) { return s.read(ctx, after, of) })
 }
 
 func (s source) read(ctx context.Context, after eventlog.Head, of *segment.Segment) (items []Item, err error) {
@@ -100,7 +100,7 @@ func (s source) read(ctx context.Context, after eventlog.Head, of *segment.Segme
 
 // Batch implements [Source].
 func (s source) Batch(ctx context.Context, after eventlog.Head) (*eventlog.Parts, error) {
-	return in(s, after, func(of *segment.Segment) (*eventlog.Parts, error) { return s.batch(ctx, after, of) })
+	return withSegment(s, after, func(of *segment.Segment) (*eventlog.Parts, error) { return s.batch(ctx, after, of) })
 }
 
 func (s source) batch(ctx context.Context, after eventlog.Head, of *segment.Segment) (*eventlog.Parts, error) {

@@ -281,7 +281,7 @@ func (s *Segment) Metadata(ctx context.Context, after uint64) iter.Seq2[Item, er
 				} else {
 					ordinal++
 				}
-				if s.last(block, j) <= after {
+				if s.lastRevision(block, j) <= after {
 					continue
 				}
 				if item.Gap == nil {
@@ -309,8 +309,8 @@ func (s *Segment) metadata(b *logBlock, i int) (*eventlog.Batch, error) {
 	return batch, s.damagedLog(err)
 }
 
-// last returns the last revision of a record, as far as the next one says it.
-func (s *Segment) last(b *logBlock, i int) uint64 {
+// lastRevision returns the last revision of a record, as far as the next one says it.
+func (s *Segment) lastRevision(b *logBlock, i int) uint64 {
 	r := &b.records[i]
 	if r.gap != nil {
 		return r.gap.After.Revision
@@ -362,7 +362,7 @@ func (s *Segment) verbatim(ctx context.Context, after uint64, f *fetcher) iter.S
 				return
 			}
 			for j := range block.records {
-				if s.last(block, j) <= after {
+				if s.lastRevision(block, j) <= after {
 					continue
 				}
 				step := Step{Gap: block.records[j].gap, Block: j == len(block.records)-1}

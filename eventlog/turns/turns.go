@@ -69,15 +69,15 @@ func (t *Turns) Wait(line []Waiter) time.Duration {
 	if t.leaving != nil {
 		t.leaving.Stop()
 	}
-	wait := t.others(line, now)
+	wait := t.waitForOthers(line, now)
 	if wait > 0 {
 		t.leaveAfter(wait + t.grace()) // unless it asks again
 	}
 	return wait
 }
 
-// others returns how long to wait for those in the line who go first.
-func (t *Turns) others(line []Waiter, now time.Time) time.Duration {
+// waitForOthers returns how long to wait for those in the line who go first.
+func (t *Turns) waitForOthers(line []Waiter, now time.Time) time.Duration {
 	t.forget(line)
 	if n := len(line); n > 0 && t.last == 0 {
 		t.last = line[n-1].Place

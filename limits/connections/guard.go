@@ -273,15 +273,15 @@ func guarded(conn net.Conn) *Conn {
 
 type connKey struct{}
 
-// of returns the connection of a request; nil if it has none that is guarded.
-func of(ctx context.Context) *Conn {
+// connOf returns the connection of a request; nil if it has none that is guarded.
+func connOf(ctx context.Context) *Conn {
 	c, _ := ctx.Value(connKey{}).(*Conn)
 	return c
 }
 
 // SourceOf returns the source of a request, the zero Prefix if its connection is not one of a guard.
 func SourceOf(ctx context.Context) netip.Prefix {
-	if c := of(ctx); c != nil {
+	if c := connOf(ctx); c != nil {
 		return c.source.prefix
 	}
 	return netip.Prefix{}
@@ -289,7 +289,7 @@ func SourceOf(ctx context.Context) netip.Prefix {
 
 // Known notes that the user of a request is known, so that its connection is not among the first to be closed.
 func Known(ctx context.Context) {
-	if c := of(ctx); c != nil && !c.known.Load() {
+	if c := connOf(ctx); c != nil && !c.known.Load() {
 		c.known.Store(true)
 	}
 }
@@ -297,7 +297,7 @@ func Known(ctx context.Context) {
 // handler counts the requests of each connection.
 func (g *Guard) handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c := of(r.Context())
+		c := connOf(r.Context())
 		if c == nil {
 			next.ServeHTTP(w, r)
 			return

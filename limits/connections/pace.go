@@ -18,7 +18,7 @@ import (
 // Read returns an error with code 408. Only the time counts in which Read waits, so a client is not blamed for a server
 // that is slow to read. It returns the body itself if its connection has no limits.
 func Body(ctx context.Context, w http.ResponseWriter, body io.ReadCloser) io.ReadCloser {
-	c := of(ctx)
+	c := connOf(ctx)
 	if c == nil || body == nil || body == http.NoBody {
 		return body
 	}

@@ -54,7 +54,7 @@ func (s *Semaphore[K]) Acquire(ctx context.Context, key K) error {
 	defer s.mu.Unlock()
 	select {
 	case <-w.run: // it got its turn just now
-		s.next()
+		s.handOver()
 	default:
 		s.remove(key, w)
 	}
@@ -110,11 +110,11 @@ func (s *Semaphore[K]) remove(key K, w *waiter) {
 func (s *Semaphore[K]) Release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.next()
+	s.handOver()
 }
 
-// next gives a place to the next waiter, or frees it. The caller holds mu.
-func (s *Semaphore[K]) next() {
+// handOver gives a place to the next waiter, or frees it. The caller holds mu.
+func (s *Semaphore[K]) handOver() {
 	if len(s.turns) == 0 {
 		s.running--
 		return

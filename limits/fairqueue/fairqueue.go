@@ -225,7 +225,7 @@ func (s *Set) await(ctx context.Context, t *Ticket, wait time.Duration) error {
 	now := s.advance()
 	s.leave(t)
 	s.order(t.flow)
-	s.rest(t.flow)
+	s.settleFlow(t.flow)
 	s.refuse(t, reason)
 	s.dispatch(now) // what is behind it may need fewer seats
 	return &RefusedError{reason}
@@ -237,7 +237,7 @@ func (s *Set) refuse(t *Ticket, reason string) {
 	s.refused.add(reason)
 	t.flow.refused.add(reason)
 	t.flow.waited(s.last - t.arrived)
-	s.flows.rest(t.flow)
+	s.flows.settle(t.flow)
 	t.flow = nil
 }
 

@@ -76,8 +76,8 @@ func (t *flowTable) get(f Flow) *flow {
 	return known
 }
 
-// rest puts a flow into the ring if it has no requests and seats, and forgets the oldest in it if there are too many.
-func (t *flowTable) rest(f *flow) {
+// settle puts a flow into the ring if it has no requests and seats, and forgets the oldest in it if there are too many.
+func (t *flowTable) settle(f *flow) {
 	if f.active() || f.seats > 0 || f.next != nil {
 		return
 	}

@@ -307,11 +307,11 @@ func (s *Set) end(t *Ticket, now time.Duration) {
 	work := workOf(float64(t.work.Seats), now-t.started) + workOf(float64(t.work.FinalSeats), t.work.After)
 	s.typical += (work - s.typical) / 16
 	s.order(f)
-	s.rest(f)
+	s.settleFlow(f)
 }
 
-// rest is called when a request of an active flow ended or left: the flow may have no others.
-func (s *Set) rest(f *flow) {
+// settleFlow is called when a request of an active flow ended or left: the flow may have no others.
+func (s *Set) settleFlow(f *flow) {
 	if !f.active() {
 		s.active--
 	}
@@ -321,7 +321,7 @@ func (s *Set) rest(f *flow) {
 func (s *Set) free(f *flow, seats int) {
 	s.taken -= seats
 	f.seats -= seats
-	s.flows.rest(f)
+	s.flows.settle(f)
 }
 
 // backlog is a heap of the flows with requests that wait.

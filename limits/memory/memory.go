@@ -153,7 +153,7 @@ func (g *Guard) acquire(ctx context.Context, k Kind, n int64) error {
 	g.mu.Lock()
 	g.refresh()
 	switch {
-	case n > g.most(k, n):
+	case n > g.shareLimit(k, n):
 		defer g.mu.Unlock()
 		return g.never(k, n)
 	case len(g.waiting[k]) == 0 && g.fits(k, n) || g.mayOvertake(k, n):
@@ -210,7 +210,7 @@ func (g *Guard) Most(k Kind) int64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.refresh()
-	return g.most(k, math.MaxInt64)
+	return g.shareLimit(k, math.MaxInt64)
 }
 
 // Hold takes a share of n bytes whether there is room or not, for memory that is used already. The caller calls
@@ -276,7 +276,7 @@ func (g *Guard) never(k Kind, n int64) error {
 	g.refused[k][tooLarge]++
 	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusRequestEntityTooLarge, Reason: metav1.StatusReasonRequestEntityTooLarge,
 		Message: fmt.Sprintf("this request needs about %s of memory for %s, and the server has %s: %s, or give the server more memory (--memory)",
-			bytes(n), about[k].name, bytes(g.most(k, n)), about[k].advice)}}
+			bytes(n), about[k].name, bytes(g.shareLimit(k, n)), about[k].advice)}}
 }
 
 // full returns the error for a share for which there was no room.
@@ -289,7 +289,7 @@ func (g *Guard) full(k Kind, n int64) error {
 		}
 	}
 	return apierrors.NewTooManyRequests(fmt.Sprintf("the server's memory for %s is full: this request needs about %s, and %s of %s are taken, most of it by %s; %s, or try again later",
-		about[k].name, bytes(n), bytes(g.all), bytes(g.most(k, n)), about[most].name, about[k].advice), retryAfter)
+		about[k].name, bytes(n), bytes(g.all), bytes(g.shareLimit(k, n)), about[most].name, about[k].advice), retryAfter)
 }
 
 func bytes(n int64) string {

@@ -18,9 +18,9 @@ const (
 	sweepEvery = 2 * time.Second
 )
 
-// most returns how much of the budget shares of a kind, and of the kinds before it, may take together. Later kinds may take
+// shareLimit returns how much of the budget shares of a kind, and of the kinds before it, may take together. Later kinds may take
 // more than earlier ones, so that a request that holds shares of earlier kinds can go on.
-func (g *Guard) most(k Kind, n int64) int64 {
+func (g *Guard) shareLimit(k Kind, n int64) int64 {
 	whole := g.budget
 	if n > smallShare {
 		whole -= g.budget / smallPart
@@ -57,14 +57,14 @@ func (g *Guard) allows(k Kind, n int64) bool {
 	for j := range k + 1 {
 		upTo += g.counted(j, n)
 	}
-	return upTo <= g.most(k, n)
+	return upTo <= g.shareLimit(k, n)
 }
 
 // counted returns what shares of a kind have taken. If more watches were opened when the budget was larger, they count as
 // the part that watches may take, so that the others keep theirs.
 func (g *Guard) counted(k Kind, n int64) int64 {
 	if k == Watches {
-		return min(g.taken[k], max(g.most(k, n), 0))
+		return min(g.taken[k], max(g.shareLimit(k, n), 0))
 	}
 	return g.taken[k]
 }
@@ -85,7 +85,7 @@ func (g *Guard) fits(k Kind, n int64) bool {
 		if alone && (j == Arriving || j == Reading) {
 			continue
 		}
-		if upTo += g.counted(j, n); j >= k && upTo+n > g.most(j, n) {
+		if upTo += g.counted(j, n); j >= k && upTo+n > g.shareLimit(j, n) {
 			return false
 		}
 	}

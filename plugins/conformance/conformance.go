@@ -365,15 +365,15 @@ func firstOf(errs []error) error {
 
 // started calls ask with a new process.
 func (s *Subject) started(ctx context.Context, ask func(context.Context, *Instance) error) error {
-	return s.with(ctx, s.Start, ask)
+	return s.withInstance(ctx, s.Start, ask)
 }
 
 // configured calls ask with a new process that has its configuration.
 func (s *Subject) configured(ctx context.Context, ask func(context.Context, *Instance) error) error {
-	return s.with(ctx, s.Configured, ask)
+	return s.withInstance(ctx, s.Configured, ask)
 }
 
-func (s *Subject) with(ctx context.Context, start func(context.Context) (*Instance, error), ask func(context.Context, *Instance) error) error {
+func (s *Subject) withInstance(ctx context.Context, start func(context.Context) (*Instance, error), ask func(context.Context, *Instance) error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience+time.Duration(len(s.Requests)+len(s.Reviews))*patienceForEach)
 	defer cancel()
 	i, err := start(ctx)

@@ -94,20 +94,20 @@ func (p *plugin) open(ctx context.Context, then func(*instance) error) (i *insta
 	defer context.AfterFunc(ctx, i.process.kill)() // the process's end also ends the waits below
 	address, config, err := i.greet(folder, p.goPlugin(), p.host.options.StartTimeout)
 	if err != nil {
-		return i, i.why(ctx, i.misgreeted(err))
+		return i, i.explainError(ctx, i.misgreeted(err))
 	}
 	if err := i.dial(address, config); err != nil {
 		return i, err
 	}
 	if err := i.describe(ctx); err != nil {
-		return i, i.why(ctx, err)
+		return i, i.explainError(ctx, err)
 	}
 	p.says.Store(&Description{i.is, i.has})
 	if err := i.healthy(ctx); err != nil {
-		return i, i.why(ctx, fmt.Errorf("it has no health: let it serve grpc.health.v1 for the service %q: %w", goplugin.GRPCServiceName, err))
+		return i, i.explainError(ctx, fmt.Errorf("it has no health: let it serve grpc.health.v1 for the service %q: %w", goplugin.GRPCServiceName, err))
 	}
 	if err := then(i); err != nil {
-		return i, i.why(ctx, err)
+		return i, i.explainError(ctx, err)
 	}
 	return i, nil
 }
@@ -251,8 +251,8 @@ func (i *instance) misgreeted(err error) error {
 	return err
 }
 
-// why returns the cause of an error while starting, with what to do about it.
-func (i *instance) why(ctx context.Context, err error) error {
+// explainError returns the cause of an error while starting, with what to do about it.
+func (i *instance) explainError(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(err, syscall.EACCES):
 		return fmt.Errorf("%w: is %s on a file system that runs no programs? Give the server a folder for its state, or a TMPDIR, on another", err, i.process.folder)

@@ -205,7 +205,7 @@ func (m *Mutating) step(s *policy.MutationStep, program *expr.Program) (changes 
 		return nil, nil, failed(err)
 	}
 	if m.doc == nil {
-		m.doc = patches.New(vars.whole(vars.a.Object))
+		m.doc = patches.New(vars.asMap(vars.a.Object))
 	}
 	p, err := patchOf(s.PatchType, result)
 	if err != nil {
@@ -403,8 +403,8 @@ func converted(root map[string]any, from, to *policy.Kind) map[string]any {
 	return next
 }
 
-// whole returns an object as one map.
-func (v *variables) whole(o *policy.Object) map[string]any {
+// asMap returns an object as one map.
+func (v *variables) asMap(o *policy.Object) map[string]any {
 	gvk := v.v.Seen(v.a.Request.Subresource).GroupVersionKind()
 	root := make(map[string]any, len(o.Content)+3)
 	for name, value := range o.Content {

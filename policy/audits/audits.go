@@ -152,7 +152,7 @@ func (r *Rule) record() {
 // Classify returns the first rule that matches a request: its user is the one who sent it, also if that user impersonates
 // another one. If no rule matches, it returns a rule without an ID. It never returns nil.
 func (t *Table) Classify(r *policy.Request) *Rule {
-	if i := t.index.first(r); i < len(t.rules) {
+	if i := t.index.firstRule(r); i < len(t.rules) {
 		return &t.rules[i]
 	}
 	return &t.none

@@ -255,15 +255,15 @@ func unlessAll(groups []string) []string {
 	return groups
 }
 
-// first returns the number of the first rule that matches a request, or the number of rules.
-func (x *index) first(r *policy.Request) int {
+// firstRule returns the number of the first rule that matches a request, or the number of rules.
+func (x *index) firstRule(r *policy.Request) int {
 	for i := range x.words {
 		w := x.users.find(r.User, i) | x.groups.findAny(r.Groups, i)
 		w &= x.verbs.find(r.Verb, i)
 		if w == 0 {
 			continue
 		}
-		if w &= x.about(r, i); w == 0 {
+		if w &= x.ruleWord(r, i); w == 0 {
 			continue
 		}
 		if w &= x.members.findAny(r.Groups, i); w != 0 {
@@ -273,8 +273,8 @@ func (x *index) first(r *policy.Request) int {
 	return x.rules
 }
 
-// about returns the word i of the rules that admit what a request is for.
-func (x *index) about(r *policy.Request, i int) uint64 {
+// ruleWord returns the word i of the rules that admit what a request is for.
+func (x *index) ruleWord(r *policy.Request, i int) uint64 {
 	w := x.anything.word(i)
 	if !r.IsResource {
 		return w | x.paths.find(r.Path, i)

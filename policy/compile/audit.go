@@ -175,7 +175,7 @@ func (c *compiler) auditedResources(s policy.Resources) {
 				plain.resources = append(plain.resources, resource)
 			case s.HasAny(n.groups, resource) && !s.HasAny(n.groups, r):
 				c.Add(element(n.at, "resources", i), fmt.Sprintf("%s.resources.%d", n.at.Path(), i), fmt.Sprintf("%q has no subresource %q", resource, sub),
-					wording.DidYouMean(r, of(s.In(n.groups), resource), "there are"))
+					wording.DidYouMean(r, subresourcesOf(s.In(n.groups), resource), "there are"))
 			default:
 				plain.resources = append(plain.resources, r)
 			}
@@ -197,8 +197,8 @@ func (c *compiler) auditedIn(s policy.Resources, n naming, plain []string) {
 	}
 }
 
-// of returns the subresources among some resources that a resource has.
-func of(resources []string, resource string) []string {
+// subresourcesOf returns the subresources among some resources that a resource has.
+func subresourcesOf(resources []string, resource string) []string {
 	return slices.DeleteFunc(slices.Clone(resources), func(r string) bool { return !strings.HasPrefix(r, resource+"/") })
 }
 

@@ -212,7 +212,7 @@ func (c *compiler) validation(team, name string, v cue.Value) policy.Validation 
 		return r
 	}
 	for id, x := range c.Fields(v, "validations") {
-		check := policy.ValidationCheck{ID: r.ID + "/" + id, Source: c.at(x)}
+		check := policy.ValidationCheck{ID: r.ID + "/" + id, Source: c.positionOf(x)}
 		c.DecodeField(x, "message", &check.Message)
 		c.oneLine(x.LookupPath(cue.ParsePath("message")), check.Message)
 		c.DecodeField(x, "reason", &check.Reason)
@@ -358,9 +358,9 @@ func (c *compiler) selector(v cue.Value, name string) *metav1.LabelSelector {
 	return s
 }
 
-// at returns the position of a value in an admission rule: its own, or that of the rule, if a package of the program wrote
+// positionOf returns the position of a value in an admission rule: its own, or that of the rule, if a package of the program wrote
 // the value.
-func (c *compiler) at(x cue.Value) schemas.Position {
+func (c *compiler) positionOf(x cue.Value) schemas.Position {
 	if pos := evaluation.Position(x); !pos.IsZero() {
 		return pos
 	}
@@ -374,7 +374,7 @@ func (c *compiler) expressionAt(x cue.Value, want *cel.Type, of []objectType, sc
 		c.Decode(x, &text)
 		return nil
 	}
-	e, _ := c.expression(text, x.Path().String(), c.at(x), want, of, scope)
+	e, _ := c.expression(text, x.Path().String(), c.positionOf(x), want, of, scope)
 	return e
 }
 
@@ -405,7 +405,7 @@ func (c *compiler) variables(v cue.Value, into *[]policy.Variable, of []objectTy
 			if waits := slices.ContainsFunc(todo, func(o variable) bool { return expr.Names(text, expr.VarVariables+o.name) }); waits {
 				continue
 			}
-			e, checked := c.expression(text, x.value.Path().String(), c.at(x.value), nil, of, scope)
+			e, checked := c.expression(text, x.value.Path().String(), c.positionOf(x.value), nil, of, scope)
 			if e == nil {
 				return false
 			}

@@ -28,7 +28,7 @@ func (c *compiler) inOrder(v cue.Value, id string) (order int64) {
 		return 0
 	}
 	c.Decode(x, &order)
-	m := mutator{id, c.at(x)}
+	m := mutator{id, c.positionOf(x)}
 	if c.mutators == nil {
 		c.mutators = map[int64]mutator{}
 	}
@@ -78,7 +78,7 @@ func (c *compiler) mutationSteps(v cue.Value, rule string, of []objectType, scop
 	}
 	var steps []ordered
 	for id, x := range c.Fields(v, "mutations") {
-		s := ordered{MutationStep: policy.MutationStep{ID: rule + "/" + id, Source: c.at(x)}}
+		s := ordered{MutationStep: policy.MutationStep{ID: rule + "/" + id, Source: c.positionOf(x)}}
 		c.DecodeField(x, "order", &s.order)
 		c.DecodeField(x, "patchType", &s.PatchType)
 		want := expr.ApplyType
@@ -110,7 +110,7 @@ func (c *compiler) mutationExpression(x cue.Value, want *cel.Type, of []objectTy
 		c.Decode(x, &text)
 		return nil
 	}
-	at, path := c.at(x), x.Path().String()
+	at, path := c.positionOf(x), x.Path().String()
 	e, checked := c.expression(text, path, at, want, of, scope)
 	if e == nil {
 		return nil

@@ -47,7 +47,7 @@ func (c *compiler) joining(v cue.Value, roles []policy.Role) {
 		for j := range roles[i].Rules {
 			rule := &roles[i].Rules[j]
 			team, own := policy.OwningTeam(rule.ID), policy.OwningTeam(roles[i].ID)
-			if team == own || team == policy.BuiltinTeam || slices.Contains(groups[team], "*") || within(rule, groups[team]) || ofViews(rule, views[team]) {
+			if team == own || team == policy.BuiltinTeam || slices.Contains(groups[team], "*") || onlyForGroups(rule, groups[team]) || ofViews(rule, views[team]) {
 				continue
 			}
 			written := rule.ID[:strings.LastIndexByte(rule.ID, '/')]
@@ -70,8 +70,8 @@ func (c *compiler) joining(v cue.Value, roles []policy.Role) {
 	}
 }
 
-// within reports whether a rule is only for resources in the API groups.
-func within(rule *policy.Rule, groups []string) bool {
+// onlyForGroups reports whether a rule is only for resources in the API groups.
+func onlyForGroups(rule *policy.Rule, groups []string) bool {
 	return len(rule.NonResourceURLs) == 0 && !slices.ContainsFunc(rule.APIGroups, func(g string) bool { return !slices.Contains(groups, g) })
 }
 

@@ -51,19 +51,19 @@ func (d *defaultsOf) decls(decls []ast.Decl, at []string) {
 				path = append(slices.Clip(at), label)
 			}
 			d.field(x, path)
-			d.within(x.Value, path)
+			d.checkStructs(x.Value, path)
 		case *ast.EmbedDecl:
-			d.within(x.Expr, at)
+			d.checkStructs(x.Expr, at)
 		case *ast.Comprehension:
-			d.within(x.Value, at)
+			d.checkStructs(x.Value, at)
 		case *ast.LetClause:
-			d.within(x.Expr, at)
+			d.checkStructs(x.Expr, at)
 		}
 	}
 }
 
-// within checks the structs in an expression.
-func (d *defaultsOf) within(e ast.Node, at []string) {
+// checkStructs checks the structs in an expression.
+func (d *defaultsOf) checkStructs(e ast.Node, at []string) {
 	ast.Walk(e, func(n ast.Node) bool {
 		s, ok := n.(*ast.StructLit)
 		if ok {
@@ -93,7 +93,7 @@ func (d *defaultsOf) field(f *ast.Field, at []string) {
 		d.warn("DEFAULT_NEVER_APPLIES", f, at, fmt.Sprintf("the default %s never applies, as the field is required (!)", shown), fmt.Sprintf("write %s: %s, without the !, or leave the * out", label, source(f.Value)))
 	case f.Constraint == token.OPTION:
 		d.warn("DEFAULT_NEVER_APPLIES", f, at, fmt.Sprintf("the default %s never applies, as the field is optional (?)", shown), fmt.Sprintf("write %s: %s, without the ?, or leave the * out", label, source(f.Value)))
-	case len(defaults) > 1 && !d.same(defaults):
+	case len(defaults) > 1 && !d.allEqual(defaults):
 		d.warn("DEFAULTS_CONFLICT", f, at, fmt.Sprintf("there are %d defaults, so that none applies", len(defaults)), fmt.Sprintf("leave one *, as in %s: %s", label, d.onlyFirst(alternatives)))
 	case len(defaults) == 1:
 		d.outside(f, at, defaults[0], others)
@@ -164,8 +164,8 @@ func (d *defaultsOf) value(e ast.Expr) cue.Value {
 	return d.c.context.BuildExpr(e, cue.Scope(d.scope), cue.InferBuiltins(true))
 }
 
-// same reports whether all defaults have the same value, so that it applies.
-func (d *defaultsOf) same(defaults []ast.Expr) bool {
+// allEqual reports whether all defaults have the same value, so that it applies.
+func (d *defaultsOf) allEqual(defaults []ast.Expr) bool {
 	first := d.value(defaults[0])
 	for _, e := range defaults[1:] {
 		if !first.Equals(d.value(e)) {

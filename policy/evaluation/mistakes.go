@@ -73,13 +73,13 @@ func (m *mistake) name() string {
 	return wording.Unquoted(m.path[len(m.path)-1])
 }
 
-// only reports whether CUE's messages have no other formats than these.
-func (m *mistake) only(formats ...string) bool {
+// hasOnlyFormats reports whether CUE's messages have no other formats than these.
+func (m *mistake) hasOnlyFormats(formats ...string) bool {
 	return !slices.ContainsFunc(m.errors, func(e cueerrors.Error) bool { return !slices.Contains(formats, formatOf(e)) })
 }
 
-// below returns the mistakes inside of this one.
-func (m *mistake) below(all []*mistake) (found []*mistake) {
+// mistakesInside returns the mistakes inside of this one.
+func (m *mistake) mistakesInside(all []*mistake) (found []*mistake) {
 	for _, x := range all {
 		if len(x.path) > len(m.path) && slices.Equal(x.path[:len(m.path)], m.path) {
 			found = append(found, x)
@@ -126,16 +126,16 @@ func (c *Evaluation) CUE(err error) {
 	}
 	// Wrong names come first: a missing field may exist under a wrong name.
 	for _, m := range mistakes {
-		if m.only(notAllowed) {
+		if m.hasOnlyFormats(notAllowed) {
 			either := byPath[m.parent()]
-			c.wrongName(m.path, c.sourceOf(m.errors[0]), either != nil && either.only(emptyDisjunction, listLengths))
+			c.wrongName(m.path, c.sourceOf(m.errors[0]), either != nil && either.hasOnlyFormats(emptyDisjunction, listLengths))
 		}
 	}
 	for _, m := range mistakes {
-		below := m.below(mistakes)
+		below := m.mistakesInside(mistakes)
 		switch {
-		case m.only(notAllowed), c.inWrongName(m.path):
-		case m.only(emptyDisjunction, listLengths) && len(below) > 0:
+		case m.hasOnlyFormats(notAllowed), c.inWrongName(m.path):
+		case m.hasOnlyFormats(emptyDisjunction, listLengths) && len(below) > 0:
 			c.exclusive(m, below)
 		default:
 			c.mistake(m)
@@ -298,15 +298,15 @@ func (c *Evaluation) conflict(e cueerrors.Error) *conflict {
 			x.both = false // one is a constraint on the other
 		}
 	}
-	if userA && !userB || x.both && c.before(pb, pa) {
+	if userA && !userB || x.both && c.lessRelevant(pb, pa) {
 		x.value, x.allowed, x.at, x.other = a, b, pa, pb
 	}
 	return x
 }
 
-// before reports whether position a is less relevant to the user than b: it is in another package,
+// lessRelevant reports whether position a is less relevant to the user than b: it is in another package,
 // or else it comes first.
-func (c *Evaluation) before(a, b schemas.Position) bool {
+func (c *Evaluation) lessRelevant(a, b schemas.Position) bool {
 	if here := path.Dir(a.File) == c.folder; here != (path.Dir(b.File) == c.folder) {
 		return !here
 	}
@@ -432,7 +432,7 @@ func (c *Evaluation) unset(m *mistake, what string) {
 func (c *Evaluation) exclusive(m *mistake, below []*mistake) {
 	var fields []string
 	for _, x := range below {
-		if x.parent() != m.String() || !x.only(notAllowed) || c.found[x.String()]&badName != 0 {
+		if x.parent() != m.String() || !x.hasOnlyFormats(notAllowed) || c.found[x.String()]&badName != 0 {
 			return
 		}
 		fields = append(fields, strconv.Quote(x.name()))

@@ -236,7 +236,7 @@ func Constants(ast []byte) ([]any, error) {
 		return nil, fmt.Errorf("expr: %w", err)
 	}
 	var list []any
-	each(checked.Expr, func(e *exprpb.Expr) {
+	eachExpr(checked.Expr, func(e *exprpb.Expr) {
 		c := e.GetConstExpr()
 		if c == nil {
 			return
@@ -257,33 +257,33 @@ func Constants(ast []byte) ([]any, error) {
 	return list, nil
 }
 
-// each calls f for an expression and all parts of it, in order.
-func each(e *exprpb.Expr, f func(*exprpb.Expr)) {
+// eachExpr calls f for an expression and all parts of it, in order.
+func eachExpr(e *exprpb.Expr, f func(*exprpb.Expr)) {
 	if e == nil {
 		return
 	}
 	f(e)
 	switch x := e.GetExprKind().(type) {
 	case *exprpb.Expr_SelectExpr:
-		each(x.SelectExpr.Operand, f)
+		eachExpr(x.SelectExpr.Operand, f)
 	case *exprpb.Expr_CallExpr:
-		each(x.CallExpr.Target, f)
+		eachExpr(x.CallExpr.Target, f)
 		for _, a := range x.CallExpr.Args {
-			each(a, f)
+			eachExpr(a, f)
 		}
 	case *exprpb.Expr_ListExpr:
 		for _, a := range x.ListExpr.Elements {
-			each(a, f)
+			eachExpr(a, f)
 		}
 	case *exprpb.Expr_StructExpr:
 		for _, entry := range x.StructExpr.Entries {
-			each(entry.GetMapKey(), f)
-			each(entry.Value, f)
+			eachExpr(entry.GetMapKey(), f)
+			eachExpr(entry.Value, f)
 		}
 	case *exprpb.Expr_ComprehensionExpr:
 		c := x.ComprehensionExpr
 		for _, part := range []*exprpb.Expr{c.IterRange, c.AccuInit, c.LoopCondition, c.LoopStep, c.Result} {
-			each(part, f)
+			eachExpr(part, f)
 		}
 	}
 }

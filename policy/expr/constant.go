@@ -78,7 +78,7 @@ func Unreached(ast []byte) ([]Part, error) {
 		return nil, fmt.Errorf("expr: %w", err)
 	}
 	s := &unreached{checked: &checked, left: maxConstants}
-	s.in(checked.Expr)
+	s.visit(checked.Expr)
 	return s.parts, nil
 }
 
@@ -88,7 +88,7 @@ type unreached struct {
 	parts   []Part
 }
 
-func (s *unreached) in(e *exprpb.Expr) {
+func (s *unreached) visit(e *exprpb.Expr) {
 	call := e.GetCallExpr()
 	if call == nil {
 		return
@@ -113,7 +113,7 @@ func (s *unreached) in(e *exprpb.Expr) {
 		}
 	}
 	for _, arg := range call.Args {
-		s.in(arg)
+		s.visit(arg)
 	}
 }
 

@@ -191,7 +191,7 @@ func growth(e *exprpb.Expr, types map[int64]*exprpb.Type, vars map[string]int) i
 	if name := qualified(e); name != "" {
 		most = max(most, vars[name])
 	}
-	below(e, func(x *exprpb.Expr) { most = max(most, growth(x, types, vars)) })
+	eachOperand(e, func(x *exprpb.Expr) { most = max(most, growth(x, types, vars)) })
 	return most
 }
 
@@ -208,8 +208,8 @@ func qualified(e *exprpb.Expr) string {
 	return ""
 }
 
-// below calls each with the direct operands of an expression.
-func below(e *exprpb.Expr, each func(*exprpb.Expr)) {
+// eachOperand calls each with the direct operands of an expression.
+func eachOperand(e *exprpb.Expr, each func(*exprpb.Expr)) {
 	var walk func(protoreflect.Message)
 	walk = func(m protoreflect.Message) {
 		m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {

@@ -76,7 +76,7 @@ func (p patchTypes) Resolve(name string) (common.ResolvedType, bool) {
 		}
 		return &partType{celtype.Dynamic, name}, true
 	}
-	t := p.at(name)
+	t := p.typeNamed(name)
 	if t == nil {
 		return nil, false
 	}
@@ -85,8 +85,8 @@ func (p patchTypes) Resolve(name string) (common.ResolvedType, bool) {
 
 var jsonPatchType = jsonPatch{&mutation.JSONPatchType{}}
 
-// at returns the type with a name; nil if there is none.
-func (p patchTypes) at(name string) *celtype.Type {
+// typeNamed returns the type with a name; nil if there is none.
+func (p patchTypes) typeNamed(name string) *celtype.Type {
 	path := strings.Split(name, ".")
 	if path[0] != mutation.ObjectTypeName {
 		return nil
@@ -240,7 +240,7 @@ func CheckParts(ast []byte, atomic func(path []string) bool) *Fault {
 		return &Fault{Message: err.Error()}
 	}
 	var fault *Fault
-	each(checked.Expr, func(e *exprpb.Expr) {
+	eachExpr(checked.Expr, func(e *exprpb.Expr) {
 		s := e.GetStructExpr()
 		if s == nil || fault != nil || !isPart(s.MessageName) {
 			return

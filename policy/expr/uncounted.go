@@ -44,7 +44,7 @@ func newProgram(env *planner, checked *exprpb.CheckedExpr, text string) (*Progra
 // isConstant reports whether an expression has no variables.
 func isConstant(e *exprpb.Expr) bool {
 	is := true
-	each(e, func(part *exprpb.Expr) {
+	eachExpr(e, func(part *exprpb.Expr) {
 		is = is && part.GetIdentExpr() == nil && part.GetComprehensionExpr() == nil
 	})
 	return is

@@ -115,7 +115,7 @@ func (t *Table) Levels() []*Level { return t.levels }
 
 // Classify returns the first flow schema that matches a request. There is always one: catch-all, if no other one matches.
 func (t *Table) Classify(r *policy.Request) *Schema {
-	if s := t.index.first(r); s != nil {
+	if s := t.index.firstSchema(r); s != nil {
 		return s
 	}
 	return t.last

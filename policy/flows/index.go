@@ -281,8 +281,8 @@ func (x *pathRules) find(path string) set {
 	return x.underneath(path)
 }
 
-// first returns the flow schema of the first rule that matches a request, or nil.
-func (x *index) first(r *policy.Request) *Schema {
+// firstSchema returns the flow schema of the first rule that matches a request, or nil.
+func (x *index) firstSchema(r *policy.Request) *Schema {
 	if !r.IsResource {
 		p := &x.paths
 		path := p.find(r.Path)
@@ -299,20 +299,20 @@ func (x *index) first(r *policy.Request) *Schema {
 
 // search returns the flow schema of the first matching rule that names a subject of the request, or nil.
 func (x *index) search(r *policy.Request, schemas []*Schema, m *matching, of func(*subject) []block) *Schema {
-	best := m.first(of(&x.everyone), len(schemas))
+	best := m.firstMatch(of(&x.everyone), len(schemas))
 	if s := x.users[r.User]; s != nil {
-		best = m.first(of(s), best)
+		best = m.firstMatch(of(s), best)
 	}
 	if len(x.accounts) > 0 {
 		if namespace, _, is := splitAccount(r.User); is {
 			if s := x.accounts[namespace]; s != nil {
-				best = m.first(of(s), best)
+				best = m.firstMatch(of(s), best)
 			}
 		}
 	}
 	for _, g := range r.Groups {
 		if s := x.groups[g]; s != nil {
-			best = m.first(of(s), best)
+			best = m.firstMatch(of(s), best)
 		}
 	}
 	if best == len(schemas) {
@@ -324,8 +324,8 @@ func (x *index) search(r *policy.Request, schemas []*Schema, m *matching, of fun
 // matching has the rules that match a request: those that are in all four sets.
 type matching [4]set
 
-// first returns the first rule of the blocks that matches the request and is before another one, or else that one.
-func (m *matching) first(blocks []block, before int) int {
+// firstMatch returns the first rule of the blocks that matches the request and is before another one, or else that one.
+func (m *matching) firstMatch(blocks []block, before int) int {
 	for _, b := range blocks {
 		if b.word*64 >= before {
 			break

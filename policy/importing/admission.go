@@ -65,8 +65,8 @@ func (m *importer) admission() error {
 func (m *importer) bound(kind string, each func(policy, binding *object) error) error {
 	named := map[string]bool{}
 	byName := func(a, b *object) int { return cmp.Compare(a.name(), b.name()) }
-	bindings := slices.SortedStableFunc(slices.Values(m.of(kind+"Binding")), byName)
-	for _, o := range slices.SortedStableFunc(slices.Values(m.of(kind)), byName) {
+	bindings := slices.SortedStableFunc(slices.Values(m.objectsOf(kind+"Binding")), byName)
+	for _, o := range slices.SortedStableFunc(slices.Values(m.objectsOf(kind)), byName) {
 		n := 0
 		for _, b := range bindings {
 			if textAt(b.content, "spec", "policyName") != o.name() {
@@ -108,8 +108,8 @@ func (m *importer) rulesOf(o, b *object, p *admissionPolicy, binding *admissionB
 	namespaces, objects := p.match.NamespaceSelector, p.match.ObjectSelector
 	if more != nil {
 		var ok1, ok2 bool
-		namespaces, ok1 = both(namespaces, more.NamespaceSelector)
-		objects, ok2 = both(objects, more.ObjectSelector)
+		namespaces, ok1 = intersection(namespaces, more.NamespaceSelector)
+		objects, ok2 = intersection(objects, more.ObjectSelector)
 		if !ok1 || !ok2 {
 			return refuse(b, []string{"spec", "matchResources"}, "selectors of policy and binding that contradict each other")
 		}
@@ -146,8 +146,8 @@ func (m *importer) rulesOf(o, b *object, p *admissionPolicy, binding *admissionB
 	return rules
 }
 
-// both returns a selector of what two selectors select; false if nothing can be.
-func both(a, b *metav1.LabelSelector) (*metav1.LabelSelector, bool) {
+// intersection returns a selector of what two selectors select; false if nothing can be.
+func intersection(a, b *metav1.LabelSelector) (*metav1.LabelSelector, bool) {
 	if a == nil || b == nil {
 		if a == nil {
 			a = b
@@ -299,7 +299,7 @@ func (m *importer) params(p *admissionPolicy, binding *admissionBinding) ([]fiel
 			continue
 		}
 		set := labels.Set{}
-		written, _ := o.at("metadata", "labels").(map[string]any)
+		written, _ := o.part("metadata", "labels").(map[string]any)
 		for k, v := range written {
 			set[k] = text(v)
 		}

@@ -13,7 +13,7 @@ import (
 
 // audit imports the rules of an audit policy, in their order.
 func (m *importer) audit() error {
-	list := slices.DeleteFunc(m.of("Policy"), func(o *object) bool { return o.group() != "audit.k8s.io" })
+	list := slices.DeleteFunc(m.objectsOf("Policy"), func(o *object) bool { return o.group() != "audit.k8s.io" })
 	if !m.bundlesOnly("the audit policy", list) {
 		return nil
 	}

@@ -16,12 +16,12 @@ import (
 
 // definitions imports CustomResourceDefinitions, sorted by name.
 func (m *importer) definitions() error {
-	list := m.of("CustomResourceDefinition")
+	list := m.objectsOf("CustomResourceDefinition")
 	slices.SortStableFunc(list, func(a, b *object) int { return strings.Compare(a.name(), b.name()) })
 	seen := map[string]*object{}
 	for _, o := range list {
-		if text(o.at("apiVersion")) != "apiextensions.k8s.io/v1" {
-			return fmt.Errorf("%s:%d: %s %s is not supported; convert it to apiextensions.k8s.io/v1", o.File, o.line("apiVersion"), text(o.at("apiVersion")), o.name())
+		if text(o.part("apiVersion")) != "apiextensions.k8s.io/v1" {
+			return fmt.Errorf("%s:%d: %s %s is not supported; convert it to apiextensions.k8s.io/v1", o.File, o.line("apiVersion"), text(o.part("apiVersion")), o.name())
 		}
 		if first := seen[o.name()]; first != nil {
 			return fmt.Errorf("%s:%d: the definition %s is in the input twice, also at %s:%d", o.File, o.line(), o.name(), first.File, first.line())
@@ -315,14 +315,14 @@ func (m *importer) celRules(rules []schemas.Rule) (fields, *notCarried) {
 		f.add("messageExpression", r.MessageExpression)
 		f.add("reason", r.Reason)
 		if r.FieldPath != "" {
-			m.notes = append(m.notes, Note{r.Source.File, r.Source.Line, fmt.Sprintf("the error of the rule %q names %s, and no more its field %s", r.Rule, or(r.Path, "the object"), r.FieldPath)})
+			m.notes = append(m.notes, Note{r.Source.File, r.Source.Line, fmt.Sprintf("the error of the rule %q names %s, and no more its field %s", r.Rule, orElse(r.Path, "the object"), r.FieldPath)})
 		}
 		list = append(list, member{unique(taken, nameFor(name)), f})
 	}
 	return list, nil
 }
 
-func or(text, otherwise string) string {
+func orElse(text, otherwise string) string {
 	if text == "" {
 		return otherwise
 	}

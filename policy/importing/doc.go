@@ -217,7 +217,7 @@ func (m *importer) unknown() {
 	params := map[string]bool{}
 	for _, o := range m.objects {
 		if o.is("ValidatingAdmissionPolicy") || o.is("MutatingAdmissionPolicy") {
-			params[text(o.at("spec", "paramKind", "kind"))] = true
+			params[text(o.part("spec", "paramKind", "kind"))] = true
 		}
 	}
 	for _, o := range m.objects {
@@ -227,8 +227,8 @@ func (m *importer) unknown() {
 	}
 }
 
-// of returns the objects of a kind.
-func (m *importer) of(kind string) (list []*object) {
+// objectsOf returns the objects of a kind.
+func (m *importer) objectsOf(kind string) (list []*object) {
 	for _, o := range m.objects {
 		if o.is(kind) {
 			list = append(list, o)

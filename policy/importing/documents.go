@@ -171,15 +171,15 @@ func (o *object) line(path ...string) int {
 	return line
 }
 
-// at returns a part of the object; nil if there is none.
-func (o *object) at(path ...string) any { return at(o.content, path...) }
+// part returns a part of the object; nil if there is none.
+func (o *object) part(path ...string) any { return partOf(o.content, path...) }
 
-func at(v any, path ...string) any {
+func partOf(v any, path ...string) any {
 	value, _ := jsonvalue.At(v, path...)
 	return value
 }
 
-func textAt(v any, path ...string) string { return text(at(v, path...)) }
+func textAt(v any, path ...string) string { return text(partOf(v, path...)) }
 
 func text(v any) string {
 	s, _ := v.(string)

@@ -27,7 +27,7 @@ func (m *importer) bundlesOnly(section string, objects []*object) bool {
 
 // flow imports priority levels and flow schemas.
 func (m *importer) flow() error {
-	levels, schemas := m.of("PriorityLevelConfiguration"), m.of("FlowSchema")
+	levels, schemas := m.objectsOf("PriorityLevelConfiguration"), m.objectsOf("FlowSchema")
 	if !m.bundlesOnly("flow control", slices.Concat(levels, schemas)) {
 		return nil
 	}

@@ -124,9 +124,9 @@ func (m *importer) role(o *object, role *rbacv1.ClusterRole) fields {
 
 // selected reports whether a role of the input aggregates roles with a label.
 func (m *importer) selected(key, value string) bool {
-	for _, o := range m.of("ClusterRole") {
-		for _, s := range items(o.at("aggregationRule", "clusterRoleSelectors")) {
-			if labels, _ := at(s, "matchLabels").(map[string]any); labels[key] == value {
+	for _, o := range m.objectsOf("ClusterRole") {
+		for _, s := range items(o.part("aggregationRule", "clusterRoleSelectors")) {
+			if labels, _ := partOf(s, "matchLabels").(map[string]any); labels[key] == value {
 				return true
 			}
 		}
@@ -276,7 +276,7 @@ func (m *importer) subject(o *object, kind, name, namespace string, path ...stri
 	case kind == "Group" && name != "":
 		return fields{{"group", name}}
 	case kind == "ServiceAccount" && name != "" && (namespace != "" || o.namespace() != ""):
-		return fields{{"serviceAccount", or(namespace, o.namespace()) + "/" + name}}
+		return fields{{"serviceAccount", orElse(namespace, o.namespace()) + "/" + name}}
 	}
 	m.note(o, path, "the subject %s %q is left out: subjects are users, groups and service accounts with a name", kind, name)
 	return nil

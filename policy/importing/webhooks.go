@@ -22,7 +22,7 @@ func (m *importer) nextOrder() int {
 func (m *importer) webhooks() error {
 	var mutating, validating fields
 	taken := map[string]bool{}
-	configurations := m.of("MutatingWebhookConfiguration")
+	configurations := m.objectsOf("MutatingWebhookConfiguration")
 	slices.SortStableFunc(configurations, func(a, b *object) int { return cmp.Compare(a.name(), b.name()) })
 	for _, o := range configurations {
 		var c admissionv1.MutatingWebhookConfiguration
@@ -46,7 +46,7 @@ func (m *importer) webhooks() error {
 		}
 	}
 	taken = map[string]bool{}
-	for _, o := range m.of("ValidatingWebhookConfiguration") {
+	for _, o := range m.objectsOf("ValidatingWebhookConfiguration") {
 		var c admissionv1.ValidatingWebhookConfiguration
 		if err := o.decode(&c); err != nil {
 			return err

@@ -161,7 +161,7 @@ func (c *checking) secretsInMessages() {
 			secrets[k.Resource()] = append(secrets[k.Resource()], paths...)
 			for n := range v.Rules {
 				if r := &v.Rules[n]; !k.Builtin && len(r.CheckedMessage) > 0 {
-					c.message(r.CheckedMessage, nil, r.Source, policy.RuleID(k, r), below(paths, r.Path))
+					c.message(r.CheckedMessage, nil, r.Source, policy.RuleID(k, r), pathsBelow(paths, r.Path))
 				}
 			}
 		}
@@ -192,8 +192,8 @@ func matches(m *policy.Match, k *schemas.Kind) bool {
 	return in(m.APIGroups, k.Group) && slices.ContainsFunc(m.Resources, func(x string) bool { return x == k.Plural || strings.HasPrefix(x, "*") })
 }
 
-// below returns the paths relative to the value at a rule's path.
-func below(paths [][]string, path string) (relative [][]string) {
+// pathsBelow returns the paths relative to the value at a rule's path.
+func pathsBelow(paths [][]string, path string) (relative [][]string) {
 	var at []string
 	if path = strings.TrimPrefix(path, "."); path != "" {
 		at = strings.Split(strings.ReplaceAll(path, "[*]", "."+schemas.Any), ".")

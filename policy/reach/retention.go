@@ -93,10 +93,10 @@ func NewRetentions(list []Retention, sensitive func(resource string) bool) (*Ret
 	rs := &Retentions{byResource: make(map[string]Kept, len(said))}
 	all := Kept{History: Forever, Records: Forever}
 	var err error
-	if rs.general, err = general.over(all); err != nil {
+	if rs.general, err = general.applyTo(all); err != nil {
 		return nil, err
 	}
-	if rs.sensitive, err = secret.over(rs.general); err != nil {
+	if rs.sensitive, err = secret.applyTo(rs.general); err != nil {
 		return nil, err
 	}
 	for resource, r := range said {
@@ -104,15 +104,15 @@ func NewRetentions(list []Retention, sensitive func(resource string) bool) (*Ret
 		if sensitive(resource) {
 			base = rs.sensitive
 		}
-		if rs.byResource[resource], err = r.over(base); err != nil {
+		if rs.byResource[resource], err = r.applyTo(base); err != nil {
 			return nil, err
 		}
 	}
 	return rs, nil
 }
 
-// over returns base with what r says.
-func (r Retention) over(base Kept) (Kept, error) {
+// applyTo returns base with what r says.
+func (r Retention) applyTo(base Kept) (Kept, error) {
 	kept := base
 	var err error
 	if r.History != "" {

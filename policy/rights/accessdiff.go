@@ -178,13 +178,13 @@ func differing(of covering) (boxes []box) {
 	for side, claims := range of {
 		has[side] = map[string]bool{}
 		for _, c := range claims {
-			has[side][c.same()] = true
+			has[side][c.key()] = true
 		}
 	}
 	seen := map[string]bool{}
 	for side, claims := range of {
 		for _, c := range claims {
-			if k := c.box.key(); !has[1-side][c.same()] && !seen[k] {
+			if k := c.box.key(); !has[1-side][c.key()] && !seen[k] {
 				seen[k] = true
 				boxes = append(boxes, c.box)
 			}
@@ -230,7 +230,7 @@ func (d *comparison) compare(b *box, by *covering) {
 		c.Before, c.After = "denied: "+before, "denied: "+after
 		c.Wider, c.Narrower = before == deniedAlways, after == deniedAlways
 	}
-	d.add(b, c, d.only(by, func(c *claim) bool { return c.denies }))
+	d.add(b, c, d.onlyIn(by, func(c *claim) bool { return c.denies }))
 }
 
 // ofGroup reports whether something is true for a group that the subject is certainly in. Then it is
@@ -252,7 +252,7 @@ func (d *comparison) ofGroup(by *covering, is func(g policy.Subject, part *cover
 
 // reasons returns the rules that caused a change.
 func (d *comparison) reasons(by *covering, was, is *verdict) []Ground {
-	only := d.only(by, func(*claim) bool { return true })
+	only := d.onlyIn(by, func(*claim) bool { return true })
 	if len(only) == 0 { // the order of the chain caused it
 		return nil
 	}
@@ -262,7 +262,7 @@ func (d *comparison) reasons(by *covering, was, is *verdict) []Ground {
 			return granted
 		}
 	case is.never():
-		if denied := d.only(by, func(c *claim) bool { return c.denies }); len(denied) > 0 && (len(grounds(by[1])) > 0 || len(grounds(by[0])) == 0) {
+		if denied := d.onlyIn(by, func(c *claim) bool { return c.denies }); len(denied) > 0 && (len(grounds(by[1])) > 0 || len(grounds(by[0])) == 0) {
 			return denied
 		}
 		if len(grounds(by[1])) == 0 {
@@ -281,8 +281,8 @@ func grounds(claims []*claim) (list []Ground) {
 	return list
 }
 
-// only returns the rules of wanted claims that only one policy has.
-func (d *comparison) only(by *covering, wanted func(*claim) bool) (list []Ground) {
+// onlyIn returns the rules of wanted claims that only one policy has.
+func (d *comparison) onlyIn(by *covering, wanted func(*claim) bool) (list []Ground) {
 	for side := range by {
 		for _, c := range by[side] {
 			if wanted(c) && !slices.Contains(list, c.ground) && !slices.ContainsFunc(by[1-side], func(o *claim) bool { return o.denies == c.denies && o.condition == c.condition }) {

@@ -30,7 +30,7 @@ func NewFlows(ctx context.Context, schemas []*policy.FlowSchema) *Flows {
 	return &Flows{schemas: schemas, boxes: map[int][][]box{}, search: covers{ctx: ctx, left: maxSplits}}
 }
 
-func (f *Flows) of(schema int) [][]box {
+func (f *Flows) boxesOf(schema int) [][]box {
 	if f.boxes[schema] == nil {
 		boxes := make([][]box, len(f.schemas[schema].Rules))
 		for i := range boxes {
@@ -53,7 +53,7 @@ func (f *Flows) Parts(subject policy.Subject) (parts []Part, err error) {
 			continue
 		}
 		var taken []box
-		for _, rule := range f.of(i) {
+		for _, rule := range f.boxesOf(i) {
 			for j := range rule {
 				var in []box
 				if in, todo, err = f.search.divide(todo, &rule[j]); err != nil {
@@ -89,7 +89,7 @@ func (s *covers) divide(boxes []box, by *box) (inside, rest []box, err error) {
 func (f *Flows) Before(schema int) (by []int, err error) {
 	for _, s := range f.schemas[schema].Subjects {
 		for _, subject := range Everyone(s) {
-			found, err := f.before(schema, subject)
+			found, err := f.takenBefore(schema, subject)
 			if err != nil || found == nil {
 				return nil, err
 			}
@@ -100,15 +100,15 @@ func (f *Flows) Before(schema int) (by []int, err error) {
 	return slices.Compact(by), nil
 }
 
-// before is [Flows.Before] for one subject.
-func (f *Flows) before(schema int, subject policy.Subject) (by []int, err error) {
-	for _, rule := range f.of(schema) {
+// takenBefore is [Flows.Before] for one subject.
+func (f *Flows) takenBefore(schema int, subject policy.Subject) (by []int, err error) {
+	for _, rule := range f.boxesOf(schema) {
 		todo := rule
 		for i := 0; i < schema && len(todo) > 0; i++ {
 			if !slices.ContainsFunc(f.schemas[i].Subjects, func(wide policy.Subject) bool { return Includes(wide, subject) }) {
 				continue
 			}
-			for _, earlier := range f.of(i) {
+			for _, earlier := range f.boxesOf(i) {
 				for j := range earlier {
 					var in []box
 					if in, todo, err = f.search.divide(todo, &earlier[j]); err != nil {
@@ -133,8 +133,8 @@ func (f *Flows) Meet(a, b int) (*Scope, policy.Subject, error) {
 	if !possible {
 		return nil, subject, nil
 	}
-	for _, rule := range f.of(a) {
-		for _, other := range f.of(b) {
+	for _, rule := range f.boxesOf(a) {
+		for _, other := range f.boxesOf(b) {
 			var both []box
 			for i := range other {
 				inside, _, err := f.search.divide(rule, &other[i])

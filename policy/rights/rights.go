@@ -29,8 +29,8 @@ type claim struct {
 	reason    string // of a deny
 }
 
-// same returns a key: claims with equal keys say the same, whatever their position.
-func (c *claim) same() string {
+// key returns a key: claims with equal keys say the same, whatever their position.
+func (c *claim) key() string {
 	return fmt.Sprintf("%t%q%s", c.denies, c.condition, c.box.key())
 }
 

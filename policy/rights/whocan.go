@@ -103,8 +103,8 @@ type Holders struct {
 	Outsiders []Outsider `json:"outsiders,omitempty"`
 }
 
-// before reports whether first is asked, and before second.
-func (r *Rights) before(first, second string) bool {
+// askedBefore reports whether first is asked, and before second.
+func (r *Rights) askedBefore(first, second string) bool {
 	i, j := slices.Index(r.inside, first), slices.Index(r.inside, second)
 	return i >= 0 && j >= 0 && i < j
 }
@@ -115,7 +115,7 @@ func (r *Rights) WhoCan(q *Question) *Holders {
 	asked := q.box()
 	answer := &Holders{Holders: []Holder{}}
 	masters := Holder{Subject: policy.Subject{Group: policy.MastersGroup}, Binding: Ground{ID: policy.MastersGroup}, Namespaces: []string{"*"}, boxes: []box{asked}}
-	r.object(&masters, r.before(policy.DenyAuthorizer, policy.MastersAuthorizer))
+	r.object(&masters, r.askedBefore(policy.DenyAuthorizer, policy.MastersAuthorizer))
 	answer.Holders = append(answer.Holders, masters)
 	if slices.Contains(r.inside, policy.RBACAuthorizer) {
 		answer.Holders = append(answer.Holders, r.granted(&asked)...)
@@ -128,7 +128,7 @@ func (r *Rights) WhoCan(q *Question) *Holders {
 }
 
 func (r *Rights) granted(asked *box) (list []Holder) {
-	denied := r.before(policy.DenyAuthorizer, policy.RBACAuthorizer)
+	denied := r.askedBefore(policy.DenyAuthorizer, policy.RBACAuthorizer)
 	for subject, claims := range r.claims {
 		at := map[[2]string]int{}
 		var own []Holder

@@ -16,7 +16,7 @@ func (s *Scope) String() string {
 	if len(s.Names) > 0 {
 		text += " named " + listed(s.Names, s.ExceptNames)
 	}
-	return text + s.where()
+	return text + s.describeNamespaces()
 }
 
 func verbWords(verbs, except []string) string {
@@ -77,8 +77,8 @@ func groupWords(groups, except []string) string {
 	return word + listed(groups, except)
 }
 
-// where describes the namespaces.
-func (s *Scope) where() string {
+// describeNamespaces describes the namespaces.
+func (s *Scope) describeNamespaces() string {
 	if len(s.Namespaces) == 0 {
 		return ""
 	}

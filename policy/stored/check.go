@@ -53,8 +53,8 @@ type checking struct {
 	uses    []Use
 }
 
-// of returns the CEL type of the objects that an expression selects; "" if it is something else.
-func (c *checking) of(e *exprpb.Expr) string {
+// typeOfSelection returns the CEL type of the objects that an expression selects; "" if it is something else.
+func (c *checking) typeOfSelection(e *exprpb.Expr) string {
 	t := c.TypeMap[e.GetId()].GetAbstractType()
 	if t == nil || t.Name != TypeName || len(t.ParameterTypes) != 1 {
 		return ""
@@ -65,7 +65,7 @@ func (c *checking) of(e *exprpb.Expr) string {
 func (c *checking) walk(e *exprpb.Expr) {
 	switch x := e.GetExprKind().(type) {
 	case *exprpb.Expr_CallExpr:
-		if of := c.of(x.CallExpr.Target); of != "" {
+		if of := c.typeOfSelection(x.CallExpr.Target); of != "" {
 			c.call(e, x.CallExpr, of)
 		}
 		c.walk(x.CallExpr.Target)
@@ -106,7 +106,7 @@ func (c *checking) call(e *exprpb.Expr, call *exprpb.Expr_Call, of string) {
 	case call.Function == funcOthers && !kind.Own:
 		c.fail(&Mistake{Expr: e.Id, Message: "others leaves out nothing: the rule is about no " + kind.Name, Hint: "leave it out"})
 	case call.Function == funcWhere:
-		c.where(kind, call)
+		c.checkWhere(kind, call)
 	case call.Function == "exists" || call.Function == "count" || call.Function == funcList || call.Function == funcGet:
 		c.uses = append(c.uses, Use{of, call.Function, call.Function == funcGet || isNarrowed(call.Target), e.Id})
 	}
@@ -122,8 +122,8 @@ func isNarrowed(e *exprpb.Expr) bool {
 	return false
 }
 
-// where checks the field of a where, and the type of its value.
-func (c *checking) where(kind *Kind, call *exprpb.Expr_Call) {
+// checkWhere checks the field of a where, and the type of its value.
+func (c *checking) checkWhere(kind *Kind, call *exprpb.Expr_Call) {
 	if len(call.Args) != 2 {
 		return
 	}

@@ -61,7 +61,7 @@ func (library) CompileOptions() []cel.EnvOption {
 		})))
 	}
 	where := func(id string, t *cel.Type) cel.FunctionOpt {
-		return cel.MemberOverload(id, []*cel.Type{selection, text, t}, selection, cel.FunctionBinding(func(args ...ref.Val) ref.Val { return narrowed(args, (*Selected).where) }))
+		return cel.MemberOverload(id, []*cel.Type{selection, text, t}, selection, cel.FunctionBinding(func(args ...ref.Val) ref.Val { return narrowed(args, (*Selected).filterBy) }))
 	}
 	return []cel.EnvOption{
 		cel.Function(funcGet,
@@ -71,7 +71,7 @@ func (library) CompileOptions() []cel.EnvOption {
 		narrows(funcNamespace, "stele_objects_namespace", []*cel.Type{text}, binary((*Selected).namespace)),
 		narrows("name", "stele_objects_name", []*cel.Type{text}, binary((*Selected).name)),
 		narrows("labels", "stele_objects_labels", []*cel.Type{cel.MapType(text, text)}, binary((*Selected).labels)),
-		narrows(funcOthers, "stele_objects_others", nil, cel.UnaryBinding(func(v ref.Val) ref.Val { return narrowed([]ref.Val{v}, (*Selected).others) })),
+		narrows(funcOthers, "stele_objects_others", nil, cel.UnaryBinding(func(v ref.Val) ref.Val { return narrowed([]ref.Val{v}, (*Selected).withoutSelf) })),
 		cel.Function(funcWhere, where("stele_objects_where_string", text), where("stele_objects_where_int", cel.IntType), where("stele_objects_where_bool", cel.BoolType)),
 		reads("exists", "stele_objects_exists", cel.BoolType, (*Selected).exists),
 		reads("count", "stele_objects_count", cel.IntType, (*Selected).count),

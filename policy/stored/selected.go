@@ -103,12 +103,12 @@ func (s *Selected) labels(args ...ref.Val) ref.Val {
 	if !ok {
 		return types.MaybeNoSuchOverloadErr(args[0])
 	}
-	s.Labels = s.also(s.Labels, all)
+	s.Labels = s.mergeRequirements(s.Labels, all)
 	return s
 }
 
-// also returns both requirements.
-func (s *Selected) also(required, more map[string]string) map[string]string {
+// mergeRequirements returns both requirements.
+func (s *Selected) mergeRequirements(required, more map[string]string) map[string]string {
 	all := maps.Clone(required)
 	if all == nil {
 		return more
@@ -122,7 +122,7 @@ func (s *Selected) also(required, more map[string]string) map[string]string {
 	return all
 }
 
-func (s *Selected) where(args ...ref.Val) ref.Val {
+func (s *Selected) filterBy(args ...ref.Val) ref.Val {
 	path, ok := args[0].(types.String)
 	value, known := text(args[1])
 	if !ok || !known {
@@ -131,11 +131,11 @@ func (s *Selected) where(args ...ref.Val) ref.Val {
 	if value == "" {
 		return types.NewErr("where(%q, …) was given an empty text: objects without the field would be selected, too", string(path))
 	}
-	s.Fields = s.also(s.Fields, map[string]string{string(path): value})
+	s.Fields = s.mergeRequirements(s.Fields, map[string]string{string(path): value})
 	return s
 }
 
-func (s *Selected) others(...ref.Val) ref.Val {
+func (s *Selected) withoutSelf(...ref.Val) ref.Val {
 	s.Others = true
 	return s
 }

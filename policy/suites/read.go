@@ -107,7 +107,7 @@ func (r *reader) test(name string, v cue.Value) {
 	r.DecodeField(v, "reviewers", &t.Reviewers)
 	cases := v.LookupPath(cue.ParsePath("cases"))
 	if !cases.Exists() {
-		r.one(t, v)
+		r.readTest(t, v)
 		return
 	}
 	n := 0
@@ -116,15 +116,15 @@ func (r *reader) test(name string, v cue.Value) {
 		of := t
 		of.Name, of.Source = t.Name+"/"+name, evaluation.Position(c)
 		r.DecodeField(c, "skip", &of.Skip)
-		r.one(of, v, c)
+		r.readTest(of, v, c)
 	}
 	if n == 0 {
 		r.refuse(t.Source, "the test has no cases", "add one, or write request and expect beside `as`")
 	}
 }
 
-// one reads a test from the values that are unified: the test, and the case if it is one.
-func (r *reader) one(t Test, from ...cue.Value) {
+// readTest reads a test from the values that are unified: the test, and the case if it is one.
+func (r *reader) readTest(t Test, from ...cue.Value) {
 	t.At = map[string]schemas.Position{}
 	before := len(r.Diags)
 	if as, ok := r.unified(&t, "as", from); ok {

@@ -74,14 +74,14 @@ func (r *record) bodies(b []byte, stage uint32) []byte {
 		return b
 	}
 	if body := r.e.Content(logpb.Role_ROLE_REQUEST); len(body) > 0 {
-		b = append(append(b, `,"requestObject":`...), r.shown(body, r.secret(logpb.Role_ROLE_REQUEST))...)
+		b = append(append(b, `,"requestObject":`...), r.withoutSecrets(body, r.secret(logpb.Role_ROLE_REQUEST))...)
 	}
 	if level < logpb.AuditLevel_AUDIT_LEVEL_REQUEST_RESPONSE || stage == responseStarted && !r.failed() {
 		return b
 	}
 	switch response, object := r.e.Content(logpb.Role_ROLE_RESPONSE), r.e.Content(logpb.Role_ROLE_OBJECT); {
 	case len(response) > 0:
-		b = append(append(b, `,"responseObject":`...), r.shown(response, r.secret(logpb.Role_ROLE_RESPONSE))...)
+		b = append(append(b, `,"responseObject":`...), r.withoutSecrets(response, r.secret(logpb.Role_ROLE_RESPONSE))...)
 	case r.answersStatus(), r.failed() && stage != panicked:
 		b = r.status(append(b, `,"responseObject":`...), true)
 	case object != nil:
@@ -138,8 +138,8 @@ func (r *record) secret(role logpb.Role) hashing.Fields {
 	return fields
 }
 
-// shown returns a body as it is shown: as a line of JSON, without secrets.
-func (r *record) shown(body []byte, secret hashing.Fields) []byte {
+// withoutSecrets returns a body as it is shown: as a line of JSON, without secrets.
+func (r *record) withoutSecrets(body []byte, secret hashing.Fields) []byte {
 	body = r.key.Body(body, secret)
 	if r.audit.GetOmitManagedFields() {
 		body = withoutManagedFields(body)

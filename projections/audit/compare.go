@@ -49,7 +49,7 @@ func (w *Writer) compare(ctx context.Context, at heads, reason string) error {
 	}
 	complete := true
 	for _, s := range c.streams {
-		next, err := s.next(ctx, w)
+		next, err := s.nextLine(ctx, w)
 		if err != nil {
 			return err
 		}
@@ -96,8 +96,8 @@ type renderedLine struct {
 	erased bool // a payload of its event was erased
 }
 
-// next returns the next line of the log; nil if there is none.
-func (s *stream) next(ctx context.Context, w *Writer) (*renderedLine, error) {
+// nextLine returns the next line of the log; nil if there is none.
+func (s *stream) nextLine(ctx context.Context, w *Writer) (*renderedLine, error) {
 	for {
 		if len(s.lines) > 0 {
 			return &s.lines[0], nil
@@ -182,7 +182,7 @@ func (c *comparison) line() (line []byte, err error) {
 // find reports whether a line is the next one of a log, and takes it from there.
 func (c *comparison) find(ctx context.Context, line []byte) (bool, error) {
 	for _, s := range c.streams {
-		next, err := s.next(ctx, c.w)
+		next, err := s.nextLine(ctx, c.w)
 		if err != nil {
 			return false, err
 		}
@@ -248,7 +248,7 @@ func (c *comparison) cut(ctx context.Context, size int64) error {
 	}
 	begins := false
 	for _, s := range c.streams {
-		next, err := s.next(ctx, w)
+		next, err := s.nextLine(ctx, w)
 		if err != nil {
 			return err
 		}

@@ -36,7 +36,7 @@ func (s *Store) changes(ctx context.Context, v *view, anyOf bool, next func(n in
 
 // yieldAll yields the changes of revisions, and reports whether the caller wants more.
 func (s *Store) yieldAll(ctx context.Context, v *view, anyOf bool, revisions []uint64, yield func(*Change, error) bool) bool {
-	ready, err := s.ahead(ctx, revisions)
+	ready, err := s.readAhead(ctx, revisions)
 	if err != nil {
 		yield(nil, err)
 		return false
@@ -54,19 +54,19 @@ func (s *Store) yieldAll(ctx context.Context, v *view, anyOf bool, revisions []u
 	return true
 }
 
-// ahead reads events, and those that have the last states of objects that were deleted together.
-func (s *Store) ahead(ctx context.Context, revisions []uint64) (events, error) {
+// readAhead reads events, and those that have the last states of objects that were deleted together.
+func (s *Store) readAhead(ctx context.Context, revisions []uint64) (events, error) {
 	if len(revisions) == 1 {
 		return nil, nil
 	}
-	ready, err := s.contents.ahead(ctx, revisions)
+	ready, err := s.contents.readAhead(ctx, revisions)
 	if err != nil {
 		return nil, err
 	}
 	var before []uint64
 	for r, e := range ready {
 		if e != nil && e.Meta.GetBulk() != nil {
-			if _, previous := about(e.Meta, int(r-e.Revision)); previous != 0 {
+			if _, previous := objectOf(e.Meta, int(r-e.Revision)); previous != 0 {
 				before = append(before, previous)
 			}
 		}
@@ -74,7 +74,7 @@ func (s *Store) ahead(ctx context.Context, revisions []uint64) (events, error) {
 	if len(before) == 0 {
 		return ready, nil
 	}
-	more, err := s.contents.ahead(ctx, before)
+	more, err := s.contents.readAhead(ctx, before)
 	for r, e := range more {
 		ready[r] = e
 	}
@@ -102,7 +102,7 @@ func (s *Store) change(ctx context.Context, v *view, revision uint64, ready even
 		Revision: revision, Time: v.clocks.Time(revision, e.Time), Meta: e.Meta, Deleted: deletes(e.Meta),
 		Request: e.Content(logpb.Role_ROLE_REQUEST), Kept: e.Content(logpb.Role_ROLE_KEPT),
 	}
-	c.Object, c.Previous = about(e.Meta, int(revision-e.Revision))
+	c.Object, c.Previous = objectOf(e.Meta, int(revision-e.Revision))
 	if e.Meta.GetBulk() == nil {
 		c.Payload = e.Content(logpb.Role_ROLE_OBJECT)
 		return c, nil
@@ -116,7 +116,7 @@ func (s *Store) change(ctx context.Context, v *view, revision uint64, ready even
 			c.Payload = before.Content(logpb.Role_ROLE_OBJECT)
 			break
 		}
-		_, previous = about(before.Meta, int(previous-before.Revision))
+		_, previous = objectOf(before.Meta, int(previous-before.Revision))
 	}
 	return c, nil
 }

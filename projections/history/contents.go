@@ -57,8 +57,8 @@ func (c *contents) event(ctx context.Context, revision uint64) (*eventlog.Event,
 	return found[revision], err
 }
 
-// ahead reads the events of revisions, in any order, as far as the limits allow.
-func (c *contents) ahead(ctx context.Context, revisions []uint64) (events, error) {
+// readAhead reads the events of revisions, in any order, as far as the limits allow.
+func (c *contents) readAhead(ctx context.Context, revisions []uint64) (events, error) {
 	found := make(events, len(revisions))
 	var missing []uint64
 	for _, r := range revisions {

@@ -40,7 +40,7 @@ func (s *Store) Each(ctx context.Context, floors map[schema.GroupResource]uint64
 	})
 	for _, r := range resources {
 		w := &eachVersion{resource: r, floor: floors[r], upto: upto, visit: visit}
-		err := v.read(within(binary.AppendUvarint([]byte{versionKey}, v.resources[r].number)), func(it *pebble.Iterator) error {
+		err := v.read(prefixOptions(binary.AppendUvarint([]byte{versionKey}, v.resources[r].number)), func(it *pebble.Iterator) error {
 			for more := it.First(); more; more = it.Next() {
 				if ctx.Err() != nil {
 					return context.Cause(ctx)

@@ -57,7 +57,7 @@ type entry struct {
 func newFold(x *index) (*fold, error) {
 	f := &fold{index: x, scopes: map[string]*scope{}}
 	f.reset()
-	return f, x.read(within([]byte{timeKey}), func(it *pebble.Iterator) error {
+	return f, x.read(prefixOptions([]byte{timeKey}), func(it *pebble.Iterator) error {
 		if it.Last() {
 			f.sampled = revisionOf(it.Key())
 		}
@@ -100,7 +100,7 @@ func (f *fold) event(e *eventlog.Event, i int) error {
 		f.clocks = append(slices.Clip(f.clocks), eventlog.ClockSet{Revision: revision, Time: e.Time})
 		return f.setJSON(clocksName, f.clocks)
 	}
-	object, previous := about(e.Meta, i)
+	object, previous := objectOf(e.Meta, i)
 	if object == nil {
 		return nil
 	}
@@ -179,12 +179,12 @@ func (f *fold) change(in []byte, revision, previous uint64, deleted bool) error 
 		}
 	}
 	f.value = s.append(f.value[:0], revision)
-	return f.batch.Set(with(changeKey, in, revision), f.value, nil)
+	return f.batch.Set(newKey(changeKey, in, revision), f.value, nil)
 }
 
 func (f *fold) loadScope(in []byte) (*scope, error) {
 	s := new(scope)
-	return s, f.read(within(with(changeKey, in, 0)[:1+len(in)]), func(it *pebble.Iterator) (err error) {
+	return s, f.read(prefixOptions(newKey(changeKey, in, 0)[:1+len(in)]), func(it *pebble.Iterator) (err error) {
 		if it.Last() {
 			s.change, err = parseChange(revisionOf(it.Key()), it.Value())
 		}
@@ -267,7 +267,7 @@ func living(it *pebble.Iterator, in []byte, at uint64, pending []entry) ([]uint6
 			went = append(went, e.previous)
 		}
 	}
-	for more := it.SeekGE(with(changeKey, in, from+1)); more && isOf(it.Key(), changeKey, in) && revisionOf(it.Key()) <= at; more = it.Next() {
+	for more := it.SeekGE(newKey(changeKey, in, from+1)); more && isOf(it.Key(), changeKey, in) && revisionOf(it.Key()) <= at; more = it.Next() {
 		revision := revisionOf(it.Key())
 		c, err := parseChange(revision, it.Value())
 		if err != nil {
@@ -298,11 +298,11 @@ func without(all, went []uint64) []uint64 {
 
 // newestBase reads the newest base of a scope up to a revision, and returns its revision; 0 if there is none.
 func newestBase(it *pebble.Iterator, in []byte, at uint64) (live []uint64, revision uint64, err error) {
-	if !it.SeekLT(with(baseKey, in, at+1)) || !isOfBase(it.Key(), in) {
+	if !it.SeekLT(newKey(baseKey, in, at+1)) || !isOfBase(it.Key(), in) {
 		return nil, 0, nil
 	}
 	revision = revisionOf(it.Key()[:len(it.Key())-2])
-	for more := it.SeekGE(with(baseKey, in, revision)); more && isOfBase(it.Key(), in) && revisionOf(it.Key()[:len(it.Key())-2]) == revision; more = it.Next() {
+	for more := it.SeekGE(newKey(baseKey, in, revision)); more && isOfBase(it.Key(), in) && revisionOf(it.Key()[:len(it.Key())-2]) == revision; more = it.Next() {
 		if live, err = parseRevisions(live, it.Value()); err != nil {
 			return nil, 0, err
 		}
@@ -318,8 +318,8 @@ func changesOf(e *eventlog.Event) int {
 	return 1
 }
 
-// about returns the object of an event's change i, and the revision of its previous version.
-func about(m *logpb.Metadata, i int) (object *logpb.Object, previous uint64) {
+// objectOf returns the object of an event's change i, and the revision of its previous version.
+func objectOf(m *logpb.Metadata, i int) (object *logpb.Object, previous uint64) {
 	if bulk := m.GetBulk(); bulk != nil {
 		return bulk.GetObjects()[i].GetObject(), bulk.GetObjects()[i].GetPreviousRevision()
 	}

@@ -179,10 +179,10 @@ func (f *forgetter) scopes(ctx context.Context) error {
 		}
 		in, revision := newest[1:len(newest)-10], revisionOf(newest[:len(newest)-2])
 		newest = nil
-		if err := f.batch.DeleteRange(with(baseKey, in, 0), with(baseKey, in, revision), nil); err != nil {
+		if err := f.batch.DeleteRange(newKey(baseKey, in, 0), newKey(baseKey, in, revision), nil); err != nil {
 			return err
 		}
-		return f.batch.DeleteRange(with(changeKey, in, 0), with(changeKey, in, min(revision, f.floors.Changes)), nil)
+		return f.batch.DeleteRange(newKey(changeKey, in, 0), newKey(changeKey, in, min(revision, f.floors.Changes)), nil)
 	}
 	err := f.walk(ctx, prefix, func(it *pebble.Iterator) error {
 		key := it.Key()
@@ -204,7 +204,7 @@ func (f *forgetter) scopes(ctx context.Context) error {
 
 // samples removes the entries of the time index before the newest one up to a revision.
 func (f *forgetter) samples(upto uint64) error {
-	return f.read(within([]byte{timeKey}), func(it *pebble.Iterator) error {
+	return f.read(prefixOptions([]byte{timeKey}), func(it *pebble.Iterator) error {
 		if !it.SeekLT(keyOfTime(upto + 1)) {
 			return nil
 		}

@@ -169,12 +169,12 @@ func (s *Store) Run(ctx context.Context) (err error) {
 		switch {
 		case err == nil || ctx.Err() != nil:
 		case s.current.damaged.Err() != nil:
-			s.again(ctx, context.Cause(s.current.damaged))
+			s.rebuildIndex(ctx, context.Cause(s.current.damaged))
 		case errors.As(err, &forgotten) && forgotten.Oldest != s.begin:
 			s.begin = forgotten.Oldest
-			s.again(ctx, err)
+			s.rebuildIndex(ctx, err)
 		case s.unusable(err):
-			s.again(ctx, err)
+			s.rebuildIndex(ctx, err)
 		case eventlog.IsFatal(err):
 			return fmt.Errorf("history: %w", err)
 		default: // the backend is unavailable
@@ -256,8 +256,8 @@ func (s *Store) save() {
 	}
 }
 
-// again makes the index again from the log. It retries until it succeeds or the context ends.
-func (s *Store) again(ctx context.Context, reason error) {
+// rebuildIndex makes the index again from the log. It retries until it succeeds or the context ends.
+func (s *Store) rebuildIndex(ctx context.Context, reason error) {
 	if s.current.view.Load().head != s.o.Start {
 		s.o.Logger.Warn("the history is made again from the log", "folder", s.o.Dir, "reason", reason)
 	}

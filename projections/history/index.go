@@ -196,7 +196,7 @@ func (x *index) load(begin eventlog.Head) error {
 }
 
 func (x *index) loadResources(v *view) error {
-	return x.read(within([]byte{resourceKey}), func(it *pebble.Iterator) error {
+	return x.read(prefixOptions([]byte{resourceKey}), func(it *pebble.Iterator) error {
 		for it.First(); it.Valid(); it.Next() {
 			r, err := parseResource(it.Key())
 			if err != nil {

@@ -101,8 +101,8 @@ func appendScope(b []byte, number uint64, namespace string) []byte {
 	return appendString(append(b, 1), namespace)
 }
 
-// with returns a new slice: a kind of key, a scope, and a revision.
-func with(kind byte, scope []byte, revision uint64) []byte {
+// newKey returns a new slice: a kind of key, a scope, and a revision.
+func newKey(kind byte, scope []byte, revision uint64) []byte {
 	b := make([]byte, 0, 1+len(scope)+8+2)
 	return appendRevision(append(append(b, kind), scope...), revision)
 }
@@ -118,8 +118,8 @@ func end(prefix []byte) []byte {
 	return nil
 }
 
-// within returns the options of an iterator over the keys with a prefix.
-func within(prefix []byte) *pebble.IterOptions {
+// prefixOptions returns the options of an iterator over the keys with a prefix.
+func prefixOptions(prefix []byte) *pebble.IterOptions {
 	return &pebble.IterOptions{LowerBound: prefix, UpperBound: end(prefix)}
 }
 
@@ -168,7 +168,7 @@ func parseChange(revision uint64, value []byte) (c change, err error) {
 
 // keyOfBase returns the key of a chunk of a base.
 func keyOfBase(scope []byte, revision uint64, chunk uint16) []byte {
-	return binary.BigEndian.AppendUint16(with(baseKey, scope, revision), chunk)
+	return binary.BigEndian.AppendUint16(newKey(baseKey, scope, revision), chunk)
 }
 
 // isOf reports whether a key is of a kind, of a scope, and has a revision behind that.

@@ -51,7 +51,7 @@ func (s *Store) Get(ctx context.Context, r schema.GroupResource, namespace, name
 // deleted reports whether a version of an object is its deletion.
 func (v *view) deleted(r schema.GroupResource, namespace, name string, revision uint64) (is bool, err error) {
 	key := appendRevision(appendVersions(nil, v.resources[r].number, name, namespace), ^revision)
-	return is, v.read(within(key), func(it *pebble.Iterator) error {
+	return is, v.read(prefixOptions(key), func(it *pebble.Iterator) error {
 		is = it.First() && isDeletion(it.Value())
 		return nil
 	})
@@ -167,7 +167,7 @@ func (s *Store) Time(ctx context.Context, revision uint64) (time.Time, error) {
 // [ErrNone] if there is none.
 func (s *Store) RevisionAt(ctx context.Context, t time.Time) (uint64, error) {
 	v := s.look()
-	from, to, err := v.around(t)
+	from, to, err := v.revisionsAround(t)
 	if err != nil {
 		return 0, err
 	}
@@ -195,13 +195,13 @@ func (s *Store) learn(err error) bool {
 	return true
 }
 
-// around returns the first and the last revision between which a time is, by the time index.
-func (v *view) around(t time.Time) (from, to uint64, err error) {
+// revisionsAround returns the first and the last revision between which a time is, by the time index.
+func (v *view) revisionsAround(t time.Time) (from, to uint64, err error) {
 	if v.head.Revision < v.oldest {
 		return 0, 0, ErrNone
 	}
 	from, to = v.oldest, v.head.Revision
-	return from, to, v.read(within([]byte{timeKey}), func(it *pebble.Iterator) error {
+	return from, to, v.read(prefixOptions([]byte{timeKey}), func(it *pebble.Iterator) error {
 		sample := func(upTo uint64) (revision uint64, later bool) { // the newest sample up to a revision, and whether it is after t
 			if !it.SeekLT(keyOfTime(upTo+1)) || len(it.Value()) != 8 {
 				return 0, false
@@ -264,7 +264,7 @@ func (v *view) versions(f Filter, after, upto uint64, n int) (revisions []uint64
 		return nil, nil
 	}
 	prefix := appendVersions(nil, info.number, f.Name, f.Namespace)
-	return revisions, v.read(within(prefix), func(it *pebble.Iterator) error {
+	return revisions, v.read(prefixOptions(prefix), func(it *pebble.Iterator) error {
 		for more := it.SeekGE(appendRevision(prefix, ^upto)); more && len(revisions) < n; more = it.Next() {
 			revision := revisionOfVersion(it.Key())
 			if revision <= after {
@@ -344,7 +344,7 @@ func (v *view) scoped(f Filter, ascending bool, after, upto uint64, n int) (revi
 	err = v.read(nil, func(it *pebble.Iterator) error {
 		for _, info := range in {
 			scope := appendScope(nil, info.number, f.Namespace)
-			it.SetBounds(with(changeKey, scope, max(after+1, info.floors.Changes)), with(changeKey, scope, upto+1))
+			it.SetBounds(newKey(changeKey, scope, max(after+1, info.floors.Changes)), newKey(changeKey, scope, upto+1))
 			next := it.Prev
 			more := false
 			if ascending {
@@ -377,7 +377,7 @@ func (v *view) named(f Filter, after, upto uint64) (revisions []uint64, err erro
 		slices.Reverse(revisions)
 		return revisions, err
 	}
-	err = v.read(within(appendNamed(nil, info.number, f.Name)), func(it *pebble.Iterator) error {
+	err = v.read(prefixOptions(appendNamed(nil, info.number, f.Name)), func(it *pebble.Iterator) error {
 		for it.First(); it.Valid(); it.Next() {
 			if r := revisionOfVersion(it.Key()); after < r && r <= upto {
 				revisions = append(revisions, r)

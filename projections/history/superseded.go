@@ -24,7 +24,7 @@ func (s *Store) Superseded(_ context.Context, r schema.GroupResource, namespace,
 	}
 	prefix := appendVersions(nil, info.number, name, namespace)
 	key := appendRevision(bytes.Clone(prefix), ^revision)
-	return at, v.read(within(prefix), func(it *pebble.Iterator) error {
+	return at, v.read(prefixOptions(prefix), func(it *pebble.Iterator) error {
 		if !it.SeekGE(key) || !bytes.Equal(it.Key(), key) {
 			at = revision
 		} else if it.Prev() {

@@ -91,7 +91,7 @@ func (tx *Tx) Apply(e *eventlog.Event, revision uint64) error {
 func (tx *Tx) change(e *eventlog.Event, revision uint64) (*Change, error) {
 	meta := e.Meta
 	ref := meta.GetObject()
-	before, err := tx.before(ref, meta.GetPreviousRevision())
+	before, err := tx.objectBefore(ref, meta.GetPreviousRevision())
 	if err != nil {
 		return nil, err
 	}
@@ -141,7 +141,7 @@ func (tx *Tx) bulk(e *eventlog.Event, revision uint64) ([]*Change, error) {
 	changes := make([]*Change, len(gone))
 	seen := map[*Object]bool{}
 	for i, g := range gone {
-		before, err := tx.before(g.GetObject(), g.GetPreviousRevision())
+		before, err := tx.objectBefore(g.GetObject(), g.GetPreviousRevision())
 		if err != nil {
 			return nil, err
 		}
@@ -154,9 +154,9 @@ func (tx *Tx) bulk(e *eventlog.Event, revision uint64) ([]*Change, error) {
 	return changes, nil
 }
 
-// before returns the object that an event changes. The event says at which revision it was last changed;
+// objectBefore returns the object that an event changes. The event says at which revision it was last changed;
 // for a new object, with revision 0, before returns nil.
-func (tx *Tx) before(ref *logpb.Object, revision uint64) (*Object, error) {
+func (tx *Tx) objectBefore(ref *logpb.Object, revision uint64) (*Object, error) {
 	o := tx.next.Get(groupResource(ref), ref.GetNamespace(), ref.GetName())
 	switch {
 	case o == nil && revision == 0:
@@ -181,7 +181,7 @@ func (tx *Tx) SetKinds(kinds []Kind, ahead Rendered) {
 	var changes []*Change
 	for _, k := range kinds {
 		kind, was := newKind(k), tx.next.kinds[k.GroupResource]
-		if was != nil && was.same(kind) {
+		if was != nil && was.equals(kind) {
 			kind = was
 		}
 		next[k.GroupResource] = kind

@@ -119,7 +119,7 @@ func (s *Store) tally(t *tally, since, upTo uint64) bool {
 	if f == nil {
 		return since >= s.base
 	}
-	first := f.first(since)
+	first := f.firstAfter(since)
 	if since < f.floor || f.changes.len()-first > maxChanged {
 		return false
 	}

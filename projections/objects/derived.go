@@ -257,7 +257,7 @@ func (t *tree) listSorted(sel *Selection, afterNamespace, afterName string, yiel
 		t.sorted.tree().Scan(func(s sortedObject) bool { return !sel.Matches(s.Object) || yield(s.Object) })
 		return true
 	}
-	last := t.last(afterNamespace, afterName)
+	last := t.lastUpTo(afterNamespace, afterName)
 	if last == nil {
 		return false
 	}
@@ -265,9 +265,9 @@ func (t *tree) listSorted(sel *Selection, afterNamespace, afterName string, yiel
 	return true
 }
 
-// last returns the object with a key, or the one whose key is just before it: tokens that continue a list have the first key
+// lastUpTo returns the object with a key, or the one whose key is just before it: tokens that continue a list have the first key
 // after the last object.
-func (t *tree) last(namespace, name string) *Object {
+func (t *tree) lastUpTo(namespace, name string) *Object {
 	if n := len(name); n > 0 && name[n-1] == 0 {
 		name = name[:n-1]
 	}
@@ -277,7 +277,7 @@ func (t *tree) last(namespace, name string) *Object {
 
 // sortedAfter returns how many objects of a namespace, or of all if it is "", are after the object with a key.
 func (t *tree) sortedAfter(namespace, afterNamespace, afterName string) (n int) {
-	last := t.last(afterNamespace, afterName)
+	last := t.lastUpTo(afterNamespace, afterName)
 	if last == nil {
 		return 0
 	}

@@ -45,7 +45,7 @@ func (s *State) Export(kind, object func(record []byte) error) error {
 	var err error
 	for _, r := range resources {
 		s.trees[r].Scan(func(o *Object) bool {
-			record = o.append(record[:0], kinds.of(s, o))
+			record = o.append(record[:0], kinds.kindOf(s, o))
 			err = object(record)
 			return err == nil
 		})
@@ -94,7 +94,7 @@ func (s *State) exported(resources []schema.GroupResource) *exportedKinds {
 			if _, known := e.others[o.kind]; known {
 				return true
 			}
-			at := slices.IndexFunc(e.all[first:], o.kind.same)
+			at := slices.IndexFunc(e.all[first:], o.kind.equals)
 			if at < 0 {
 				at = len(e.all) - first
 				e.all = append(e.all, o.kind)
@@ -106,7 +106,7 @@ func (s *State) exported(resources []schema.GroupResource) *exportedKinds {
 	return e
 }
 
-func (e *exportedKinds) of(s *State, o *Object) int {
+func (e *exportedKinds) kindOf(s *State, o *Object) int {
 	if s.kinds[o.kind.GroupResource] != nil {
 		return e.index[o.kind.GroupResource]
 	}
@@ -238,7 +238,7 @@ func (i *Importer) Add(o *Object) error {
 			i.state.trees = map[schema.GroupResource]*tree{}
 		}
 		i.state.trees[r] = i.tree
-	} else if !less(i.last, o) {
+	} else if !lessObject(i.last, o) {
 		return fmt.Errorf("objects: %v of %v is not in order", o.key(), r)
 	}
 	i.tree.Load(o)

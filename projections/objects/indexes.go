@@ -91,7 +91,7 @@ func (s *State) indexed(r schema.GroupResource, sel *Selection, after postings.K
 	if h == nil {
 		return false
 	}
-	changes, newer, ok := s.store.between(r, h.Revision, s.Revision, perObject*all)
+	changes, newer, ok := s.store.changesBetween(r, h.Revision, s.Revision, perObject*all)
 	if newer && (!ok || !h.worth(all) && len(changes) > all/4) {
 		s.store.dropIndex(r, h.index) // the next list makes one of the newer state
 		return false
@@ -200,18 +200,18 @@ func (s *Store) index(r schema.GroupResource, of subject, state *State) *index {
 // repeats cost no memory. The caller holds mu.
 func (s *Store) wanted(f *feed, of subject, total int) bool {
 	if f.asked == nil {
-		f.asked = lru.New[subject, asked](asksRemembered)
+		f.asked = lru.New[subject, requested](asksRemembered)
 	}
 	was, before := f.asked.Get(of)
 	if !before {
-		f.asked.Add(of, asked{}, 1)
+		f.asked.Add(of, requested{}, 1)
 		return of.field // the policy names all fields that have an index
 	}
 	return was.tooLarge == 0 || total < was.tooLarge
 }
 
-// asked says what became of an index that was asked for.
-type asked struct {
+// requested says what became of an index that was asked for.
+type requested struct {
 	tooLarge int // with so many objects it was too large; 0 if it was not
 }
 
@@ -273,7 +273,7 @@ func (s *Store) makeIndex(r schema.GroupResource, of subject) *index {
 		}
 		f.indexes = slices.DeleteFunc(f.indexes, func(other *index) bool { return other.subject == of })
 		if x.Size() > s.IndexBytes/2 {
-			f.asked.Add(of, asked{max(1, t.Len()*3/4)}, 1)
+			f.asked.Add(of, requested{max(1, t.Len()*3/4)}, 1)
 			return
 		}
 		s.makeRoom(x.Size())
@@ -298,9 +298,9 @@ func (s *Store) dropIndex(r schema.GroupResource, x *index) {
 	f.indexes = slices.DeleteFunc(f.indexes, func(other *index) bool { return other == x })
 }
 
-// between returns the changes of a resource between the revision of an index and that of a state, and whether the state is
+// changesBetween returns the changes of a resource between the revision of an index and that of a state, and whether the state is
 // the newer of them. ok is false if some of them have been dropped, or if there are more than most.
-func (s *Store) between(r schema.GroupResource, index, state uint64, most int) (changes []postings.Change[*Object], newer, ok bool) {
+func (s *Store) changesBetween(r schema.GroupResource, index, state uint64, most int) (changes []postings.Change[*Object], newer, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	newer = state > index
@@ -336,7 +336,7 @@ func (f *feed) span(a, b uint64) (from, to int, ok bool) {
 	if min(a, b) < f.floor {
 		return 0, 0, false
 	}
-	return f.first(min(a, b)), f.first(max(a, b)), true
+	return f.firstAfter(min(a, b)), f.firstAfter(max(a, b)), true
 }
 
 // forget drops indexes whose later changes have been dropped.

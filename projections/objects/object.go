@@ -124,14 +124,14 @@ func (k *Kind) values(json []byte) []string {
 	return values
 }
 
-// same reports whether objects of both kinds have the same selectable fields.
-func (k *Kind) same(other *Kind) bool {
+// equals reports whether objects of both kinds have the same selectable fields.
+func (k *Kind) equals(other *Kind) bool {
 	return slices.Equal(k.Fields, other.Fields) && slices.Equal(k.paths, other.paths)
 }
 
 // withKind returns the object with the selectable fields of a kind.
 func (o *Object) withKind(kind *Kind) *Object {
-	if o.kind.same(kind) {
+	if o.kind.equals(kind) {
 		return o
 	}
 	c := *o
@@ -279,7 +279,7 @@ type key struct{ namespace, name string }
 
 func (o *Object) key() key { return key{o.Namespace, o.Name} }
 
-func less(a, b *Object) bool {
+func lessObject(a, b *Object) bool {
 	if a.Namespace != b.Namespace {
 		return a.Namespace < b.Namespace
 	}

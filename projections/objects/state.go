@@ -49,7 +49,7 @@ func (s *State) List(r schema.GroupResource, sel *Selection, afterNamespace, aft
 		}
 		if sel.Name != "" && sel.Namespace != "" {
 			o := s.Get(r, sel.Namespace, sel.Name)
-			if o != nil && less(&Object{Namespace: afterNamespace, Name: afterName}, o) && sel.Matches(o) {
+			if o != nil && lessObject(&Object{Namespace: afterNamespace, Name: afterName}, o) && sel.Matches(o) {
 				yield(o)
 			}
 			return
@@ -108,7 +108,7 @@ func (s *State) CountAfter(r schema.GroupResource, namespace, afterNamespace, af
 	if afterNamespace < namespace {
 		after = &Object{Namespace: namespace}
 	}
-	first := rank(func(o *Object) bool { return less(after, o) })
+	first := rank(func(o *Object) bool { return lessObject(after, o) })
 	if namespace == "" {
 		return t.Len() - first
 	}

@@ -223,7 +223,7 @@ func (s *Store) AtHand(r schema.GroupResource, revision uint64, most int) (*Stat
 		s.mu.Unlock()
 		return nil, ErrExpired
 	}
-	undo, _ := f.after(revision, 0, min(most, f.changes.len())+1, math.MaxInt)
+	undo, _ := f.changesAfter(revision, 0, min(most, f.changes.len())+1, math.MaxInt)
 	s.mu.Unlock()
 	if len(undo) > most {
 		return nil, ErrExpired
@@ -260,7 +260,7 @@ func (s *Store) Undone(r schema.GroupResource, revision uint64) (n int, ok bool)
 	if f == nil {
 		return 0, revision >= s.base
 	}
-	return f.changes.len() - f.first(revision), revision >= f.floor
+	return f.changes.len() - f.firstAfter(revision), revision >= f.floor
 }
 
 // Run offers published changes to watchers until the context ends.

@@ -41,7 +41,7 @@ type tree struct {
 }
 
 func newTree() *tree {
-	return &tree{objects: btree.NewBTreeGOptions(less, btree.Options{Degree: degree, NoLocks: true}), in: &btree.Map[string, Total]{}}
+	return &tree{objects: btree.NewBTreeGOptions(lessObject, btree.Options{Degree: degree, NoLocks: true}), in: &btree.Map[string, Total]{}}
 }
 
 // Copy returns a copy. It writes to the original, so that calls of it need a lock.

@@ -35,8 +35,8 @@ type feed struct {
 	// indexes are those of the kind that the resource has, the last used one first. The changes since their revisions are
 	// in memory. See Store.index.
 	indexes []*index
-	making  map[subject]bool           // indexes that are being made
-	asked   *lru.Cache[subject, asked] // what has no index, or had none when it was asked for
+	making  map[subject]bool               // indexes that are being made
+	asked   *lru.Cache[subject, requested] // what has no index, or had none when it was asked for
 }
 
 type fieldValue struct{ field, value string }
@@ -58,16 +58,16 @@ func (s *Store) feed(r schema.GroupResource) *feed {
 	return f
 }
 
-// first returns the index of the first change after a revision.
-func (f *feed) first(revision uint64) int {
+// firstAfter returns the index of the first change after a revision.
+func (f *feed) firstAfter(revision uint64) int {
 	return sort.Search(f.changes.len(), func(i int) bool { return f.changes.get(i).Revision > revision })
 }
 
-// after returns up to max changes after a revision, without the first skip of them, and none after they have maxBytes. more
+// changesAfter returns up to max changes after a revision, without the first skip of them, and none after they have maxBytes. more
 // reports that there are further ones.
-func (f *feed) after(revision uint64, skip, max, maxBytes int) (changes []*Change, more bool) {
+func (f *feed) changesAfter(revision uint64, skip, max, maxBytes int) (changes []*Change, more bool) {
 	n := f.changes.len()
-	i := f.first(revision) + skip
+	i := f.firstAfter(revision) + skip
 	changes = make([]*Change, 0, min(n-i, max))
 	for bytes := 0; i < n && len(changes) < max && bytes < maxBytes; i++ {
 		c := f.changes.get(i)
@@ -177,7 +177,7 @@ func (s *Store) ChangesAfter(r schema.GroupResource, revision uint64) (n int, in
 	case f == nil:
 		return 0, revision >= s.base
 	}
-	n = f.changes.len() - f.first(revision)
+	n = f.changes.len() - f.firstAfter(revision)
 	if revision >= f.floor {
 		return n, true
 	}
@@ -308,7 +308,7 @@ func (w *Watcher) Take() (events []Event, bookmark uint64, more bool, err error)
 	w.mu.Lock()
 	changes, lagging := w.queue, w.lagging
 	if !lagging {
-		changes = w.whole(offered)
+		changes = w.takeComplete(offered)
 		w.seen = max(w.seen, offered)
 		if n := len(changes); n > 0 {
 			w.seen = max(w.seen, changes[n-1].Revision)
@@ -329,9 +329,9 @@ func (w *Watcher) Take() (events []Event, bookmark uint64, more bool, err error)
 	return events, bookmark, more, nil
 }
 
-// whole removes from the queue, and returns, the changes of revisions that have been offered completely.
+// takeComplete removes from the queue, and returns, the changes of revisions that have been offered completely.
 // The caller holds w.mu.
-func (w *Watcher) whole(offered uint64) []*Change {
+func (w *Watcher) takeComplete(offered uint64) []*Change {
 	n := len(w.queue)
 	if n > 0 && w.queue[n-1].partial {
 		for last := w.queue[n-1].Revision; last > offered && n > 0 && w.queue[n-1].Revision == last; {
@@ -357,7 +357,7 @@ func (w *Watcher) catchUp() (changes []*Change, bookmark uint64, more bool, err 
 	if w.seen < w.feed.floor {
 		return nil, 0, false, &ExpiredError{w.feed.floor}
 	}
-	if changes, more = w.feed.after(w.seen, w.part, takeAtOnce, takeBytes); !more {
+	if changes, more = w.feed.changesAfter(w.seen, w.part, takeAtOnce, takeBytes); !more {
 		// The watcher has seen all published changes, whether they were offered or not.
 		w.seen, w.lagging, w.part = max(w.seen, w.store.revision), false, 0
 		return changes, w.seen, more, nil
@@ -415,15 +415,15 @@ func (c *Change) Event(sel *Selection) (Event, bool) {
 	case was && c.Deleted:
 		return Event{Deleted, c.Object, rendered}, true
 	case was:
-		return Event{Deleted, c.left(), rendered}, true
+		return Event{Deleted, c.removed(), rendered}, true
 	}
 	return Event{}, false
 }
 
-// left returns the object before the change, with the change's revision: watchers get it when the object
+// removed returns the object before the change, with the change's revision: watchers get it when the object
 // leaves their selection. If there may be more changes of that revision, it has the revision before, so
 // that a watcher which is disconnected and resumes there does not miss the others.
-func (c *Change) left() *Object {
+func (c *Change) removed() *Object {
 	c.leaving.Do(func() {
 		at := c.Revision
 		if c.rendered() {

@@ -132,12 +132,12 @@ func (s *State) chunk(e *eventlog.Event, revision uint64) (*State, error) {
 		return nil, fmt.Errorf("the content of chunk %v has another digest", digest)
 	}
 	next := *s
-	next.chunks, next.located = with(s.chunks, digest, content), with(s.located, digest, revision)
+	next.chunks, next.located = withItem(s.chunks, digest, content), withItem(s.located, digest, revision)
 	return &next, nil
 }
 
-// with returns a copy of m with one more item.
-func with[V any](m map[Digest]V, d Digest, v V) map[Digest]V {
+// withItem returns a copy of m with one more item.
+func withItem[V any](m map[Digest]V, d Digest, v V) map[Digest]V {
 	if m = maps.Clone(m); m == nil {
 		m = map[Digest]V{}
 	}
@@ -157,7 +157,7 @@ func (s *State) propose(e *eventlog.Event, revision uint64) (*State, error) {
 		return nil, err
 	}
 	next := *s
-	next.proposals = with(s.proposals, proposal.Digest, proposal)
+	next.proposals = withItem(s.proposals, proposal.Digest, proposal)
 	return &next, nil
 }
 

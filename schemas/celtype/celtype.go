@@ -120,7 +120,7 @@ func unnamed(fields map[string]*Type) *Type {
 
 // Of returns the type of the values that a node admits. name is the name of the type. It must be unique
 // in an environment.
-func Of(name string, n *schemas.Node) *Type { return of(n).named(name) }
+func Of(name string, n *schemas.Node) *Type { return typeOf(n).named(name) }
 
 // Resource returns the type of a whole object: the content that the node describes, apiVersion, kind and
 // all of metadata.
@@ -146,7 +146,7 @@ func root(n *schemas.Node, metadata *Type) *Type {
 	if n.Struct != nil {
 		for _, f := range n.Struct.AllFields() {
 			if fields[f.Name] == nil {
-				fields[f.Name] = of(f.Schema)
+				fields[f.Name] = typeOf(f.Schema)
 			}
 		}
 	}
@@ -165,7 +165,7 @@ func (t *Type) named(name string) *Type {
 	return &named
 }
 
-func of(n *schemas.Node) *Type {
+func typeOf(n *schemas.Node) *Type {
 	kinds := n.Kinds
 	if n.Plain { // OpenAPI gives a nullable value the type of the value
 		kinds &^= schemas.NullKind
@@ -195,7 +195,7 @@ func of(n *schemas.Node) *Type {
 	case schemas.ListKind:
 		items := Dynamic
 		if n.List != nil && n.List.Items != nil {
-			items = of(n.List.Items)
+			items = typeOf(n.List.Items)
 		}
 		t := ListOf(items)
 		if n.List != nil && n.List.MaxItems != nil {
@@ -213,7 +213,7 @@ func of(n *schemas.Node) *Type {
 		if n.Struct != nil {
 			for _, f := range n.Struct.AllFields() {
 				if !n.Embedded || fields[f.Name] == nil {
-					fields[f.Name] = of(f.Schema)
+					fields[f.Name] = typeOf(f.Schema)
 				}
 			}
 		}
@@ -223,7 +223,7 @@ func of(n *schemas.Node) *Type {
 		case s == nil || s.Open || len(s.Patterns) != 1:
 			return MapOf(Dynamic)
 		default:
-			t := MapOf(of(s.Patterns[0].Value))
+			t := MapOf(typeOf(s.Patterns[0].Value))
 			if s.MaxFields != nil {
 				t.limit = int64(s.MaxFields.Count)
 			}

@@ -48,7 +48,7 @@ func Native(v ref.Val) (any, error) {
 	case *messageValue:
 		return v.fields, nil
 	case *objectValue:
-		return nativeMap(v.whole())
+		return nativeMap(v.asMap())
 	case *sortedMap:
 		if v.json != nil {
 			return v.json, nil

@@ -35,7 +35,7 @@ func (l *unorderedList) key(item ref.Val) string {
 	return b.String()
 }
 
-func each(l traits.Lister, do func(ref.Val) bool) {
+func eachItem(l traits.Lister, do func(ref.Val) bool) {
 	for i := l.Iterator(); i.HasNext() == types.True; {
 		if !do(i.Next()) {
 			return
@@ -53,9 +53,9 @@ func (l *unorderedList) Equal(other ref.Val) ref.Val {
 		return types.False
 	}
 	own := map[string]ref.Val{}
-	each(l.Lister, func(v ref.Val) bool { own[l.key(v)] = v; return true })
+	eachItem(l.Lister, func(v ref.Val) bool { own[l.key(v)] = v; return true })
 	seen, same := map[string]bool{}, ref.Val(types.True)
-	each(o, func(v ref.Val) bool {
+	eachItem(o, func(v ref.Val) bool {
 		key := l.key(v)
 		mine, ok := own[key]
 		if !ok {
@@ -80,12 +80,12 @@ func (l *unorderedList) Add(other ref.Val) ref.Val {
 	}
 	var all []ref.Val
 	at := map[string]int{}
-	each(l.Lister, func(v ref.Val) bool {
+	eachItem(l.Lister, func(v ref.Val) bool {
 		at[l.key(v)] = len(all)
 		all = append(all, v)
 		return true
 	})
-	each(o, func(v ref.Val) bool {
+	eachItem(o, func(v ref.Val) bool {
 		key := l.key(v)
 		if i, ok := at[key]; !ok {
 			at[key] = len(all)

@@ -175,15 +175,15 @@ func (m *messageValue) Contains(key ref.Val) ref.Val {
 	return types.Bool(found)
 }
 
-func (m *messageValue) whole() traits.Mapper {
+func (m *messageValue) asMap() traits.Mapper {
 	if m.t == Dynamic {
 		return newMap(Dynamic, m.fields)
 	}
-	return whole(m.t, m.find)
+	return asMapOf(m.t, m.find)
 }
 
-// whole returns a message as a map, for operations on all of its fields.
-func whole(t *Type, in func(string) (ref.Val, bool)) traits.Mapper {
+// asMapOf returns a message as a map, for operations on all of its fields.
+func asMapOf(t *Type, in func(string) (ref.Val, bool)) traits.Mapper {
 	all := map[string]any{}
 	for name := range t.byName {
 		if v, ok := in(name); ok {
@@ -193,9 +193,9 @@ func whole(t *Type, in func(string) (ref.Val, bool)) traits.Mapper {
 	return newMap(Dynamic, all)
 }
 
-func (m *messageValue) Iterator() traits.Iterator   { return m.whole().Iterator() }
-func (m *messageValue) Size() ref.Val               { return m.whole().Size() }
-func (m *messageValue) Equal(other ref.Val) ref.Val { return equal(m.whole(), other) }
+func (m *messageValue) Iterator() traits.Iterator   { return m.asMap().Iterator() }
+func (m *messageValue) Size() ref.Val               { return m.asMap().Size() }
+func (m *messageValue) Equal(other ref.Val) ref.Val { return equal(m.asMap(), other) }
 func (m *messageValue) Type() ref.Type              { return types.MapType }
 func (m *messageValue) Value() any                  { return m.fields }
 func (m *messageValue) ConvertToType(to ref.Type) ref.Val {
@@ -219,9 +219,9 @@ func (m *messageValue) ConvertToNative(to reflect.Type) (any, error) {
 func equal(m traits.Mapper, other ref.Val) ref.Val {
 	switch o := other.(type) {
 	case *messageValue:
-		return m.Equal(o.whole())
+		return m.Equal(o.asMap())
 	case *objectValue:
-		return m.Equal(o.whole())
+		return m.Equal(o.asMap())
 	}
 	return m.Equal(other)
 }
@@ -265,10 +265,10 @@ func (o *objectValue) Contains(key ref.Val) ref.Val {
 	_, found := o.Find(key)
 	return types.Bool(found)
 }
-func (o *objectValue) whole() traits.Mapper        { return whole(o.t, o.find) }
-func (o *objectValue) Iterator() traits.Iterator   { return o.whole().Iterator() }
-func (o *objectValue) Size() ref.Val               { return o.whole().Size() }
-func (o *objectValue) Equal(other ref.Val) ref.Val { return equal(o.whole(), other) }
+func (o *objectValue) asMap() traits.Mapper        { return asMapOf(o.t, o.find) }
+func (o *objectValue) Iterator() traits.Iterator   { return o.asMap().Iterator() }
+func (o *objectValue) Size() ref.Val               { return o.asMap().Size() }
+func (o *objectValue) Equal(other ref.Val) ref.Val { return equal(o.asMap(), other) }
 
 // MetadataJSON returns the fields of metadata that are set and that admission rules see, as decoded JSON. The caller may
 // change the maps and lists.

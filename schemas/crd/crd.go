@@ -243,7 +243,7 @@ func (t *translator) version(k *schemas.Kind, v *apiextensionsv1.CustomResourceD
 	}
 	for i, c := range v.AdditionalPrinterColumns {
 		if err := jsonpath.New("").Parse("{" + c.JSONPath + "}"); err != nil {
-			t.warn(at.with("additionalPrinterColumns", strconv.Itoa(i)), "the column is not shown: "+err.Error())
+			t.warn(at.join("additionalPrinterColumns", strconv.Itoa(i)), "the column is not shown: "+err.Error())
 			continue
 		}
 		out.Columns = append(out.Columns, schemas.Column{
@@ -254,7 +254,7 @@ func (t *translator) version(k *schemas.Kind, v *apiextensionsv1.CustomResourceD
 		out.SelectableFields = append(out.SelectableFields, f.JSONPath)
 	}
 	var root apiextensions.JSONSchemaProps
-	at = at.with("schema", "openAPIV3Schema")
+	at = at.join("schema", "openAPIV3Schema")
 	if err := scheme.Converter().Convert(v.Schema.OpenAPIV3Schema, &root, nil); err != nil {
 		t.refuse(at, err.Error(), "")
 		return out
@@ -311,7 +311,7 @@ func (d *definition) MarshalJSON() ([]byte, error) {
 // A path leads to a part of a definition: field names, map keys and list indexes.
 type path []string
 
-func (p path) with(more ...string) path { return append(p[:len(p):len(p)], more...) }
+func (p path) join(more ...string) path { return append(p[:len(p):len(p)], more...) }
 
 var word = regexp.MustCompile(`^[A-Za-z_$][-A-Za-z0-9_]*$`)
 

@@ -99,7 +99,7 @@ func (t *translator) names(s apiextensions.JSONSchemaProps, p position) {
 		if !ok {
 			continue
 		}
-		at := p.in("properties", name)
+		at := p.descend("properties", name)
 		rules, ok := nameRules(&of)
 		if !ok {
 			t.refuse(at.at, "what it says of "+name+" is not enforced", "leave it out")

@@ -35,8 +35,8 @@ type position struct {
 	metadata bool
 }
 
-func (p position) in(names ...string) position {
-	p.at, p.top, p.preserves = p.at.with(names...), false, false
+func (p position) descend(names ...string) position {
+	p.at, p.top, p.preserves = p.at.join(names...), false, false
 	return p
 }
 
@@ -47,11 +47,11 @@ func (t *translator) root(s *apiextensions.JSONSchemaProps, at path) *schemas.No
 	p := position{at: at, top: true}
 	for _, name := range serverOwned[:2] {
 		if x, ok := s.Properties[name]; ok {
-			t.nothingElse(x, p.in("properties", name), func(x *apiextensions.JSONSchemaProps) { x.Type, x.Format = "", "" })
+			t.nothingElse(x, p.descend("properties", name), func(x *apiextensions.JSONSchemaProps) { x.Type, x.Format = "", "" })
 		}
 	}
 	if x, ok := s.Properties["metadata"]; ok {
-		t.names(x, p.in("properties", "metadata"))
+		t.names(x, p.descend("properties", "metadata"))
 	}
 	return t.node(s, p)
 }
@@ -101,11 +101,11 @@ func (t *translator) node(s *apiextensions.JSONSchemaProps, p position) *schemas
 		n.Default = text
 	}
 	for i, r := range s.XValidations {
-		at := p.at.with("x-kubernetes-validations", strconv.Itoa(i))
+		at := p.at.join("x-kubernetes-validations", strconv.Itoa(i))
 		rule := schemas.Rule{
 			Name: fmt.Sprintf("%s#%d", p.rules, i), Path: p.rules, Rule: r.Rule, Message: r.Message, MessageExpression: r.MessageExpression, FieldPath: r.FieldPath,
 			OptionalOldSelf: r.OptionalOldSelf != nil && *r.OptionalOldSelf,
-			Source:          t.locate(at), RuleSource: t.locate(at.with("rule")), PathSource: t.locate(at), MessageSource: t.locate(at.with("messageExpression")),
+			Source:          t.locate(at), RuleSource: t.locate(at.join("rule")), PathSource: t.locate(at), MessageSource: t.locate(at.join("messageExpression")),
 		}
 		if r.Reason != nil {
 			rule.Reason = string(*r.Reason)
@@ -151,7 +151,7 @@ func (t *translator) format(n *schemas.Node, s *apiextensions.JSONSchemaProps, p
 		of.Type = spec.StringOrArray{"integer", "string"}
 	}
 	if len(apivalidation.GetUnrecognizedFormats(of, environment.DefaultCompatibilityVersion())) > 0 {
-		t.warn(p.at.with("format"), fmt.Sprintf("the format %q is not known and not checked, as in Kubernetes", s.Format))
+		t.warn(p.at.join("format"), fmt.Sprintf("the format %q is not known and not checked, as in Kubernetes", s.Format))
 		return
 	}
 	n.Format = s.Format
@@ -168,32 +168,32 @@ func (t *translator) scalars(n *schemas.Node, s *apiextensions.JSONSchemaProps, 
 	if kinds := n.Kinds & number; kinds != 0 {
 		x := schemas.Scalar{Kinds: kinds, Enum: t.enum(s, kinds)}
 		if s.Minimum != nil {
-			x.Minimum = t.bound(*s.Minimum, s.ExclusiveMinimum, p.at.with("minimum"))
+			x.Minimum = t.bound(*s.Minimum, s.ExclusiveMinimum, p.at.join("minimum"))
 		}
 		if s.Maximum != nil {
-			x.Maximum = t.bound(*s.Maximum, s.ExclusiveMaximum, p.at.with("maximum"))
+			x.Maximum = t.bound(*s.Maximum, s.ExclusiveMaximum, p.at.join("maximum"))
 		}
 		if s.MultipleOf != nil {
-			if x.MultipleOf = t.bound(*s.MultipleOf, false, p.at.with("multipleOf")); *s.MultipleOf <= 0 {
-				t.refuse(p.at.with("multipleOf"), "it must be above 0", "")
+			if x.MultipleOf = t.bound(*s.MultipleOf, false, p.at.join("multipleOf")); *s.MultipleOf <= 0 {
+				t.refuse(p.at.join("multipleOf"), "it must be above 0", "")
 				x.MultipleOf = nil
 			}
 		}
-		source := t.locate(p.at.with("format"))
+		source := t.locate(p.at.join("format"))
 		switch {
 		case s.Type == "integer" && s.Format == "int32":
-			within(&x, schemas.Bound{Value: strconv.Itoa(math.MinInt32), Source: source}, schemas.Bound{Value: strconv.Itoa(math.MaxInt32), Source: source})
+			tightenBounds(&x, schemas.Bound{Value: strconv.Itoa(math.MinInt32), Source: source}, schemas.Bound{Value: strconv.Itoa(math.MaxInt32), Source: source})
 		case s.Type == "number" && s.Format == "float":
-			within(&x, schemas.Bound{Value: "-" + beyondFloat32, Exclusive: true, Source: source}, schemas.Bound{Value: beyondFloat32, Exclusive: true, Source: source})
+			tightenBounds(&x, schemas.Bound{Value: "-" + beyondFloat32, Exclusive: true, Source: source}, schemas.Bound{Value: beyondFloat32, Exclusive: true, Source: source})
 		}
 		n.Scalars = append(n.Scalars, x)
 	}
 	if n.Kinds.Has(schemas.StringKind) {
 		x := schemas.Scalar{Kinds: schemas.StringKind, Enum: t.enum(s, schemas.StringKind)}
 		if s.Pattern != "" {
-			x.Patterns = []schemas.Pattern{{Regexp: s.Pattern, Source: t.locate(p.at.with("pattern"))}}
+			x.Patterns = []schemas.Pattern{{Regexp: s.Pattern, Source: t.locate(p.at.join("pattern"))}}
 		}
-		x.MinRunes, x.MaxRunes = t.limit(s.MinLength, p.at.with("minLength")), t.limit(s.MaxLength, p.at.with("maxLength"))
+		x.MinRunes, x.MaxRunes = t.limit(s.MinLength, p.at.join("minLength")), t.limit(s.MaxLength, p.at.join("maxLength"))
 		n.Scalars = append(n.Scalars, x)
 	}
 	if n.Kinds.Has(schemas.BoolKind) {
@@ -204,8 +204,8 @@ func (t *translator) scalars(n *schemas.Node, s *apiextensions.JSONSchemaProps, 
 	})
 }
 
-// within tightens the bounds of x.
-func within(x *schemas.Scalar, low, high schemas.Bound) {
+// tightenBounds tightens the bounds of x.
+func tightenBounds(x *schemas.Scalar, low, high schemas.Bound) {
 	value := func(b *schemas.Bound) float64 {
 		f, _ := strconv.ParseFloat(b.Value, 64)
 		return f
@@ -280,7 +280,7 @@ func (t *translator) enumKinds(n *schemas.Node, s *apiextensions.JSONSchemaProps
 		switch kind := kindOf(x); kind {
 		case schemas.ListKind, schemas.StructKind:
 			if n.Kinds.Has(kind) {
-				t.refuse(p.at.with("enum"), "an enumeration of lists or objects is not supported", "say with rules what they must be")
+				t.refuse(p.at.join("enum"), "an enumeration of lists or objects is not supported", "say with rules what they must be")
 				return
 			}
 		case schemas.NullKind:
@@ -296,18 +296,18 @@ func (t *translator) enumKinds(n *schemas.Node, s *apiextensions.JSONSchemaProps
 		n.Kinds = schemas.StringKind
 		n.Scalars = append(n.Scalars, schemas.Scalar{Kinds: schemas.StringKind, MinRunes: &schemas.Limit{Count: 1}, MaxRunes: &schemas.Limit{}})
 	} else if n.Kinds == 0 {
-		t.refuse(p.at.with("enum"), "no element is of the type, so that nothing is valid", "")
+		t.refuse(p.at.join("enum"), "no element is of the type, so that nothing is valid", "")
 		n.Kinds = schemas.StringKind
 	}
 }
 
 func (t *translator) list(n *schemas.Node, s *apiextensions.JSONSchemaProps, p position, preserves bool) {
-	l := &schemas.List{MinItems: t.limit(s.MinItems, p.at.with("minItems")), MaxItems: t.limit(s.MaxItems, p.at.with("maxItems"))}
+	l := &schemas.List{MinItems: t.limit(s.MinItems, p.at.join("minItems")), MaxItems: t.limit(s.MaxItems, p.at.join("maxItems"))}
 	if s.XListType != nil {
 		l.Type, l.MapKeys = *s.XListType, s.XListMapKeys
 	}
 	if s.Items != nil && s.Items.Schema != nil {
-		in := p.in("items")
+		in := p.descend("items")
 		in.rules += "[*]"
 		in.preserves = preserves
 		l.Items = t.node(s.Items.Schema, in)
@@ -320,8 +320,8 @@ func (t *translator) list(n *schemas.Node, s *apiextensions.JSONSchemaProps, p p
 func (t *translator) fields(n *schemas.Node, s *apiextensions.JSONSchemaProps, p position, preserves bool) {
 	o := &schemas.Struct{
 		Open:      preserves || p.nested || p.metadata,
-		MinFields: t.limit(s.MinProperties, p.at.with("minProperties")),
-		MaxFields: t.limit(s.MaxProperties, p.at.with("maxProperties")),
+		MinFields: t.limit(s.MinProperties, p.at.join("minProperties")),
+		MaxFields: t.limit(s.MaxProperties, p.at.join("maxProperties")),
 	}
 	n.Struct = o
 	if s.XMapType != nil {
@@ -338,12 +338,12 @@ func (t *translator) fields(n *schemas.Node, s *apiextensions.JSONSchemaProps, p
 	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
 		if p.top && slices.Contains(serverOwned, name) {
 			if p.nested {
-				t.refuse(p.at.with("properties", name), "what it says of "+name+" is not enforced", "leave it out")
+				t.refuse(p.at.join("properties", name), "what it says of "+name+" is not enforced", "leave it out")
 			}
 			continue
 		}
 		of := s.Properties[name]
-		in := p.in("properties", name)
+		in := p.descend("properties", name)
 		in.rules = joined(p.rules, name)
 		in.metadata = p.metadata || s.XEmbeddedResource && slices.Contains(serverOwned, name)
 		f := schemas.Field{Name: name, Presence: schemas.Optional, Schema: t.node(&of, in)}
@@ -380,7 +380,7 @@ func (t *translator) embedded(o *schemas.Struct) {
 func (t *translator) additional(n *schemas.Node, a *apiextensions.JSONSchemaPropsOrBool, p position) {
 	o := n.Struct
 	key := &schemas.Node{Kinds: schemas.StringKind}
-	switch in := p.in("additionalProperties"); {
+	switch in := p.descend("additionalProperties"); {
 	case a.Schema != nil:
 		in.rules += "[*]"
 		o.Patterns = []schemas.KeyPattern{{Key: key, Value: t.node(a.Schema, in)}}
@@ -407,12 +407,12 @@ func (t *translator) required(n *schemas.Node, names map[string]bool, p position
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		if p.top && slices.Contains(serverOwned, name) {
 			if p.nested {
-				t.refuse(p.at.with("required"), name+" is always there", "leave it out")
+				t.refuse(p.at.join("required"), name+" is always there", "leave it out")
 			}
 			continue
 		}
 		x := anything()
-		x.Source = t.locate(p.at.with("required"))
+		x.Source = t.locate(p.at.join("required"))
 		fields = append(fields, schemas.Field{Name: name, Presence: schemas.Required, Schema: x})
 	}
 	if fields != nil {
@@ -431,7 +431,7 @@ func demand(n *schemas.Node, also ...*schemas.Node) {
 func (t *translator) logic(n *schemas.Node, s *apiextensions.JSONSchemaProps, p position) {
 	all := func(of []apiextensions.JSONSchemaProps, name string) (nodes []*schemas.Node) {
 		for i := range of {
-			in := p.in(name, strconv.Itoa(i))
+			in := p.descend(name, strconv.Itoa(i))
 			in.nested, in.top = true, p.top
 			nodes = append(nodes, t.node(&of[i], in))
 		}
@@ -445,7 +445,7 @@ func (t *translator) logic(n *schemas.Node, s *apiextensions.JSONSchemaProps, p 
 		l.AnyOf = all(s.AnyOf, "anyOf")
 	}
 	if s.Not != nil {
-		in := p.in("not")
+		in := p.descend("not")
 		in.nested, in.top = true, p.top
 		l.Not = t.node(s.Not, in)
 	}

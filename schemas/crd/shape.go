@@ -51,7 +51,7 @@ func (t *translator) schemaShape(x any, at path, depth int) {
 		return
 	}
 	for name, part := range schema {
-		at := at.with(name)
+		at := at.join(name)
 		if !knownOfSchema[name] {
 			t.refuse(at, "unknown field", "")
 			continue
@@ -60,14 +60,14 @@ func (t *translator) schemaShape(x any, at path, depth int) {
 		case "properties", "patternProperties", "definitions", "dependencies":
 			of, _ := part.(map[string]any)
 			for key, x := range of {
-				t.schemaShape(x, at.with(key), depth+1)
+				t.schemaShape(x, at.join(key), depth+1)
 			}
 		case "items", "additionalProperties", "additionalItems", "not":
 			t.schemaShape(part, at, depth+1)
 		case "allOf", "anyOf", "oneOf":
 			of, _ := part.([]any)
 			for i, x := range of {
-				t.schemaShape(x, at.with(strconv.Itoa(i)), depth+1)
+				t.schemaShape(x, at.join(strconv.Itoa(i)), depth+1)
 			}
 		case "x-kubernetes-validations":
 			of, _ := part.([]any)
@@ -75,7 +75,7 @@ func (t *translator) schemaShape(x any, at path, depth int) {
 				rule, _ := x.(map[string]any)
 				for name := range rule {
 					if !knownOfRule[name] {
-						t.refuse(at.with(strconv.Itoa(i), name), "unknown field", "")
+						t.refuse(at.join(strconv.Itoa(i), name), "unknown field", "")
 					}
 				}
 			}

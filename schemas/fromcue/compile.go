@@ -198,8 +198,8 @@ type place struct {
 	unsure      []string               // fields that comprehensions may add; "*" for all
 }
 
-// below returns the place of a part.
-func (p *place) below(suffix string, presence schemas.Presence) *place {
+// partPlace returns the place of a part.
+func (p *place) partPlace(suffix string, presence schemas.Presence) *place {
 	return &place{
 		path: p.path + suffix, depth: p.depth + 1, parent: p,
 		source: p.source, presence: presence,
@@ -212,7 +212,7 @@ func (p *place) field(name string, presence schemas.Presence) *place {
 	if p.path != "" {
 		suffix = "." + name
 	}
-	f := p.below(suffix, presence)
+	f := p.partPlace(suffix, presence)
 	f.name = name
 	return f
 }
@@ -523,7 +523,7 @@ func (c *Compiler) forgets(list, item cue.Value, n *schemas.Node, s shape) bool 
 
 // items compiles the node of the items of a list.
 func (c *Compiler) items(list, v cue.Value, s shape, at *place) *schemas.Node {
-	n := c.node(v, at.below("[]", schemas.Required))
+	n := c.node(v, at.partPlace("[]", schemas.Required))
 	if s.unique && n.Kinds&(schemas.ListKind|schemas.StructKind) != 0 {
 		c.leaveTo(at, at, nil, "a list without duplicates whose items may be lists or structs")
 	}
@@ -637,7 +637,7 @@ func (c *Compiler) excluded(v cue.Value) bool {
 // pattern compiles [key]: value in the struct within. If the struct has only one pattern, the value is
 // read from a field that matches it: only there is it known whether the value is closed.
 func (c *Compiler) pattern(s *schemas.Struct, within, key, value cue.Value, only bool, at *place) {
-	k := c.node(key, at.below("[key]", schemas.Required))
+	k := c.node(key, at.partPlace("[key]", schemas.Required))
 	if k.Kinds == schemas.AnyKind && k.Fallback == nil {
 		k = &schemas.Node{Kinds: schemas.StringKind, Source: k.Source} // [_]: T
 	}
@@ -652,7 +652,7 @@ func (c *Compiler) pattern(s *schemas.Struct, within, key, value cue.Value, only
 			}
 		}
 	}
-	entry := at.below("[]", schemas.Required)
+	entry := at.partPlace("[]", schemas.Required)
 	entry.entry = true
 	v := c.node(value, entry)
 	if !only && v.Kinds&(schemas.ListKind|schemas.StructKind) != 0 {

@@ -162,7 +162,7 @@ func (c *Compiler) vague(n *schemas.Node, v cue.Value, s shape, at *place) {
 	}
 	if n.Kinds.Has(schemas.ListKind) && len(a.Lists) == 1 && s.lists <= 1 && !cuevalue.FixedItems(a.Lists[0]) {
 		if item := a.Lists[0].LookupPath(cue.MakePath(cue.AnyIndex)); item.Exists() {
-			n.List = &schemas.List{Items: c.node(item, at.below("[]", schemas.Required))}
+			n.List = &schemas.List{Items: c.node(item, at.partPlace("[]", schemas.Required))}
 		}
 	}
 }
@@ -190,7 +190,7 @@ func (c *Compiler) fallback(n *schemas.Node, v cue.Value, at *place) {
 // selfContained returns v, whose node is n, as a self-contained expression, and checks that it means the
 // same as v.
 func (c *Compiler) selfContained(v cue.Value, n *schemas.Node) (text string, err error) {
-	own := c.own(v)
+	own := c.ownConjuncts(v)
 	// Try both with inlined definitions and with references to definitions. Inlining may lose that a
 	// definition is closed; references work only within one package.
 	for _, options := range [][]cue.Option{{cue.Raw()}, nil, {cue.Raw(), cue.InlineImports(false)}} {
@@ -303,9 +303,9 @@ func unresolved(text string) string {
 	return ""
 }
 
-// own returns the conjuncts of v that the bundle wrote. The conjuncts of the server's definitions
+// ownConjuncts returns the conjuncts of v that the bundle wrote. The conjuncts of the server's definitions
 // constrain nothing.
-func (c *Compiler) own(v cue.Value) cue.Value {
+func (c *Compiler) ownConjuncts(v cue.Value) cue.Value {
 	op, args := v.Expr()
 	if op != cue.AndOp {
 		return v
@@ -317,7 +317,7 @@ func (c *Compiler) own(v cue.Value) cue.Value {
 		}
 	}
 	if len(mine) == 1 {
-		return c.own(mine[0])
+		return c.ownConjuncts(mine[0])
 	}
 	return v
 }

@@ -280,8 +280,8 @@ func (e *exampler) refused(v cue.Value, n *schemas.Node) ([]*schemas.Struct, err
 // top returns an example that admits anything.
 func top() ast.Expr { return ast.NewIdent("_") }
 
-// below returns an example of the value of a label.
-func (e *exampler) below(label string, n *schemas.Node) ast.Expr {
+// exampleOf returns an example of the value of a label.
+func (e *exampler) exampleOf(label string, n *schemas.Node) ast.Expr {
 	e.path = append(e.path, label)
 	defer func() { e.path = e.path[:len(e.path)-1] }()
 	return e.node(n)
@@ -306,7 +306,7 @@ func (e *exampler) node(n *schemas.Node) ast.Expr {
 }
 
 func (e *exampler) list(l *schemas.List) ast.Expr {
-	item := e.below("0", l.Items)
+	item := e.exampleOf("0", l.Items)
 	if item == nil {
 		return nil
 	}
@@ -343,7 +343,7 @@ func (e *exampler) tuple(l *schemas.List) ast.Expr {
 		if of == nil || i > len(l.Prefix) {
 			continue
 		}
-		if x := e.below(strconv.Itoa(i), of); x != nil {
+		if x := e.exampleOf(strconv.Itoa(i), of); x != nil {
 			items[i] = x
 		}
 	}
@@ -367,7 +367,7 @@ func (e *exampler) structOf(s *schemas.Struct) ast.Expr {
 		example.Elts = append(example.Elts, &ast.Field{Label: ast.NewString(name), Value: value})
 	}
 	for _, f := range s.Fields {
-		add(f.Name, e.below(f.Name, f.Schema))
+		add(f.Name, e.exampleOf(f.Name, f.Schema))
 	}
 	for _, p := range s.Patterns {
 		key, ok := samples.Key(p.Key, s)
@@ -375,7 +375,7 @@ func (e *exampler) structOf(s *schemas.Struct) ast.Expr {
 			e.c.force(e.c.claims[s].at, "a pattern of keys for which no example was found")
 			continue
 		}
-		add(key, e.below(key, p.Value))
+		add(key, e.exampleOf(key, p.Value))
 	}
 	if _, ok := e.c.settled[s]; e.ask[s] && !ok {
 		if key, ok := samples.UnknownKey(s); ok {

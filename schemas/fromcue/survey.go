@@ -219,7 +219,7 @@ func (c *Compiler) disjunction(x ast.Expr, args []cue.Value, at *place) shape {
 	switch x := x.(type) {
 	case *ast.BinaryExpr:
 		if c.takenByDefault(x, args, at) {
-			return c.others(x, args, at)
+			return c.surveyAlternatives(x, args, at)
 		}
 		split = true
 		terms = cuesyntax.Disjuncts(x, false, nil)
@@ -278,8 +278,8 @@ func (c *Compiler) disjunction(x ast.Expr, args []cue.Value, at *place) shape {
 	return s
 }
 
-// others surveys the other alternatives of a disjunction whose default is a reference.
-func (c *Compiler) others(x *ast.BinaryExpr, args []cue.Value, at *place) shape {
+// surveyAlternatives surveys the other alternatives of a disjunction whose default is a reference.
+func (c *Compiler) surveyAlternatives(x *ast.BinaryExpr, args []cue.Value, at *place) shape {
 	at.within++
 	defer func() { at.within-- }()
 	s := shape{}

@@ -15,12 +15,12 @@ func (c *Compiler) tuple(v cue.Value, s shape, at *place) *schemas.List {
 		return l
 	}
 	for items.Next() {
-		l.Prefix = append(l.Prefix, c.node(items.Value(), at.below("[]", schemas.Required)))
+		l.Prefix = append(l.Prefix, c.node(items.Value(), at.partPlace("[]", schemas.Required)))
 	}
 	count := &schemas.Limit{Count: len(l.Prefix), Source: at.source}
 	l.MinItems = tighter(count, l.MinItems, func(a, b int) bool { return a > b })
 	if rest := v.LookupPath(cue.MakePath(cue.AnyIndex)); rest.Exists() {
-		l.Rest = c.node(rest, at.below("[]", schemas.Required))
+		l.Rest = c.node(rest, at.partPlace("[]", schemas.Required))
 	} else {
 		l.MaxItems = tighter(count, l.MaxItems, func(a, b int) bool { return a < b })
 	}

@@ -50,7 +50,7 @@ func addUnion(s *spec.Schema, u *schemas.Union) {
 		}
 		arms = append(arms, v)
 	}
-	if apart(u) {
+	if areExclusive(u) {
 		s.OneOf = append(s.OneOf, arms...)
 	} else {
 		conjoin(s, spec.Schema{SchemaProps: spec.SchemaProps{AnyOf: arms}})
@@ -71,8 +71,8 @@ func required(a *schemas.Arm) []string {
 	return names
 }
 
-// apart reports whether the OpenAPI schemas of the arms exclude each other.
-func apart(u *schemas.Union) bool {
+// areExclusive reports whether the OpenAPI schemas of the arms exclude each other.
+func areExclusive(u *schemas.Union) bool {
 	for i := range u.Arms {
 		for j := range u.Arms {
 			if i != j && !excludes(&u.Arms[i], &u.Arms[j], u.Discriminator) {
@@ -117,11 +117,11 @@ func logicValidation(l *schemas.Logic, within *spec.Schema) (v spec.Schema, exac
 		}
 	}
 	if len(l.AnyOf) > 0 {
-		anyOf, whole := some(l.AnyOf, within)
+		anyOf, whole := anyOf(l.AnyOf, within)
 		v.AnyOf, exact = anyOf, exact && whole
 	}
 	if len(l.OneOf) > 0 {
-		oneOf, whole := some(l.OneOf, within)
+		oneOf, whole := anyOf(l.OneOf, within)
 		exact = exact && whole
 		if whole {
 			v.OneOf = oneOf
@@ -138,9 +138,9 @@ func logicValidation(l *schemas.Logic, within *spec.Schema) (v spec.Schema, exac
 	return v, exact
 }
 
-// some returns schemas of which at least one must match. The result is empty if one of the nodes admits
+// anyOf returns schemas of which at least one must match. The result is empty if one of the nodes admits
 // everything.
-func some(nodes []*schemas.Node, within *spec.Schema) (schemas []spec.Schema, exact bool) {
+func anyOf(nodes []*schemas.Node, within *spec.Schema) (schemas []spec.Schema, exact bool) {
 	exact = true
 	free := false
 	for _, n := range nodes {

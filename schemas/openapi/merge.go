@@ -127,7 +127,7 @@ func mergeMap(n *schemas.Node, root, keeps bool) *smd.Map {
 		m.ElementType.NamedType = &deduced
 		return m
 	}
-	entries, open := others(n, root)
+	entries, open := undeclaredFields(n, root)
 	keeps = keeps || open
 	for i := range declared.Fields {
 		f := &declared.Fields[i]

@@ -172,7 +172,7 @@ func addObject(n *schemas.Node, s *spec.Schema, root bool) {
 	if n.Embedded && !root {
 		s.AddExtension(embeddedResource, true)
 	}
-	entries, keeps := others(n, root)
+	entries, keeps := undeclaredFields(n, root)
 	if entries != nil {
 		s.AdditionalProperties = &spec.SchemaOrBool{Allows: true, Schema: schemaOf(entries, false)}
 	}
@@ -181,9 +181,9 @@ func addObject(n *schemas.Node, s *spec.Schema, root bool) {
 	}
 }
 
-// others returns which undeclared fields the OpenAPI schema admits: entries of a map, or any field if
+// undeclaredFields returns which undeclared fields the OpenAPI schema admits: entries of a map, or any field if
 // keeps is true.
-func others(n *schemas.Node, root bool) (entries *schemas.Node, keeps bool) {
+func undeclaredFields(n *schemas.Node, root bool) (entries *schemas.Node, keeps bool) {
 	o := n.Struct
 	named := len(o.Fields) > 0 || len(o.Conditions) > 0
 	switch {

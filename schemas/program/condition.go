@@ -263,7 +263,7 @@ func (v *inspection) compare(o *objectCheck, m map[string]any) {
 		switch {
 		case !ok:
 			v.push(step{name: c.form.Other})
-			v.fail(&field.Error{Type: field.ErrorTypeRequired, BadValue: "", Detail: at("is needed, for "+c.form.Field+" must be "+c.phrase(), c.form.Source)})
+			v.fail(&field.Error{Type: field.ErrorTypeRequired, BadValue: "", Detail: withLine("is needed, for "+c.form.Field+" must be "+c.phrase(), c.form.Source)})
 			v.pop()
 		case isNumber(x) && isNumber(y) && !compares(c.form.Op, x, y):
 			v.push(step{name: c.form.Field})
@@ -330,7 +330,7 @@ func (v *inspection) added(o *objectCheck, m map[string]any) (names map[string]b
 			names[f.name] = true // report each field once
 			v.push(step{name: f.name})
 			v.fail(&field.Error{Type: field.ErrorTypeForbidden, BadValue: "",
-				Detail: at("may be there only if "+o.conditions[i].when.String(), o.conditions[i].form.Source)})
+				Detail: withLine("may be there only if "+o.conditions[i].when.String(), o.conditions[i].form.Source)})
 			v.pop()
 		}
 	}

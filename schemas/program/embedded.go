@@ -18,7 +18,7 @@ func (v *inspection) embedded(c *check, x map[string]any) {
 	found := objectmeta.Validate(context.Background(), fieldPath(v.path), x, anObject, false)
 	slices.SortStableFunc(found, func(a, b *field.Error) int { return strings.Compare(a.Field+a.Detail, b.Field+b.Detail) })
 	for _, e := range found {
-		e.Detail = strings.TrimSpace(at(e.Detail, c.node.Source))
+		e.Detail = strings.TrimSpace(withLine(e.Detail, c.node.Source))
 		v.report(e)
 	}
 }

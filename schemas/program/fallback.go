@@ -41,7 +41,7 @@ type building struct {
 	depth  int
 }
 
-func (b building) below() building { return building{b.asking, b.depth + 1} }
+func (b building) deeper() building { return building{b.asking, b.depth + 1} }
 
 // A fallbackCheck is a compiled fallback. It is safe for concurrent use.
 type fallbackCheck struct {
@@ -126,7 +126,7 @@ func (v *inspection) fallback(c *check, x any) {
 
 // unchecked returns the error for a value that CUE could not evaluate.
 func (c *check) unchecked(v schemas.Decoded) *field.Error {
-	e := &field.Error{Type: field.ErrorTypeInternal, BadValue: field.OmitValueType{}, Detail: at("could not be checked: "+v.Failed, c.fallbackCheck.form.Source)}
+	e := &field.Error{Type: field.ErrorTypeInternal, BadValue: field.OmitValueType{}, Detail: withLine("could not be checked: "+v.Failed, c.fallbackCheck.form.Source)}
 	if v.Busy {
 		e.Origin = originBusy
 	}
@@ -171,7 +171,7 @@ func (v *inspection) fault(c *check, x any, f schemas.Fault, contradicted bool) 
 			source = c.node.Source
 		}
 	}
-	message, bad := f.Message, shown(value)
+	message, bad := f.Message, shortValue(value)
 	if v.secret > 0 || c0.node.HasSensitive() { // CUE's message may show the secret
 		switch f.Kind {
 		case schemas.Conflicting:
@@ -180,7 +180,7 @@ func (v *inspection) fault(c *check, x any, f schemas.Fault, contradicted bool) 
 			message = "something is missing"
 		}
 	}
-	e := &field.Error{BadValue: bad, Detail: at(message, source)}
+	e := &field.Error{BadValue: bad, Detail: withLine(message, source)}
 	switch f.Kind {
 	case schemas.Incomplete:
 		e.Type, e.BadValue = field.ErrorTypeRequired, ""
@@ -200,7 +200,7 @@ func (c *check) item(i int) *check {
 	if c == nil || c.list == nil {
 		return nil
 	}
-	return c.list.at(i)
+	return c.list.itemCheck(i)
 }
 
 // child returns the check of the field or entry with the given name, or nil if there is none or only

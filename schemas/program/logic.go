@@ -18,7 +18,7 @@ func newLogic(l *schemas.Logic, b building) (*logicCheck, error) {
 		into  *[]*check
 	}{{l.AllOf, &c.all}, {l.AnyOf, &c.any}, {l.OneOf, &c.one}} {
 		for _, n := range of.nodes {
-			x, err := b.below().check(n)
+			x, err := b.deeper().check(n)
 			if err != nil {
 				return nil, err
 			}
@@ -27,7 +27,7 @@ func newLogic(l *schemas.Logic, b building) (*logicCheck, error) {
 	}
 	if l.Not != nil {
 		var err error
-		if c.not, err = b.below().check(l.Not); err != nil {
+		if c.not, err = b.deeper().check(l.Not); err != nil {
 			return nil, err
 		}
 	}

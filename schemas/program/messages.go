@@ -51,11 +51,11 @@ func (v *inspection) report(e *field.Error) {
 }
 
 func (v *inspection) invalid(x any, detail string, source schemas.Position) {
-	v.fail(&field.Error{Type: field.ErrorTypeInvalid, BadValue: shown(x), Detail: at(detail, source)})
+	v.fail(&field.Error{Type: field.ErrorTypeInvalid, BadValue: shortValue(x), Detail: withLine(detail, source)})
 }
 
-// at appends the line of the rule to an error's detail.
-func at(detail string, source schemas.Position) string {
+// withLine appends the line of the rule to an error's detail.
+func withLine(detail string, source schemas.Position) string {
 	if source.IsZero() {
 		return detail
 	}
@@ -71,8 +71,8 @@ func Place(e *field.Error) string {
 	return e.Detail[start:]
 }
 
-// shown returns a bad value, shortened for an error message.
-func shown(x any) any {
+// shortValue returns a bad value, shortened for an error message.
+func shortValue(x any) any {
 	switch x := x.(type) {
 	case string:
 		if utf8.RuneCountInString(x) <= maxShownRunes {
@@ -101,7 +101,7 @@ func (v *inspection) missing(f *fieldCheck) {
 	v.fail(&field.Error{
 		Type:     field.ErrorTypeRequired,
 		BadValue: "",
-		Detail:   at("must be "+nounOf(f.check), f.check.node.Source),
+		Detail:   withLine("must be "+nounOf(f.check), f.check.node.Source),
 	})
 	v.pop()
 }
@@ -121,14 +121,14 @@ func (v *inspection) wrongKind(c *check, x any) {
 	case map[string]any:
 		detail += ", not an object"
 	}
-	bad := shown(x)
+	bad := shortValue(x)
 	if c.node.HasSensitive() {
 		bad = field.OmitValueType{} // a secret in an unexpected place
 	}
 	v.fail(&field.Error{
 		Type:     field.ErrorTypeTypeInvalid,
 		BadValue: bad,
-		Detail:   at(detail, c.node.Source),
+		Detail:   withLine(detail, c.node.Source),
 	})
 }
 
@@ -165,8 +165,8 @@ func (v *inspection) bad(c *check, x any, kinds schemas.Kinds) *schemas.Scalar {
 	case enum != nil && c.kinds&^kinds&^schemas.NullKind == 0, len(found) == 1 && enum != nil:
 		v.fail(&field.Error{
 			Type:     field.ErrorTypeNotSupported,
-			BadValue: shown(x),
-			Detail:   at("supported values: "+wording.Values(enum), c.node.Source),
+			BadValue: shortValue(x),
+			Detail:   withLine("supported values: "+wording.Values(enum), c.node.Source),
 		})
 		return nil
 	case len(found) == 1:
@@ -210,14 +210,14 @@ func (v *inspection) violations(t *textCheck, x string) {
 	s := t.rule
 	if t.tooShort(x) {
 		v.fail(&field.Error{
-			Type: field.ErrorTypeTooShort, BadValue: shown(x),
-			Detail: at("must have "+wording.Length(s), s.MinRunes.Source),
+			Type: field.ErrorTypeTooShort, BadValue: shortValue(x),
+			Detail: withLine("must have "+wording.Length(s), s.MinRunes.Source),
 		})
 	}
 	if t.tooLong(x) {
 		v.fail(&field.Error{
 			Type: field.ErrorTypeTooLong, BadValue: "<value omitted>",
-			Detail: at("must have "+wording.Length(s), s.MaxRunes.Source),
+			Detail: withLine("must have "+wording.Length(s), s.MaxRunes.Source),
 		})
 	}
 	for i, re := range t.patterns {
@@ -303,7 +303,7 @@ func (v *inspection) unknown(c *check) {
 	if len(names) > 0 {
 		detail = "unknown field; known are " + strings.Join(names, ", ")
 	}
-	v.fail(&field.Error{Type: field.ErrorTypeForbidden, BadValue: "", Detail: at(detail, c.node.Source)})
+	v.fail(&field.Error{Type: field.ErrorTypeForbidden, BadValue: "", Detail: withLine(detail, c.node.Source)})
 }
 
 func (v *inspection) badKey(c *check, key string) {
@@ -325,7 +325,7 @@ func (v *inspection) tooFew(c *check, n int) {
 		return
 	}
 	detail := "must have at least " + wording.Count(c.list.min, "item")
-	v.fail(&field.Error{Type: field.ErrorTypeTooFew, BadValue: n, Detail: at(detail, c.node.List.MinItems.Source)})
+	v.fail(&field.Error{Type: field.ErrorTypeTooFew, BadValue: n, Detail: withLine(detail, c.node.List.MinItems.Source)})
 }
 
 func (v *inspection) tooMany(c *check, n int) {
@@ -333,14 +333,14 @@ func (v *inspection) tooMany(c *check, n int) {
 		return
 	}
 	detail := "must have at most " + wording.Count(c.list.max, "item")
-	v.fail(&field.Error{Type: field.ErrorTypeTooMany, BadValue: n, Detail: at(detail, c.node.List.MaxItems.Source)})
+	v.fail(&field.Error{Type: field.ErrorTypeTooMany, BadValue: n, Detail: withLine(detail, c.node.List.MaxItems.Source)})
 }
 
 func (v *inspection) duplicate(c *check, x any) {
 	if v.hush() {
 		return
 	}
-	v.fail(&field.Error{Type: field.ErrorTypeDuplicate, BadValue: shown(x), Detail: at("items must be unique", c.node.Source)})
+	v.fail(&field.Error{Type: field.ErrorTypeDuplicate, BadValue: shortValue(x), Detail: withLine("items must be unique", c.node.Source)})
 }
 
 // nounOf returns the kinds of values that a check admits as text: "a string or an integer".

@@ -43,7 +43,7 @@ func (p *preparation) omit(c *check, x any) {
 		}
 		for i, item := range x {
 			p.push(step{index: i, kind: stepItem})
-			p.omit(c.list.at(i), item)
+			p.omit(c.list.itemCheck(i), item)
 			p.pop()
 		}
 	}

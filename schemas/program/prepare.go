@@ -120,12 +120,12 @@ func (p *preparation) structure(c *check, m map[string]any, root bool) {
 	}
 	p.object(c.object, m, root)
 	if root && c.fallbackCheck != nil {
-		p.whole(c, m, root)
+		p.prepareByCUE(c, m, root)
 	}
 }
 
-// whole lets CUE prepare m, except for the server's fields at the root.
-func (p *preparation) whole(c *check, m map[string]any, root bool) {
+// prepareByCUE lets CUE prepare m, except for the server's fields at the root.
+func (p *preparation) prepareByCUE(c *check, m map[string]any, root bool) {
 	own := content(m, root)
 	if completed, ok := p.fallback(c, own).(map[string]any); ok && root {
 		own = completed
@@ -353,7 +353,7 @@ func (p *preparation) patterns(o *objectCheck, m map[string]any, root bool) {
 
 func (p *preparation) list(l *listCheck, items []any) {
 	for i, x := range items {
-		c := l.at(i)
+		c := l.itemCheck(i)
 		if c == nil {
 			continue
 		}

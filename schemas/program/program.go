@@ -328,7 +328,7 @@ func (c *check) addList(l *schemas.List, b building) error {
 	if l.Items == nil {
 		return nil
 	}
-	items, err := b.below().check(l.Items)
+	items, err := b.deeper().check(l.Items)
 	if err != nil {
 		return err
 	}
@@ -350,7 +350,7 @@ func (c *check) addPrefix(l *schemas.List, b building) error {
 		if i == len(l.Prefix) && n == nil {
 			break
 		}
-		item, err := b.below().check(n)
+		item, err := b.deeper().check(n)
 		if err != nil {
 			return err
 		}
@@ -368,8 +368,8 @@ func (c *check) addPrefix(l *schemas.List, b building) error {
 	return nil
 }
 
-// at returns the check of the item at index i, or nil if any item is valid.
-func (l *listCheck) at(i int) *check {
+// itemCheck returns the check of the item at index i, or nil if any item is valid.
+func (l *listCheck) itemCheck(i int) *check {
 	switch {
 	case l.prefix == nil:
 		return l.items
@@ -410,11 +410,11 @@ func (c *check) addStruct(s *schemas.Struct, b building) error {
 		}
 	}
 	for _, p := range s.Patterns {
-		key, err := b.below().check(p.Key)
+		key, err := b.deeper().check(p.Key)
 		if err != nil {
 			return err
 		}
-		value, err := b.below().check(p.Value)
+		value, err := b.deeper().check(p.Value)
 		if err != nil {
 			return err
 		}
@@ -433,7 +433,7 @@ func (c *check) addStruct(s *schemas.Struct, b building) error {
 }
 
 func (b building) field(f schemas.Field) (fieldCheck, error) {
-	child, err := b.below().check(f.Schema)
+	child, err := b.deeper().check(f.Schema)
 	if err != nil {
 		return fieldCheck{}, fmt.Errorf("%w (field %q)", err, f.Name)
 	}
@@ -521,7 +521,7 @@ func (c *check) addBool(enum, not []any) {
 }
 
 func (c *check) addText(s *schemas.Scalar, enum, not []any) error {
-	t := textCheck{rule: s, max: -1, enum: only[string](enum), not: only[string](not)}
+	t := textCheck{rule: s, max: -1, enum: ofType[string](enum), not: ofType[string](not)}
 	if len(s.Enum) > 0 && t.enum == nil {
 		t.enum = []string{} // admits no string
 	}
@@ -566,16 +566,16 @@ func (c *check) addNumber(s *schemas.Scalar, enum, not []any) error {
 		integer:  !s.Kinds.Has(schemas.NumberKind),
 		bounds:   bounds,
 		enum:     len(s.Enum) > 0,
-		ints:     only[int64](enum),
-		floats:   only[float64](enum),
-		notInt:   only[int64](not),
-		notFloat: only[float64](not),
+		ints:     ofType[int64](enum),
+		floats:   ofType[float64](enum),
+		notInt:   ofType[int64](not),
+		notFloat: ofType[float64](not),
 	})
 	return nil
 }
 
-// only returns the values of type T, or nil if there are none.
-func only[T any](values []any) []T {
+// ofType returns the values of type T, or nil if there are none.
+func ofType[T any](values []any) []T {
 	var result []T
 	for _, v := range values {
 		if t, ok := v.(T); ok {

@@ -102,15 +102,15 @@ func followPart(p *schemas.Part, scopes []scope, depth int, passed *[]omission) 
 		}
 		next := scope{object: of.object, m: m, key: name}
 		if !given {
-			next.in, next.below = s.at(name)
+			next.in, next.below = s.find(name)
 		}
 		scopes = append(scopes[:len(scopes):len(scopes)], next)
 	}
 	return x, given, ok
 }
 
-// at returns the struct in the data and the path from it that lead to a field of s.
-func (s *scope) at(name string) (in map[string]any, path []string) {
+// find returns the struct in the data and the path from it that lead to a field of s.
+func (s *scope) find(name string) (in map[string]any, path []string) {
 	if s.in == nil {
 		return s.m, []string{name}
 	}
@@ -144,7 +144,7 @@ func (s *scope) field(name string, scopes []scope, depth int, passed *[]omission
 // pass adds the field to passed if it is missing.
 func (s *scope) pass(name string, missing bool, passed *[]omission) {
 	if missing && passed != nil {
-		in, path := s.at(name)
+		in, path := s.find(name)
 		*passed = append(*passed, omission{in, path})
 	}
 }

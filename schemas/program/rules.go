@@ -25,13 +25,13 @@ func (v *inspection) count(c *check, m map[string]any, root bool) {
 	if n < c.object.min {
 		v.fail(&field.Error{
 			Type: field.ErrorTypeInvalid, BadValue: n,
-			Detail: at("must have at least "+wording.Count(c.object.min, "field"), c.node.Struct.MinFields.Source),
+			Detail: withLine("must have at least "+wording.Count(c.object.min, "field"), c.node.Struct.MinFields.Source),
 		})
 	}
 	if c.object.max >= 0 && n > c.object.max {
 		v.fail(&field.Error{
 			Type: field.ErrorTypeTooMany, BadValue: n,
-			Detail: at("must have at most "+wording.Count(c.object.max, "field"), c.node.Struct.MaxFields.Source),
+			Detail: withLine("must have at most "+wording.Count(c.object.max, "field"), c.node.Struct.MaxFields.Source),
 		})
 	}
 }
@@ -39,7 +39,7 @@ func (v *inspection) count(c *check, m map[string]any, root bool) {
 // set checks that items are unique. A repeated item is reported once, as in apiextensions.
 func (v *inspection) set(c *check, items []any) {
 	v.distinct(c, items, func(i int) any { return items[i] }, func(i int) (any, string) {
-		return shown(items[i]), "the items of a set must differ"
+		return shortValue(items[i]), "the items of a set must differ"
 	})
 }
 
@@ -53,7 +53,7 @@ func (v *inspection) keyed(c *check, items []any) {
 		if _, ok := x.(map[string]any); !ok && x != nil {
 			if c.list.items == nil || c.list.items.kinds&schemas.KindOf(x) != 0 {
 				v.push(step{index: i, kind: stepItem})
-				v.fail(&field.Error{Type: field.ErrorTypeInvalid, BadValue: shown(x), Detail: at("must be an object in a list of type map", c.node.Source)})
+				v.fail(&field.Error{Type: field.ErrorTypeInvalid, BadValue: shortValue(x), Detail: withLine("must be an object in a list of type map", c.node.Source)})
 				v.pop()
 			}
 			return
@@ -117,7 +117,7 @@ func (v *inspection) distinct(c *check, items []any, of func(int) any, describe 
 			if c.node.HasSensitive() {
 				value = field.OmitValueType{}
 			}
-			v.fail(&field.Error{Type: field.ErrorTypeDuplicate, BadValue: value, Detail: at(detail, c.node.Source)})
+			v.fail(&field.Error{Type: field.ErrorTypeDuplicate, BadValue: value, Detail: withLine(detail, c.node.Source)})
 			v.pop()
 		}
 	}

@@ -134,7 +134,7 @@ func (v *inspection) noSuchArm(c *check, x any) {
 	}
 	defer func() { v.secret = secret }()
 	v.push(step{name: c.union.form.Discriminator})
-	v.fail(&field.Error{Type: field.ErrorTypeNotSupported, BadValue: shown(x), Detail: at("supported values: "+wording.Values(values), c.union.form.Source)})
+	v.fail(&field.Error{Type: field.ErrorTypeNotSupported, BadValue: shortValue(x), Detail: withLine("supported values: "+wording.Values(values), c.union.form.Source)})
 	v.pop()
 }
 
@@ -154,7 +154,7 @@ func (v *inspection) noArm(c *check, m map[string]any, root bool) {
 		}
 	}
 	v.fail(&field.Error{Type: field.ErrorTypeInvalid, BadValue: field.OmitValueType{},
-		Detail: at("is none of the alternatives; the nearest is that of "+which.String(), c.union.form.Source)})
+		Detail: withLine("is none of the alternatives; the nearest is that of "+which.String(), c.union.form.Source)})
 	for _, e := range nearest {
 		v.report(e)
 	}
@@ -181,7 +181,7 @@ func (v *inspection) ambiguous(c *check, m map[string]any, root bool) {
 			values = append(values, u.Arms[i].Values...)
 		}
 		v.push(step{name: u.Discriminator})
-		v.fail(&field.Error{Type: field.ErrorTypeRequired, BadValue: "", Detail: at("must be one of "+wording.Values(values), u.Source)})
+		v.fail(&field.Error{Type: field.ErrorTypeRequired, BadValue: "", Detail: withLine("must be one of "+wording.Values(values), u.Source)})
 		v.pop()
 		return
 	}
@@ -190,7 +190,7 @@ func (v *inspection) ambiguous(c *check, m map[string]any, root bool) {
 		said = append(said, u.Arms[i].Source.String())
 	}
 	v.fail(&field.Error{Type: field.ErrorTypeInvalid, BadValue: field.OmitValueType{},
-		Detail: at("fits more than one alternative: "+strings.Join(slices.Compact(said), ", "), u.Source)})
+		Detail: withLine("fits more than one alternative: "+strings.Join(slices.Compact(said), ", "), u.Source)})
 }
 
 // choose prunes the fields that no arm has, and then prepares m with the arm that fits.
@@ -207,7 +207,7 @@ func (p *preparation) choose(c *check, m map[string]any, root bool) {
 		case len(arms) == 1:
 			arm = arms[0]
 		case len(arms) > 1 && c.union.ambiguous != nil:
-			p.whole(c.union.ambiguous, m, root)
+			p.prepareByCUE(c.union.ambiguous, m, root)
 		}
 	}
 	if arm != nil {

@@ -64,10 +64,10 @@ type pair struct {
 	items    map[string]any // items of the old list by key; made on first use
 }
 
-// together makes errors from here on concern the whole value at the path, because the applicable rules
+// joinErrors makes errors from here on concern the whole value at the path, because the applicable rules
 // depend on several of its parts. It returns the previous setting, with which the caller restores
 // v.whole.
-func (v *inspection) together() (before int) {
+func (v *inspection) joinErrors() (before int) {
 	before = v.whole
 	if v.whole == 0 {
 		v.whole = len(v.path) + 1

@@ -172,9 +172,9 @@ func (v *inspection) explain(c *check, x any, before int) {
 	e := v.errs[before]
 	v.errs = v.errs[:before]
 	if v.secret == 0 {
-		e.BadValue = shown(x)
+		e.BadValue = shortValue(x)
 	}
-	e.Type, e.Detail = field.ErrorTypeInvalid, at(c.node.Message, c.node.Source)
+	e.Type, e.Detail = field.ErrorTypeInvalid, withLine(c.node.Message, c.node.Source)
 	v.errs = append(v.errs, e)
 }
 
@@ -182,7 +182,7 @@ func (v *inspection) explain(c *check, x any, before int) {
 func (v *inspection) parts(c *check, m map[string]any, root bool) {
 	before := len(v.errs)
 	if c.union != nil {
-		before := v.together()
+		before := v.joinErrors()
 		v.choose(c, m, root)
 		v.whole = before
 	} else {
@@ -210,7 +210,7 @@ func content(m map[string]any, root bool) map[string]any {
 // askCUE evaluates the fallback of x in CUE if all other checks passed.
 func (v *inspection) askCUE(c *check, x any, before int) {
 	if len(v.errs) == before {
-		whole := v.together()
+		whole := v.joinErrors()
 		v.fallback(c, x)
 		v.whole = whole
 	}
@@ -237,7 +237,7 @@ func (v *inspection) object(c *check, m map[string]any, root bool) {
 	known := 0
 	var added map[string]bool
 	if o.conditions != nil {
-		before := v.together()
+		before := v.joinErrors()
 		added = v.added(o, m)
 		v.whole = before
 	}
@@ -265,7 +265,7 @@ func (v *inspection) object(c *check, m map[string]any, root bool) {
 		v.pop()
 	}
 	if o.comparisons != nil {
-		before := v.together()
+		before := v.joinErrors()
 		v.compare(o, m)
 		v.whole = before
 	}
@@ -328,7 +328,7 @@ func (v *inspection) list(c *check, items []any) {
 	}
 	if l.items != nil || l.prefix != nil {
 		for i, x := range items {
-			if of := l.at(i); of != nil {
+			if of := l.itemCheck(i); of != nil {
 				v.push(step{index: i, kind: stepItem})
 				v.value(of, x)
 				v.pop()

@@ -148,7 +148,7 @@ func (p *Pool) ask(q *question, deadline time.Time) (schemas.Verdict, breaker.Ou
 			return schemas.Verdict{Failed: fmt.Sprintf("checking it took more than %v", p.options.Deadline)}, breaker.Failed
 		default:
 			p.crashes.Add(1)
-			said := w.said()
+			said := w.stderrStart()
 			p.options.Logger.Warn("an evaluation ended its worker", "pid", w.cmd.Process.Pid, "error", err, "stderr", strings.TrimSpace(said))
 			return schemas.Verdict{Failed: "checking it crashed" + cause(said)}, breaker.Failed
 		}
@@ -175,7 +175,7 @@ func (p *Pool) take(deadline time.Time) (w *worker, fresh bool, err error) {
 		return nil, true, err
 	}
 	if err := w.greet(deadline); err != nil {
-		if said := strings.TrimSpace(w.said()); said != "" {
+		if said := strings.TrimSpace(w.stderrStart()); said != "" {
 			err = fmt.Errorf("%w: %s", err, said)
 		}
 		if p.isClosed() {

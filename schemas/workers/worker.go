@@ -123,8 +123,8 @@ func (w *worker) starved(deadline time.Duration) bool {
 	return waited-w.waited > deadline/2 && ran-w.ran < deadline/4
 }
 
-// said returns the beginning of the process's standard error.
-func (w *worker) said() string {
+// stderrStart returns the beginning of the process's standard error.
+func (w *worker) stderrStart() string {
 	w.kill()
 	<-w.exited
 	return w.stderr.String()

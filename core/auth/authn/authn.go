@@ -148,19 +148,19 @@ func (a *Authenticator) wire(ctx context.Context, o *Options) error {
 		if err := a.followTokens(o.TokenFile); err != nil {
 			return fmt.Errorf("--token-auth-file %s: %w", o.TokenFile, err)
 		}
-		a.tokens = append(a.tokens, by{ByStaticToken, authenticator.WrapAudienceAgnosticToken(o.Audiences, authenticator.TokenFunc(
+		a.tokens = append(a.tokens, methodError{ByStaticToken, authenticator.WrapAudienceAgnosticToken(o.Audiences, authenticator.TokenFunc(
 			func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 				return a.static.Load().AuthenticateToken(ctx, token)
 			}))})
 	}
 	if o.ServiceAccounts != nil {
-		a.tokens = append(a.tokens, by{ByServiceAccount, o.ServiceAccounts})
+		a.tokens = append(a.tokens, methodError{ByServiceAccount, o.ServiceAccounts})
 	}
 	if o.FollowKeys != nil {
 		a.files.all = append(a.files.all, o.FollowKeys(a.files.outcome))
 	}
 	if o.BootstrapTokens != nil {
-		a.tokens = append(a.tokens, by{ByBootstrapToken, authenticator.WrapAudienceAgnosticToken(o.Audiences, o.BootstrapTokens)})
+		a.tokens = append(a.tokens, methodError{ByBootstrapToken, authenticator.WrapAudienceAgnosticToken(o.Audiences, o.BootstrapTokens)})
 	}
 	switch {
 	case o.Configuration != "" && o.OIDC != nil:
@@ -175,12 +175,12 @@ func (a *Authenticator) wire(ctx context.Context, o *Options) error {
 		}
 	}
 	if a.issuers.Load() != nil {
-		a.tokens = append(a.tokens, by{ByJWT, authenticator.TokenFunc(func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+		a.tokens = append(a.tokens, methodError{ByJWT, authenticator.TokenFunc(func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 			return a.issuers.Load().AuthenticateToken(ctx, token)
 		})})
 	}
 	if o.Webhook != nil {
-		a.tokens = append(a.tokens, by{ByWebhook, o.Webhook})
+		a.tokens = append(a.tokens, methodError{ByWebhook, o.Webhook})
 	}
 	for _, part := range []any{o.FrontProxy, o.Webhook, o.Failures} {
 		if f, ok := part.(followed); ok {

@@ -97,13 +97,13 @@ func (m Method) rejects(err error) error {
 	return &Rejection{Method: m, Err: err}
 }
 
-// by adds the method to the errors of an authenticator.
-type by struct {
+// methodError adds the method to the errors of an authenticator.
+type methodError struct {
 	Method
 	authenticator.Token
 }
 
-func (b by) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+func (b methodError) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	resp, ok, err := b.Token.AuthenticateToken(ctx, token)
 	return resp, ok, b.rejects(err)
 }

@@ -32,7 +32,7 @@ func NewFrame(mediaType string, pretty bool, empty []byte, field string, n int) 
 		if err != nil {
 			return nil, err
 		}
-		return around(text, "\n"+field+": []\n", "\n"+field+":\n", yamlItem)
+		return newFrame(text, "\n"+field+": []\n", "\n"+field+":\n", yamlItem)
 	case mediaType == negotiate.CBOR:
 		text, err := Encode(mediaType, empty)
 		if err != nil {
@@ -42,13 +42,13 @@ func NewFrame(mediaType string, pretty bool, empty []byte, field string, n int) 
 		if err != nil {
 			return nil, err
 		}
-		return around(text, string(name)+"\x80", string(appendArray(name, n)), cborItem)
+		return newFrame(text, string(name)+"\x80", string(appendArray(name, n)), cborItem)
 	}
 	return nil, fmt.Errorf("wire: no list of %s is written item by item", mediaType)
 }
 
-// around returns the frame of a text that is split at the only occurrence of none.
-func around(text []byte, none, begin string, item func([]byte) ([]byte, error)) (*Frame, error) {
+// newFrame returns the frame of a text that is split at the only occurrence of none.
+func newFrame(text []byte, none, begin string, item func([]byte) ([]byte, error)) (*Frame, error) {
 	before, after, found := bytes.Cut(text, []byte(none))
 	if !found {
 		return nil, fmt.Errorf("wire: no items in %q", text)

@@ -95,8 +95,8 @@ func New(p *policy.Policy, program string, before *Service, besides ...Resource)
 		return proto.Marshal(doc)
 	})
 	if before != nil {
-		s.index = s.index.after(before.index, same)
-		s.v2 = s.v2.after(before.v2, same)
+		s.index = s.index.reuse(before.index, same)
+		s.v2 = s.v2.reuse(before.v2, same)
 	}
 	return s
 }

@@ -43,9 +43,9 @@ func (d *served) made() bool {
 	return d.content == nil
 }
 
-// after returns the document before, if it was built and is the same. If it was built and differs, it starts to build
+// reuse returns the document before, if it was built and is the same. If it was built and differs, it starts to build
 // d, which will soon be requested.
-func (d *served) after(before *served, same bool) *served {
+func (d *served) reuse(before *served, same bool) *served {
 	switch {
 	case !before.made():
 		return d

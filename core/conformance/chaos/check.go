@@ -152,7 +152,7 @@ func (o *Operation) place(log *Log, from uint64) (revision uint64, says bool, er
 	default:
 		return 0, false, nil
 	}
-	if revision, found := log.first(o.Name, holds, from); found {
+	if revision, found := log.firstRevision(o.Name, holds, from); found {
 		return revision, true, nil
 	}
 	return 0, false, fmt.Errorf("true at no revision from %d on", from)

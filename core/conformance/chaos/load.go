@@ -36,7 +36,7 @@ func (l *Load) client(ctx context.Context, number int, rng *rand.Rand) {
 		name := fmt.Sprintf("object-%d", rng.IntN(l.Objects))
 		value := fmt.Sprintf("%d-%d", number, n)
 		// The request must end as it would for a client that waits.
-		o := l.Client(rng).Do(context.WithoutCancel(ctx), number, next(rng, name, value, known[name]))
+		o := l.Client(rng).Do(context.WithoutCancel(ctx), number, randomRequest(rng, name, value, known[name]))
 		switch {
 		case o.Verb == List && o.Code == 200:
 			known = maps.Clone(o.Listed)
@@ -58,8 +58,8 @@ func (l *Load) client(ctx context.Context, number int, rng *rand.Rand) {
 	}
 }
 
-// next returns a random request about an object that was seen as it is known.
-func next(rng *rand.Rand, name, value string, known Object) Request {
+// randomRequest returns a random request about an object that was seen as it is known.
+func randomRequest(rng *rand.Rand, name, value string, known Object) Request {
 	switch rng.IntN(20) {
 	case 0, 1, 2:
 		return Request{Verb: Create, Name: name, Value: value}

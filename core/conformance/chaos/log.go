@@ -90,8 +90,8 @@ func (l *Log) List(revision uint64) map[string]Object {
 	return list
 }
 
-// first returns the lowest revision, not below from, at which something holds of an object; false if there is none.
-func (l *Log) first(name string, holds func(Object) bool, from uint64) (uint64, bool) {
+// firstRevision returns the lowest revision, not below from, at which something holds of an object; false if there is none.
+func (l *Log) firstRevision(name string, holds func(Object) bool, from uint64) (uint64, bool) {
 	if holds(l.At(name, from)) {
 		return from, true
 	}

@@ -140,13 +140,13 @@ func CheckEvents(events []Event, log *Log, after, upto uint64) error {
 		case i >= len(events):
 			return fmt.Errorf("the event %+v is missing at the end, at revision %d", want[i], upto)
 		case i >= len(want) || events[i] != want[i]:
-			return fmt.Errorf("event %d is %+v, behind %s; the log has %s", i, events[i], around(events, i-1), around(want, i))
+			return fmt.Errorf("event %d is %+v, behind %s; the log has %s", i, events[i], excerpt(events, i-1), excerpt(want, i))
 		}
 	}
 	return nil
 }
 
-func around(events []Event, i int) string {
+func excerpt(events []Event, i int) string {
 	if i < 0 || i >= len(events) {
 		return "nothing"
 	}

@@ -20,8 +20,10 @@ const minTarget = 0.001
 // seatSlack is how far sums may be apart because of rounding.
 const seatSlack = 1e-7
 
-// at returns what the claim gets if the fair fraction is f.
-func (c Claim) at(f float64) float64 { return max(c.Lower, min(c.Upper, f*max(c.Target, minTarget))) }
+// share returns what the claim gets if the fair fraction is f.
+func (c Claim) share(f float64) float64 {
+	return max(c.Lower, min(c.Upper, f*max(c.Target, minTarget)))
+}
 
 // Allocate divides a sum among claims: each gets the same fraction of its target, except where its bounds say otherwise. It
 // returns what each gets, and the fraction. There is an error if the bounds do not admit the sum.
@@ -39,7 +41,7 @@ func Allocate(sum int, claims []Claim) ([]float64, float64, error) {
 	fair := fraction(min(max(want, lower), upper), claims)
 	got := make([]float64, len(claims))
 	for i, c := range claims {
-		got[i] = c.at(fair)
+		got[i] = c.share(fair)
 	}
 	return got, fair, nil
 }
@@ -57,7 +59,7 @@ func fraction(sum float64, claims []Claim) float64 {
 	slices.Sort(corners)
 	total := func(f float64) (t float64) {
 		for _, c := range claims {
-			t += c.at(f)
+			t += c.share(f)
 		}
 		return t
 	}

@@ -12,13 +12,13 @@ const maxRetryAfter = 32
 // refused, and falls by a second when few are. It is evaluated in the first refusal of each second.
 type backoff struct {
 	mu      sync.Mutex
-	after   int64    // seconds; 0 before the first refusal
-	raised  int64    // the second in which it was doubled last
-	history []second // the newest last
+	after   int64         // seconds; 0 before the first refusal
+	raised  int64         // the second in which it was doubled last
+	history []secondCount // the newest last
 }
 
-// second is how many requests were refused in a second.
-type second struct{ unix, refused int64 }
+// secondCount is how many requests were refused in a second.
+type secondCount struct{ unix, refused int64 }
 
 // current returns the Retry-After in seconds.
 func (b *backoff) current() int64 {
@@ -42,7 +42,7 @@ func (b *backoff) refused(at time.Time) int64 {
 		return b.after
 	}
 	b.evaluate(now)
-	b.history = append(b.history, second{now, 1})
+	b.history = append(b.history, secondCount{now, 1})
 	return b.after
 }
 

@@ -135,11 +135,11 @@ func wide(name, description string) metav1.TableColumnDefinition {
 func name(o gjson.Result) string { return o.Get("metadata.name").String() }
 
 func age(o gjson.Result, now time.Time) string {
-	return since(o.Get("metadata.creationTimestamp"), now)
+	return ageOf(o.Get("metadata.creationTimestamp"), now)
 }
 
-// since returns how long ago a time is.
-func since(v gjson.Result, now time.Time) string {
+// ageOf returns how long ago a time is.
+func ageOf(v gjson.Result, now time.Time) string {
 	at, err := time.Parse(time.RFC3339, v.String())
 	if err != nil {
 		return "<unknown>"

@@ -60,8 +60,8 @@ func eventRow(event gjson.Result, now time.Time) []any {
 		reporter = fmt.Sprintf("%s, %s", reporter, instance)
 	}
 	return []any{
-		since(last, now), event.Get("type").String(), event.Get("reason").String(), target,
+		ageOf(last, now), event.Get("type").String(), event.Get("reason").String(), target,
 		about.Get("fieldPath").String(), reporter, strings.TrimSpace(get("message", "note").String()),
-		since(first, now), count, event.Get("metadata.name").String(),
+		ageOf(first, now), count, event.Get("metadata.name").String(),
 	}
 }

@@ -66,5 +66,5 @@ func (v Version) convert(to, json []byte) []byte {
 			return append(all, '}')
 		}
 	}
-	return append(append(to[:start], v.head...), rest(json)...)
+	return append(append(to[:start], v.head...), afterAPIVersion(json)...)
 }

@@ -112,7 +112,7 @@ func (v Version) Append(to, json []byte) []byte {
 	if v.Converts(json) {
 		return v.convert(to, json)
 	}
-	return append(append(to, v.head...), rest(json)...)
+	return append(append(to, v.head...), afterAPIVersion(json)...)
 }
 
 // Len returns the length of the result of Of.
@@ -125,7 +125,7 @@ func (v Version) Len(json []byte) int {
 	case v.face != nil || v.Converts(json):
 		return len(v.Of(json))
 	}
-	return len(v.head) + len(rest(json))
+	return len(v.head) + len(afterAPIVersion(json))
 }
 
 // has reports whether an object has this version, or is not canonical.
@@ -133,8 +133,8 @@ func (v Version) has(json []byte) bool {
 	return bytes.HasPrefix(json, v.head) || !bytes.HasPrefix(json, []byte(before))
 }
 
-// rest returns the text after apiVersion.
-func rest(json []byte) []byte {
+// afterAPIVersion returns the text after apiVersion.
+func afterAPIVersion(json []byte) []byte {
 	json = json[len(before):]
 	return json[bytes.IndexByte(json, '"')+1:]
 }

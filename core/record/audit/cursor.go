@@ -28,7 +28,7 @@ func (f *Feeder) open(ctx context.Context) error {
 	stored := err == nil
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		if at, err = f.first(ctx); err != nil {
+		if at, err = f.startPosition(ctx); err != nil {
 			return err
 		}
 	case errors.Is(err, audit.ErrNoHead):
@@ -48,8 +48,8 @@ func (f *Feeder) open(ctx context.Context) error {
 	return nil
 }
 
-// first returns where a sink begins that has no cursor here.
-func (f *Feeder) first(ctx context.Context) (eventlog.Head, error) {
+// startPosition returns where a sink begins that has no cursor here.
+func (f *Feeder) startPosition(ctx context.Context) (eventlog.Head, error) {
 	at, err := f.recorded(ctx)
 	if err != nil || at != f.o.Start || f.o.LogName != RecordLog {
 		return at, err

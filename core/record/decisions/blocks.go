@@ -95,10 +95,10 @@ func (r *Recorder) Back(revision uint64, sought Sought) uint64 {
 	if r == nil || len(keys) == 0 {
 		return revision
 	}
-	return r.index.back(revision, keys)
+	return r.index.skipBack(revision, keys)
 }
 
-func (x *index) back(revision uint64, keys []uint32) uint64 {
+func (x *index) skipBack(revision uint64, keys []uint32) uint64 {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	i, found := slices.BinarySearchFunc(x.blocks, revision, func(b block, revision uint64) int {

@@ -144,7 +144,7 @@ func (v *service) whoCan(ctx context.Context, c *call.Call, kind question) (any,
 	for _, h := range found.Holders {
 		review.Status.Holders = append(review.Status.Holders, Holder{Holder: h})
 	}
-	return review, v.since(ctx, c, inForce, review.Status.Holders)
+	return review, v.setSince(ctx, c, inForce, review.Status.Holders)
 }
 
 // checkWhoCan returns the errors in the spec of an access review.
@@ -188,9 +188,9 @@ func oneMoment(at *field.Path, revision uint64, time string) (errs field.ErrorLi
 // activationsAsked is the largest number of activations that since examines.
 const activationsAsked = 64
 
-// since sets since when each holder has the access. It goes back from activation to activation until no holder had the
+// setSince sets since when each holder has the access. It goes back from activation to activation until no holder had the
 // access.
-func (v *service) since(ctx context.Context, c *call.Call, inForce *policyRights, holders []Holder) error {
+func (v *service) setSince(ctx context.Context, c *call.Call, inForce *policyRights, holders []Holder) error {
 	history := c.Tip.Policies.History[:inForce.at+1]
 	open := []int{}
 	for i := range holders {

@@ -49,7 +49,7 @@ func (a *Asked) For(p difference.Path, object map[string]any, schema *schemas.No
 		return true
 	}
 	return slices.ContainsFunc(a.operations, func(o operation) bool {
-		rest, below := behind(o.Path, p)
+		rest, below := restBehind(o.Path, p)
 		if !below || o.Op == "remove" || o.Op == "test" {
 			return false
 		}
@@ -61,8 +61,8 @@ func (a *Asked) For(p difference.Path, object map[string]any, schema *schemas.No
 	})
 }
 
-// behind returns the rest of a path after a JSON pointer, if the pointer leads to a part of the path.
-func behind(pointer string, p difference.Path) (difference.Path, bool) {
+// restBehind returns the rest of a path after a JSON pointer, if the pointer leads to a part of the path.
+func restBehind(pointer string, p difference.Path) (difference.Path, bool) {
 	if pointer == "" {
 		return p, true
 	}
@@ -79,8 +79,8 @@ func behind(pointer string, p difference.Path) (difference.Path, bool) {
 	return p, true
 }
 
-// below returns the schema of the part that a step leads to.
-func below(n *schemas.Node, s difference.Step, top bool) *schemas.Node {
+// schemaBelow returns the schema of the part that a step leads to.
+func schemaBelow(n *schemas.Node, s difference.Step, top bool) *schemas.Node {
 	switch {
 	case s.Item:
 		return difference.Items(n)
@@ -93,7 +93,7 @@ func below(n *schemas.Node, s difference.Step, top bool) *schemas.Node {
 // follow returns the part of an object that a path leads to, and the schema of that part.
 func follow(x any, p difference.Path, n *schemas.Node) (any, *schemas.Node) {
 	for i, s := range p {
-		n = below(n, s, i == 0)
+		n = schemaBelow(n, s, i == 0)
 		if s.Item {
 			list, _ := x.([]any)
 			if s.Index >= len(list) {
@@ -133,7 +133,7 @@ func says(asked any, p difference.Path, object any, n *schemas.Node, top bool) b
 		default:
 			return false
 		}
-		n, top = below(n, s, top), false
+		n, top = schemaBelow(n, s, top), false
 	}
 	return asked != nil
 }
@@ -156,7 +156,7 @@ func itemOf(asked, list []any, i int, n *schemas.Node) int {
 func Default(schema *schemas.Node, p difference.Path, value any) (source schemas.Position, found bool) {
 	n := schema
 	for i, s := range p {
-		if n = below(n, s, i == 0); n == nil {
+		if n = schemaBelow(n, s, i == 0); n == nil {
 			break
 		}
 		text := n.Default

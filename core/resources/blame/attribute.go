@@ -370,7 +370,7 @@ func (x *blamed) written(ctx context.Context, f *Field, leaf *Leaf, by *cause) e
 // mutates reports whether a mutation set a field, or something that has the field.
 func mutates(m *logpb.Mutation, p difference.Path) bool {
 	return slices.ContainsFunc(m.GetPaths(), func(pointer string) bool {
-		_, below := behind(pointer, p)
+		_, below := restBehind(pointer, p)
 		return below && strings.Count(pointer, "/") <= len(p)
 	})
 }

@@ -141,7 +141,7 @@ func (f *Fold) remains(p *pending, newer, older any, there bool, n *schemas.Node
 		return false
 	}
 	if p.leaf {
-		if same(p.value, older) {
+		if equalValues(p.value, older) {
 			return true
 		}
 		f.attribute(p)
@@ -182,8 +182,8 @@ func (f *Fold) items(p *pending, newer, older []any, n *schemas.Node) {
 	})
 }
 
-// same reports whether a leaf equals the older value.
-func same(leaf, older any) bool {
+// equalValues reports whether a leaf equals the older value.
+func equalValues(leaf, older any) bool {
 	switch leaf.(type) {
 	case map[string]any, []any:
 		return reflect.DeepEqual(leaf, older)

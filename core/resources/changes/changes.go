@@ -83,7 +83,7 @@ func From(h *history.Change) *Change {
 		}
 	}
 	c.Decision = Allowed(m.GetDecisions())
-	c.about(h.Object, h.Time)
+	c.setObject(h.Object, h.Time)
 	if c.Object != nil {
 		c.Object.Sensitive = HoldsSecrets(h)
 	}
@@ -129,8 +129,8 @@ func HoldsSecrets(h *history.Change) bool {
 	return slices.ContainsFunc(h.Meta.GetPayloads(), func(p *logpb.Payload) bool { return p.GetClass().GetSensitive() })
 }
 
-// about sets the metadata of the change, and the object that it is about.
-func (c *Change) about(o *logpb.Object, at time.Time) *Change {
+// setObject sets the metadata of the change, and the object that it is about.
+func (c *Change) setObject(o *logpb.Object, at time.Time) *Change {
 	c.TypeMeta = metav1.TypeMeta{Kind: Kind, APIVersion: Group + "/" + Version}
 	c.Name = strconv.FormatUint(c.Revision, 10)
 	c.ResourceVersion = c.Name

@@ -176,8 +176,8 @@ func (q *query) filter() history.Filter {
 	return f
 }
 
-// back yields the changes up to a revision that may match the query, the newest first.
-func (v *service) back(ctx context.Context, r *call.Call, q *query, from uint64) iter.Seq2[*history.Change, error] {
+// changesBack yields the changes up to a revision that may match the query, the newest first.
+func (v *service) changesBack(ctx context.Context, r *call.Call, q *query, from uint64) iter.Seq2[*history.Change, error] {
 	f := q.filter()
 	if f.Resource.Empty() || f.Name == "" {
 		return v.History.Before(ctx, f, from)
@@ -196,7 +196,7 @@ func (v *service) change(ctx context.Context, r *call.Call, q *query, h *history
 		return c, nil
 	}
 	resource := resourceOf(h)
-	before, err := v.before(ctx, h)
+	before, err := v.previousChange(ctx, h)
 	if err != nil {
 		return nil, err
 	}
@@ -236,8 +236,8 @@ func (v *service) change(ctx context.Context, r *call.Call, q *query, h *history
 	return c, nil
 }
 
-// before returns the change of the same name before a change; nil if there is none, or if it is not kept any more.
-func (v *service) before(ctx context.Context, h *history.Change) (*history.Change, error) {
+// previousChange returns the change of the same name before a change; nil if there is none, or if it is not kept any more.
+func (v *service) previousChange(ctx context.Context, h *history.Change) (*history.Change, error) {
 	before, err := v.History.Get(ctx, resourceOf(h), h.Object.GetNamespace(), h.Object.GetName(), h.Revision-1)
 	if errors.Is(err, history.ErrForgotten) {
 		return nil, nil
@@ -286,7 +286,7 @@ func (v *service) hasLabels(ctx context.Context, selector labelselectors.Selecto
 	case h.Previous == 0 || h.Deleted:
 		return false, nil
 	}
-	before, err := v.before(ctx, h)
+	before, err := v.previousChange(ctx, h)
 	if err != nil || before == nil || before.Payload == nil {
 		return false, err
 	}
@@ -452,7 +452,7 @@ func (v *service) backFrom(ctx context.Context, r *call.Call, q *query, from uin
 	}
 	s, looked, read, bytes := v.newVisibility(r), 0, 0, 0
 	s.windows.Replay = v.Replays.Begin()
-	for h, err := range s.windows.Replay.Through(ctx, v.back(ctx, r, q, from)) {
+	for h, err := range s.windows.Replay.Through(ctx, v.changesBack(ctx, r, q, from)) {
 		if err != nil {
 			return nil, 0, err
 		}

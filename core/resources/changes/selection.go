@@ -149,12 +149,12 @@ func has(field, value, want string) bool {
 // around it.
 func (s *Selection) MatchesDifference(c *Change) bool {
 	return s.Path == "" || slices.ContainsFunc(c.Difference, func(d difference.Entry) bool {
-		return within(d.Path, s.Path) || within(s.Path, d.Path) && mentions(d, s.Path)
+		return isWithinPath(d.Path, s.Path) || isWithinPath(s.Path, d.Path) && mentions(d, s.Path)
 	})
 }
 
-// within reports whether a path equals another path or leads into it.
-func within(path, other string) bool {
+// isWithinPath reports whether a path equals another path or leads into it.
+func isWithinPath(path, other string) bool {
 	rest, ok := strings.CutPrefix(path, other)
 	return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }

@@ -315,7 +315,7 @@ func (v *service) page(ctx context.Context, r *call.Call, q *query, pg *page) (n
 		limit = int(min(q.options.Limit, 10*defaultLimit))
 	}
 	s, bytes := v.newVisibility(r), 0
-	m := v.back(ctx, q, pg.from)
+	m := v.recordsUpTo(ctx, q, pg.from)
 	replay := v.Replays.Begin()
 	s.windows.Replay = replay
 	for x, err := range read.Through(ctx, replay, m.all) {
@@ -330,7 +330,7 @@ func (v *service) page(ctx context.Context, r *call.Call, q *query, pg *page) (n
 			break
 		}
 		if m.examined > maxExamined || bytes > maxAnswer || len(texts) == limit {
-			return m.rest(pg), texts, nil
+			return m.nextPage(pg), texts, nil
 		}
 		if x.typ == TypeLost {
 			m.lost(r, x, q)
@@ -377,7 +377,7 @@ func (v *service) get(ctx context.Context, r *call.Call, q *query) error {
 		return err
 	}
 	s := v.newVisibility(r)
-	m := v.back(ctx, q, pg.from)
+	m := v.recordsUpTo(ctx, q, pg.from)
 	replay := v.Replays.Begin()
 	s.windows.Replay = replay
 	for x, err := range read.Through(ctx, replay, m.all) {
@@ -463,8 +463,8 @@ type merged struct {
 	at [2]*record
 }
 
-// back returns the records up to a position.
-func (v *service) back(ctx context.Context, q *query, from position) *merged {
+// recordsUpTo returns the records up to a position.
+func (v *service) recordsUpTo(ctx context.Context, q *query, from position) *merged {
 	m := &merged{v: v}
 	m.all = func(yield func(*record, error) bool) {
 		writes, stopWrites := iter.Pull2(v.writesBack(ctx, q, min(from.write, q.newest)))
@@ -500,8 +500,8 @@ func (v *service) back(ctx context.Context, q *query, from position) *merged {
 	return m
 }
 
-// rest returns the page that begins with the next record of each log.
-func (m *merged) rest(pg *page) *page {
+// nextPage returns the page that begins with the next record of each log.
+func (m *merged) nextPage(pg *page) *page {
 	next := &page{list: pg.list, left: pg.left}
 	if w := m.at[0]; w != nil {
 		next.from.write = w.write.Revision

@@ -87,7 +87,7 @@ func newSelector(namespace string, of fields.Selector) (*selector, error) {
 		if _, known := selectable[q.Field]; !known {
 			return nil, fmt.Errorf("field label not supported: %s (decisions have %s, %s and %s)", q.Field, strings.Join(slices.Sorted(maps.Keys(selectable)), ", "), since, until)
 		}
-		if err := known(q); err != nil {
+		if err := checkValue(q); err != nil {
 			return nil, err
 		}
 		s.terms = append(s.terms, q)
@@ -95,8 +95,8 @@ func newSelector(namespace string, of fields.Selector) (*selector, error) {
 	return s, nil
 }
 
-// known returns an error if no decision can have the value of a term, because the field has few values.
-func known(q fields.Requirement) error {
+// checkValue returns an error if no decision can have the value of a term, because the field has few values.
+func checkValue(q fields.Requirement) error {
 	values := map[string][]string{fieldOutcome: Outcomes(), fieldType: {TypeWrite, TypeDecision, TypeCounted, TypeLost}}[q.Field]
 	if values != nil && !slices.Contains(values, q.Value) {
 		return fmt.Errorf("%s is one of %s, not %q", q.Field, strings.Join(values, ", "), q.Value)

@@ -134,7 +134,7 @@ func (c *contrasts) decideRequest(ctx context.Context, e *eventlog.Event, f *fli
 		f.undecided[isSecret]++
 		return nil
 	}
-	is, was, err := c.again(ctx, &Record{Change: undone(e), refusal: e}, o)
+	is, was, err := c.verdicts(ctx, &Record{Change: undone(e), refusal: e}, o)
 	if err != nil {
 		return err
 	}
@@ -151,15 +151,15 @@ func (c *contrasts) decideRequest(ctx context.Context, e *eventlog.Event, f *fli
 
 // decideRefusal decides a refusal again that waited for the stored objects of then.
 func (c *contrasts) decideRefusal(ctx context.Context, r *Record, f *flips, o *Options) error {
-	is, was, err := c.again(ctx, r, o)
+	is, was, err := c.verdicts(ctx, r, o)
 	if err == nil {
 		f.countAgain(r.refusal, is, was, o)
 	}
 	return err
 }
 
-// again decides a recorded refusal or read under the new policy, and under the older one if it flips; otherwise was is empty.
-func (c *contrasts) again(ctx context.Context, r *Record, o *Options) (is, was verdict, err error) {
+// verdicts decides a recorded refusal or read under the new policy, and under the older one if it flips; otherwise was is empty.
+func (c *contrasts) verdicts(ctx context.Context, r *Record, o *Options) (is, was verdict, err error) {
 	q := r.question()
 	is, err = c.to.decide(ctx, r, q)
 	refused := wasRefused(r.refusal)

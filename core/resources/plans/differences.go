@@ -45,7 +45,7 @@ func (t *kindTrial) attachDifferences(p *plan.Plan, found *results) {
 		}
 		d := found.differ[f.Path]
 		for path := range found.differ {
-			if path == f.Path || below(path, f.Path) || below(f.Path, path) {
+			if path == f.Path || isBelow(path, f.Path) || isBelow(f.Path, path) {
 				explained[path] = true
 			}
 		}

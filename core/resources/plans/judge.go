@@ -89,7 +89,7 @@ func (j *judge) failure(r *Record, is *decide.Verdict) failure {
 		return failure{message: "it is not served any more"}
 	case "schema":
 		if b := j.benches[placeOf(r.Object).GroupResource]; b != nil {
-			return b.first(is)
+			return b.firstFailure(is)
 		}
 	case "mutation", "validation":
 		message := is.Message
@@ -107,8 +107,8 @@ func refusal(d *policy.Decision) failure {
 	return f
 }
 
-// first returns the first invalid field of a refusal, by its path and its rule. Its message is without the value.
-func (b *bench) first(is *decide.Verdict) failure {
+// firstFailure returns the first invalid field of a refusal, by its path and its rule. Its message is without the value.
+func (b *bench) firstFailure(is *decide.Verdict) failure {
 	if len(is.Faults) == 0 {
 		return failure{message: is.Message, fault: field.ErrorTypeTypeInvalid}
 	}

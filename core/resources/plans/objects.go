@@ -241,7 +241,7 @@ func (t *kindTrial) object(ctx context.Context, o *Object, to *results) error {
 			if failed[k] == nil {
 				failed[k] = &outcome{}
 			}
-			failed[k].failure = first(failed[k].failure, &found[i])
+			failed[k].failure = earlierFailure(failed[k].failure, &found[i])
 			failed[k].ways[w] = true
 		}
 	}
@@ -392,7 +392,7 @@ func (t *kindTrial) explains(f *plan.Finding, k *failure) int {
 	switch {
 	case f.Path == k.path:
 		n = 10000
-	case below(k.path, f.Path):
+	case isBelow(k.path, f.Path):
 		n = 100 + 10*len(f.Path) // the nearest parent
 	default:
 		return 0
@@ -406,8 +406,8 @@ func (t *kindTrial) explains(f *plan.Finding, k *failure) int {
 // weight prefers findings of the more dangerous classes.
 func weight(f *plan.Finding) int { return len(plan.Classes) - slices.Index(plan.Classes, f.Class) }
 
-// below reports whether a path leads into another one.
-func below(path, parent string) bool {
+// isBelow reports whether a path leads into another one.
+func isBelow(path, parent string) bool {
 	return strings.HasPrefix(path, parent+".") || strings.HasPrefix(path, parent+"[")
 }
 

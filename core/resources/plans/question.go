@@ -152,7 +152,7 @@ func (j *judge) met(ctx context.Context, r *Record, v *policy.Version) (*decide.
 	if err != nil {
 		return nil, err
 	}
-	before, missing, err := j.before(ctx, r)
+	before, missing, err := j.objectsBefore(ctx, r)
 	if missing != "" || err != nil {
 		return &decide.State{Missing: missing}, err
 	}
@@ -183,9 +183,9 @@ func (j *judge) met(ctx context.Context, r *Record, v *policy.Version) (*decide.
 	return &decide.State{State: state, Unread: read == nil}, nil
 }
 
-// before returns the objects of its own kind that a request met: the one that it is about, or those of its collection. missing says
+// objectsBefore returns the objects of its own kind that a request met: the one that it is about, or those of its collection. missing says
 // why they are not known.
-func (j *judge) before(ctx context.Context, r *Record) (list []Object, missing string, err error) {
+func (j *judge) objectsBefore(ctx context.Context, r *Record) (list []Object, missing string, err error) {
 	switch verb := r.Meta.GetRequest().GetVerb(); {
 	case r.refusal == nil && r.Before != nil:
 		return []Object{{Revision: r.Previous, Written: r.Before}}, "", nil

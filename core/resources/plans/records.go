@@ -99,7 +99,7 @@ func (r *recorded) Writes(ctx context.Context, read past.All, refusals []*eventl
 					return
 				}
 			}
-			namespace, err := namespaces.before(ctx, r.history, c)
+			namespace, err := namespaces.namespaceBefore(ctx, r.history, c)
 			if err == nil {
 				err = read.Follow(c)
 			}
@@ -191,8 +191,8 @@ func spaceOf(c *history.Change) *space {
 // spaces are the namespaces of the records so far, by name.
 type spaces map[string]*space
 
-// before returns the namespace of an object before a change of it; nil if the object is in none. It follows the changes of namespaces.
-func (s spaces) before(ctx context.Context, h *history.Store, c *history.Change) (*space, error) {
+// namespaceBefore returns the namespace of an object before a change of it; nil if the object is in none. It follows the changes of namespaces.
+func (s spaces) namespaceBefore(ctx context.Context, h *history.Store, c *history.Change) (*space, error) {
 	name := c.Object.GetNamespace()
 	if at := placeOf(c.Object); at.GroupResource == commit.Namespaces {
 		s[at.name] = spaceOf(c)

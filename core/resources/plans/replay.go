@@ -151,7 +151,7 @@ func (f *flips) merge(k flipKey, g *plan.Flip, of failure) {
 		return
 	}
 	other := f.faults[k]
-	f.faults[k] = *first(&other, &of)
+	f.faults[k] = *earlierFailure(&other, &of)
 	is.Count += g.Count
 	if g.First < is.First {
 		is.First, is.Message, is.Source = g.First, g.Message, g.Source

@@ -135,7 +135,7 @@ const (
 
 // plan makes the plan of a spec, at the confirmed tip of the call.
 func (v *service) plan(ctx context.Context, c *call.Call, s *Spec) (*plan.Plan, error) {
-	from, was, err := v.from(ctx, c, s.From)
+	from, was, err := v.comparedPolicy(ctx, c, s.From)
 	if err != nil {
 		return nil, err
 	}
@@ -180,7 +180,7 @@ func (v *service) plan(ctx context.Context, c *call.Call, s *Spec) (*plan.Plan, 
 		return nil, err
 	}
 	p.Revision = c.Tip.Revision()
-	if others := v.others(); p.Replay != nil && o.Decided != nil && len(others) > 0 {
+	if others := v.otherReplicas(); p.Replay != nil && o.Decided != nil && len(others) > 0 {
 		p.Notes = append(p.Notes, "Refusals and reads of other servers were not decided again: "+strings.Join(others, ", ")+".")
 	}
 	if !complete && p.Replay != nil {
@@ -189,15 +189,15 @@ func (v *service) plan(ctx context.Context, c *call.Call, s *Spec) (*plan.Plan, 
 	return p, nil
 }
 
-func (v *service) others() []string {
+func (v *service) otherReplicas() []string {
 	if v.Others == nil {
 		return nil
 	}
 	return v.Others()
 }
 
-// from returns the policy to compare with: the one in force unless f says otherwise.
-func (v *service) from(ctx context.Context, c *call.Call, f *From) (*policy.Policy, plan.Side, error) {
+// comparedPolicy returns the policy to compare with: the one in force unless f says otherwise.
+func (v *service) comparedPolicy(ctx context.Context, c *call.Call, f *From) (*policy.Policy, plan.Side, error) {
 	switch {
 	case f == nil:
 		return c.Tip.Policy, sideOf(c.Tip.Policies.History[len(c.Tip.Policies.History)-1]), nil

@@ -82,8 +82,8 @@ type sample struct {
 	extent float64 // how far its value is outside of the bounds
 }
 
-// first returns the failure that stands for both, whichever was met first.
-func first(a, b *failure) *failure {
+// earlierFailure returns the failure that stands for both, whichever was met first.
+func earlierFailure(a, b *failure) *failure {
 	if a == nil || cmp.Or(cmp.Compare(b.path, a.path), cmp.Compare(b.rule, a.rule), cmp.Compare(b.fault, a.fault), cmp.Compare(b.source, a.source)) < 0 {
 		return b
 	}
@@ -133,7 +133,7 @@ func (r *results) tally(k key, of *failure) *tally {
 	if r.tallies[k] == nil {
 		r.tallies[k] = &tally{samples: make(samples, 0, r.room)}
 	}
-	r.tallies[k].failure = first(r.tallies[k].failure, of)
+	r.tallies[k].failure = earlierFailure(r.tallies[k].failure, of)
 	return r.tallies[k]
 }
 

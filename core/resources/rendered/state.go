@@ -86,8 +86,8 @@ func (s *State) list(sel *objects.Selection, in func(place) bool) iter.Seq[*obje
 	}
 }
 
-// since returns the revision of a place, 0 if the place does not exist.
-func (s *State) since(namespace string) uint64 {
+// revisionOf returns the revision of a place, 0 if the place does not exist.
+func (s *State) revisionOf(namespace string) uint64 {
 	i, found := slices.BinarySearchFunc(s.places, namespace, func(p place, name string) int { return strings.Compare(p.namespace, name) })
 	if !found {
 		return 0

@@ -87,14 +87,14 @@ func (w *Watcher) Take() (events []objects.Event, bookmark uint64, more bool, er
 // events returns the changes from the last state to the next. It only looks at places that differ.
 func (w *Watcher) events(next *State) []objects.Event {
 	return changes(w.last, next, &w.sel, w.seen, func(p place) bool {
-		return w.last.since(p.namespace) != next.since(p.namespace) || p.since == w.again
+		return w.last.revisionOf(p.namespace) != next.revisionOf(p.namespace) || p.since == w.again
 	})
 }
 
 // Changes returns the changes from one state to a later one that match a selection. Deletions have the revision seen,
 // up to which the client saw everything.
 func Changes(last, next *State, sel *objects.Selection, seen uint64) []objects.Event {
-	return changes(last, next, sel, seen, func(p place) bool { return last.since(p.namespace) != next.since(p.namespace) })
+	return changes(last, next, sel, seen, func(p place) bool { return last.revisionOf(p.namespace) != next.revisionOf(p.namespace) })
 }
 
 func changes(last, next *State, sel *objects.Selection, seen uint64, differs func(place) bool) (events []objects.Event) {

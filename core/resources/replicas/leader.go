@@ -86,7 +86,7 @@ func (r *Registry) forget(ctx context.Context) {
 	r.look()
 	gone := map[string]types.UID{}
 	for name, s := range r.seen {
-		if name != LeaderLease && name != r.id && s.since() > kept*r.valid() {
+		if name != LeaderLease && name != r.id && s.unchangedFor() > kept*r.valid() {
 			gone[name] = types.UID(s.uid)
 		}
 	}

@@ -93,8 +93,8 @@ type sighting struct {
 	replica  Replica
 }
 
-// since returns for how long the Lease has not changed.
-func (s *sighting) since() time.Duration { return time.Since(s.at) }
+// unchangedFor returns for how long the Lease has not changed.
+func (s *sighting) unchangedFor() time.Duration { return time.Since(s.at) }
 
 var leaseResource = schema.GroupResource{Group: coordinationv1.GroupName, Resource: "leases"}
 
@@ -121,15 +121,15 @@ func (r *Registry) look() {
 	}
 }
 
-// others returns the other replicas with a Lease.
-func (r *Registry) others() (list []Replica) {
+// otherReplicas returns the other replicas with a Lease.
+func (r *Registry) otherReplicas() (list []Replica) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.look()
 	for name, s := range r.seen {
 		if name != LeaderLease && name != r.id {
 			x := s.replica
-			x.Live = s.since() < r.valid()
+			x.Live = s.unchangedFor() < r.valid()
 			list = append(list, x)
 		}
 	}
@@ -148,7 +148,7 @@ func (r *Registry) Leader() string {
 	defer r.mu.Unlock()
 	r.look()
 	s := r.seen[LeaderLease]
-	if s == nil || s.since() > r.leaderValid()+r.o.Every {
+	if s == nil || s.unchangedFor() > r.leaderValid()+r.o.Every {
 		return ""
 	}
 	holder := ptr.Deref(s.lease.Spec.HolderIdentity, "")

@@ -201,7 +201,7 @@ func (r *Registry) All() []Replica {
 		return all
 	}
 	leader := r.Leader()
-	others := r.others()
+	others := r.otherReplicas()
 	for i := range others {
 		others[i].Leads = others[i].ID == leader
 	}

@@ -94,8 +94,8 @@ const (
 	hiddenAllowed = "the policy in force refuses it"
 )
 
-// into sets the status to the counts and the sorted differences.
-func (f *found) into(s *Status, mayShow func(resource string) bool) {
+// writeStatus sets the status to the counts and the sorted differences.
+func (f *found) writeStatus(s *Status, mayShow func(resource string) bool) {
 	s.Requests, s.Unlisted, s.Differences = f.requests, f.unlisted, make([]plan.Flip, 0, len(f.groups))
 	for _, why := range slices.Sorted(maps.Keys(f.reasons)) {
 		s.Undecided = append(s.Undecided, Reason{why, f.reasons[why]})

@@ -87,7 +87,7 @@ func (v *service) create(ctx context.Context, c *call.Call, f negotiate.Format) 
 	if errs := check(asked); len(errs) > 0 {
 		return status.Invalid(gvk.GroupKind(), asked.Name, errs)
 	}
-	if v.shadows.at(c.Tip) != nil { // before it is compiled
+	if v.shadows.shadowAt(c.Tip) != nil { // before it is compiled
 		return status.AlreadyExists(c.Resource(), Name)
 	}
 	spec := Spec{Package: asked.Spec.Package, Files: []activation.File{}, Commit: asked.Spec.Commit}
@@ -123,7 +123,7 @@ func (v *service) delete(ctx context.Context, c *call.Call, f negotiate.Format) 
 	if err := v.See(ctx, c, ""); err != nil {
 		return err
 	}
-	r := v.shadows.at(c.Tip)
+	r := v.shadows.shadowAt(c.Tip)
 	if r == nil || c.Info.Name != Name || !c.Body.Options.DryRun && !v.shadows.end(r, "it was deleted by "+c.User.GetName()) {
 		return status.NotFound(c.Resource(), c.Info.Name)
 	}
@@ -135,7 +135,7 @@ func (v *service) read(ctx context.Context, c *call.Call, f negotiate.Format) er
 	if err := v.See(ctx, c, ""); err != nil {
 		return err
 	}
-	r := v.shadows.at(c.Tip)
+	r := v.shadows.shadowAt(c.Tip)
 	if r != nil {
 		r.await(ctx)
 	}

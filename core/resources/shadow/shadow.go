@@ -87,13 +87,13 @@ func (s *Shadows) Active() bool { return s.running.Load() != nil }
 // Offer queues an answered request, or counts it as dropped if too many are waiting. It ends the shadow if its policy has
 // come into force.
 func (s *Shadows) Offer(seen *Seen) {
-	if r := s.at(seen.Tip); r != nil {
+	if r := s.shadowAt(seen.Tip); r != nil {
 		r.offer(seen)
 	}
 }
 
-// at returns the shadow, nil if there is none. It ends the shadow if its policy has come into force at the tip.
-func (s *Shadows) at(tip *commit.Tip) *running {
+// shadowAt returns the shadow, nil if there is none. It ends the shadow if its policy has come into force at the tip.
+func (s *Shadows) shadowAt(tip *commit.Tip) *running {
 	r := s.running.Load()
 	if r == nil || tip.PolicyRevision() <= r.since || tip.Policy.Digest() != r.proposed.Digest() {
 		return r
@@ -183,7 +183,7 @@ func (r *running) count(outcome string) {
 // work decides the requests that wait, until none does or the shadow ends.
 func (r *running) work() {
 	for {
-		e, ok := r.next()
+		e, ok := r.nextEntry()
 		switch {
 		case !ok:
 			return
@@ -198,7 +198,7 @@ func (r *running) work() {
 	}
 }
 
-func (r *running) next() (e entry, ok bool) {
+func (r *running) nextEntry() (e entry, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ctx.Err() != nil {
@@ -291,7 +291,7 @@ func (r *running) status(mayShow func(resource string) bool) Status {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := r.shadow.Status
-	r.found.into(&s, mayShow)
+	r.found.writeStatus(&s, mayShow)
 	for _, e := range r.queue {
 		if e.seen != nil {
 			s.Waiting++

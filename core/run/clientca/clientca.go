@@ -104,10 +104,10 @@ func (p *Publisher) Run(ctx context.Context) error {
 }
 
 func (p *Publisher) look(ctx context.Context) {
-	last := p.own()
+	last := p.trusted()
 	p.queue.Add(Name)
 	for range steady.Every(ctx, lookEvery) {
-		if now := p.own(); !maps.Equal(now, last) {
+		if now := p.trusted(); !maps.Equal(now, last) {
 			last = now
 			p.queue.Add(Name)
 		}
@@ -125,27 +125,27 @@ func (f follower) Gone(*metav1.PartialObjectMetadata)      { f.queue.Add(Name) }
 func (p *Publisher) Publish(ctx context.Context) error {
 	there, err := p.maps.Get(ctx, Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		_, err = p.maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: Name}, Data: p.own()}, metav1.CreateOptions{})
+		_, err = p.maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: Name}, Data: p.trusted()}, metav1.CreateOptions{})
 		return err
 	}
 	if err != nil {
 		return err
 	}
-	data := union(there.Data, p.own(), time.Now())
+	data := union(there.Data, p.trusted(), time.Now())
 	if maps.Equal(data, there.Data) {
 		return nil
 	}
 	there.Data = data
 	_, err = p.maps.Update(ctx, there, metav1.UpdateOptions{})
 	if apierrors.IsRequestEntityTooLargeError(err) || apierrors.IsInvalid(err) {
-		there.Data = p.own() // the old content has grown too large
+		there.Data = p.trusted() // the old content has grown too large
 		_, err = p.maps.Update(ctx, there, metav1.UpdateOptions{})
 	}
 	return err
 }
 
-// own returns what this replica trusts.
-func (p *Publisher) own() map[string]string {
+// trusted returns what this replica trusts.
+func (p *Publisher) trusted() map[string]string {
 	data := map[string]string{}
 	if authorities := encode(p.options.ClientCA()); authorities != "" {
 		data[clientCA] = authorities

@@ -241,8 +241,8 @@ func decode(text []byte, into any) error {
 // maxWhy is the number of considered rules that are shown of a stage.
 const maxWhy = 10
 
-// why lists the rules that the last stages considered.
-func (a *Answer) why() (lines []string) {
+// consideredRules lists the rules that the last stages considered.
+func (a *Answer) consideredRules() (lines []string) {
 	for i := range a.Stages {
 		s := &a.Stages[i]
 		if s.Name != a.Stage && (s.Name != "authorization" || a.Stage != "conditions" && a.Stage != "") {

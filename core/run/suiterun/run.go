@@ -65,7 +65,7 @@ func (r *Runner) Run(ctx context.Context, s *suites.Suite, t *suites.Test) (*Res
 	}
 	result := &Result{Test: t, Answer: a, Failures: compare(&t.Expect, a)}
 	if len(result.Failures) > 0 {
-		result.Why = a.why()
+		result.Why = a.consideredRules()
 	}
 	return result, nil
 }

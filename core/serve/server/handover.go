@@ -67,7 +67,7 @@ type turn struct {
 func (t *turn) Accept() (net.Conn, error) {
 	select {
 	case <-t.closed: // also if a connection waits
-		return nil, t.over()
+		return nil, t.closedError()
 	default:
 	}
 	select {
@@ -76,11 +76,11 @@ func (t *turn) Accept() (net.Conn, error) {
 	case <-t.closed:
 	case <-t.Handover.closed:
 	}
-	return nil, t.over()
+	return nil, t.closedError()
 }
 
-// over returns the error of Accept on a closed listener.
-func (t *turn) over() error {
+// closedError returns the error of Accept on a closed listener.
+func (t *turn) closedError() error {
 	return &net.OpError{Op: "accept", Net: t.Addr().Network(), Addr: t.Addr(), Err: net.ErrClosed}
 }
 

@@ -105,7 +105,7 @@ func (r *Reader) Get(v *policy.Version, namespace, name string) (*policy.Object,
 
 // Exists reports whether a selection contains an object.
 func (r *Reader) Exists(v *policy.Version, s *stored.Selection) (found bool, err error) {
-	if whole(s) {
+	if selectsAll(s) {
 		n, err := r.total(v, s, objects.Some)
 		found = n > 0
 		if err != nil {
@@ -120,14 +120,14 @@ func (r *Reader) Exists(v *policy.Version, s *stored.Selection) (found bool, err
 	return found, nil
 }
 
-// whole reports whether a selection is all objects, or those of a namespace.
-func whole(s *stored.Selection) bool {
+// selectsAll reports whether a selection is all objects, or those of a namespace.
+func selectsAll(s *stored.Selection) bool {
 	return len(s.Labels) == 0 && len(s.Fields) == 0 && s.Selector == nil && s.Name == ""
 }
 
 // Count returns the number of objects in a selection.
 func (r *Reader) Count(v *policy.Version, s *stored.Selection) (n int, err error) {
-	if whole(s) {
+	if selectsAll(s) {
 		return r.total(v, s, objects.Number)
 	}
 	err = r.search(v, s, objects.Number, func(*objects.Object) bool { n++; return true })

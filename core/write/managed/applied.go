@@ -38,7 +38,7 @@ func (f *Fields) quickApply(old *policy.Object, applied map[string]any, manager 
 	}
 	w := writer{schema: f.merge.Schema, applied: true}
 	fields, ok := w.document(make([]byte, 0, 512), root.Map, f, applied, old.Meta)
-	if !ok || string(fields) == "{}" || own >= 0 && !f.known.within(f, &live[own], fields) {
+	if !ok || string(fields) == "{}" || own >= 0 && !f.known.containsAll(f, &live[own], fields) {
 		return nil, false
 	}
 	merged, ok := f.overlaid(root.Map, old, applied)
@@ -49,7 +49,7 @@ func (f *Fields) quickApply(old *policy.Object, applied map[string]any, manager 
 	if !ok || c.removed != "" || !f.fits(old.Content) {
 		return nil, false
 	}
-	entries, ok := f.after(live, -1, c)
+	entries, ok := f.entriesAfter(live, -1, c)
 	if !ok {
 		return nil, false
 	}
@@ -66,7 +66,7 @@ func (f *Fields) quickApply(old *policy.Object, applied map[string]any, manager 
 		e.FieldsV1.SetRawBytes(fields)
 	}
 	if c.set != "" {
-		now := second(at)
+		now := toSeconds(at)
 		entries[own].Time = &now
 	}
 	merged.Meta.ManagedFields = slices.DeleteFunc(entries, func(e metav1.ManagedFieldsEntry) bool { return e.FieldsV1 == nil })
@@ -127,7 +127,7 @@ func (f *Fields) quickMake(applied map[string]any, manager string, at time.Time)
 	if !ok || string(set) == "{}" {
 		return nil, false
 	}
-	now := second(at)
+	now := toSeconds(at)
 	e := metav1.ManagedFieldsEntry{
 		Manager: manager, Operation: metav1.ManagedFieldsOperationApply, APIVersion: f.apiVersion, Time: &now,
 		FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{}, Subresource: f.subresource,

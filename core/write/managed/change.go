@@ -108,7 +108,7 @@ func (d *differ) part(name string, of smd.TypeRef, before any, had bool, after a
 	set, removed := len(d.set), len(d.removed)
 	d.set, d.removed = label(d.set), label(d.removed)
 	inSet, inRemoved := len(d.set), len(d.removed)
-	ok = d.both(of, before, after)
+	ok = d.compareUnequal(of, before, after)
 	if len(d.set) == inSet {
 		d.set = d.set[:set]
 	}
@@ -118,8 +118,8 @@ func (d *differ) part(name string, of smd.TypeRef, before any, had bool, after a
 	return ok
 }
 
-// both compares two values that are not equal.
-func (d *differ) both(of smd.TypeRef, before, after any) bool {
+// compareUnequal compares two values that are not equal.
+func (d *differ) compareUnequal(of smd.TypeRef, before, after any) bool {
 	atom, ok := d.schema.Resolve(of)
 	if !ok {
 		return false

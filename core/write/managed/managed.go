@@ -185,7 +185,7 @@ func times(lists ...[]metav1.ManagedFieldsEntry) map[*metav1.Time]bool {
 // stamp replaces times that the library took from the clock by the time of the request. The result of a request must
 // not depend on when, and how often, it is computed.
 func stamp(entries []metav1.ManagedFieldsEntry, known map[*metav1.Time]bool, at time.Time) []metav1.ManagedFieldsEntry {
-	now := second(at)
+	now := toSeconds(at)
 	stamped := false
 	for i := range entries {
 		if !known[entries[i].Time] {

@@ -32,7 +32,7 @@ func (f *Fields) quick(old, updated *policy.Object, manager string, at time.Time
 		return sent == nil && f.made(updated, manager, at)
 	}
 	live := old.Meta.ManagedFields
-	if sent != nil && !f.same(sent, live) {
+	if sent != nil && !f.equalEntries(sent, live) {
 		return false
 	}
 	return f.changed(old, updated, manager, at)
@@ -49,7 +49,7 @@ func (f *Fields) made(o *policy.Object, manager string, at time.Time) bool {
 		o.Meta.ManagedFields = nil
 		return true
 	}
-	now := second(at)
+	now := toSeconds(at)
 	e := f.entry(manager)
 	e.Time, e.FieldsType, e.FieldsV1 = &now, "FieldsV1", &metav1.FieldsV1{}
 	e.FieldsV1.SetRawBytes(fields)
@@ -57,7 +57,7 @@ func (f *Fields) made(o *policy.Object, manager string, at time.Time) bool {
 	return true
 }
 
-func second(at time.Time) metav1.Time { return metav1.NewTime(at.Truncate(time.Second).UTC()) }
+func toSeconds(at time.Time) metav1.Time { return metav1.NewTime(at.Truncate(time.Second).UTC()) }
 
 // entry returns the empty entry of a manager's updates.
 func (f *Fields) entry(manager string) metav1.ManagedFieldsEntry {
@@ -81,15 +81,15 @@ func (f *Fields) changed(old, updated *policy.Object, manager string, at time.Ti
 	if !ok || !f.fits(updated.Content) {
 		return false
 	}
-	entries, ok := f.after(live, own, c)
+	entries, ok := f.entriesAfter(live, own, c)
 	if !ok {
 		return false
 	}
 	if c.set != "" {
-		now := second(at)
+		now := toSeconds(at)
 		if own < 0 {
 			mine.FieldsType = "FieldsV1"
-			if mine.FieldsV1, ok = f.known.first(c.set); !ok {
+			if mine.FieldsV1, ok = f.known.firstFields(c.set); !ok {
 				return false
 			}
 			entries, own = append(entries, mine), len(entries)
@@ -137,13 +137,13 @@ func (f *Fields) ownEntry(live []metav1.ManagedFieldsEntry, mine *metav1.Managed
 	return own, true
 }
 
-// after returns the entries after a change by the manager of entry own, or by a new manager if it is -1. Set fields
+// entriesAfter returns the entries after a change by the manager of entry own, or by a new manager if it is -1. Set fields
 // are removed from other managers, and removed fields from all. An entry without fields is dropped.
-func (f *Fields) after(live []metav1.ManagedFieldsEntry, own int, c change) ([]metav1.ManagedFieldsEntry, bool) {
+func (f *Fields) entriesAfter(live []metav1.ManagedFieldsEntry, own int, c change) ([]metav1.ManagedFieldsEntry, bool) {
 	entries := make([]metav1.ManagedFieldsEntry, len(live), len(live)+1)
 	for i := range live {
 		entries[i] = live[i]
-		fields, ok := f.known.after(f, &live[i], c, i == own)
+		fields, ok := f.known.fieldsAfter(f, &live[i], c, i == own)
 		if !ok {
 			return nil, false
 		}
@@ -159,8 +159,8 @@ func sameMeta(a, b *metav1.ObjectMeta) bool {
 		a.DeletionTimestamp.Equal(b.DeletionTimestamp) && reflect.DeepEqual(a.DeletionGracePeriodSeconds, b.DeletionGracePeriodSeconds)
 }
 
-// same reports whether entries are equal, in any order of fields.
-func (f *Fields) same(a, b []metav1.ManagedFieldsEntry) bool {
+// equalEntries reports whether entries are equal, in any order of fields.
+func (f *Fields) equalEntries(a, b []metav1.ManagedFieldsEntry) bool {
 	if len(a) != len(b) || len(a) == 0 {
 		return false
 	}
@@ -173,7 +173,7 @@ func (f *Fields) same(a, b []metav1.ManagedFieldsEntry) bool {
 		if x.FieldsV1.GetRawString() == y.FieldsV1.GetRawString() {
 			continue
 		}
-		s, t := f.known.of(f, x), f.known.of(f, y)
+		s, t := f.known.setOf(f, x), f.known.setOf(f, y)
 		if s == nil || t == nil || !s.Equals(t) {
 			return false
 		}
@@ -220,8 +220,8 @@ const (
 	maxResult  = 4 << 10 // bytes of the key of a result
 )
 
-// after returns the remaining fields of an entry, nil if there are none. It fails if the library would do more.
-func (s *sets) after(f *Fields, e *metav1.ManagedFieldsEntry, c change, mine bool) (*metav1.FieldsV1, bool) {
+// fieldsAfter returns the remaining fields of an entry, nil if there are none. It fails if the library would do more.
+func (s *sets) fieldsAfter(f *Fields, e *metav1.ManagedFieldsEntry, c change, mine bool) (*metav1.FieldsV1, bool) {
 	if e.FieldsType != "FieldsV1" || e.FieldsV1 == nil {
 		return nil, false
 	}
@@ -234,7 +234,7 @@ func (s *sets) after(f *Fields, e *metav1.ManagedFieldsEntry, c change, mine boo
 	r, ok := s.results[operation{string(raw), c, as}]
 	s.mu.Unlock()
 	if !ok {
-		set := s.of(f, e)
+		set := s.setOf(f, e)
 		if set == nil {
 			return nil, false
 		}
@@ -250,8 +250,8 @@ func (s *sets) after(f *Fields, e *metav1.ManagedFieldsEntry, c change, mine boo
 	return r.fields, true
 }
 
-// within reports whether a set contains all fields of an entry.
-func (s *sets) within(f *Fields, e *metav1.ManagedFieldsEntry, set []byte) bool {
+// containsAll reports whether a set contains all fields of an entry.
+func (s *sets) containsAll(f *Fields, e *metav1.ManagedFieldsEntry, set []byte) bool {
 	raw := e.FieldsV1.GetRawBytes()
 	if bytes.Equal(raw, set) {
 		return true
@@ -262,7 +262,7 @@ func (s *sets) within(f *Fields, e *metav1.ManagedFieldsEntry, set []byte) bool 
 	if ok {
 		return r.same
 	}
-	last := s.of(f, e)
+	last := s.setOf(f, e)
 	if last == nil {
 		return false
 	}
@@ -272,8 +272,8 @@ func (s *sets) within(f *Fields, e *metav1.ManagedFieldsEntry, set []byte) bool 
 	return r.same
 }
 
-// first returns the fields of a manager that had none.
-func (s *sets) first(set string) (*metav1.FieldsV1, bool) {
+// firstFields returns the fields of a manager that had none.
+func (s *sets) firstFields(set string) (*metav1.FieldsV1, bool) {
 	what := operation{change: change{set: set}, as: own}
 	s.mu.Lock()
 	r, ok := s.results[what]
@@ -346,9 +346,9 @@ var unmanaged = func() *fieldpath.Set {
 	return set
 }()
 
-// of returns the set of an entry. It returns nil if the library would change the set: it cannot be decoded, is empty,
+// setOf returns the set of an entry. It returns nil if the library would change the set: it cannot be decoded, is empty,
 // or was made for another type.
-func (s *sets) of(f *Fields, e *metav1.ManagedFieldsEntry) *fieldpath.Set {
+func (s *sets) setOf(f *Fields, e *metav1.ManagedFieldsEntry) *fieldpath.Set {
 	if e.FieldsType != "FieldsV1" || e.FieldsV1 == nil {
 		return nil
 	}

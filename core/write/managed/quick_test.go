@@ -447,7 +447,7 @@ func TestFewSetsAreKept(t *testing.T) {
 		text := fmt.Sprintf(`{"f:metadata":{"f:labels":{"f:%d%s":{}}}}`, i, strings.Repeat("x", 8<<10))
 		e := metav1.ManagedFieldsEntry{FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(text)}
 		for range 2 {
-			if f.known.of(f, &e) == nil {
+			if f.known.setOf(f, &e) == nil {
 				t.Fatal("it is not decoded")
 			}
 		}

@@ -133,10 +133,10 @@ func (a *auditComparison) compare(rules []policy.AuditRule) (less, more []string
 			}
 			was, is := a.from.Classify(q), a.to.Classify(q)
 			before, after := recordOf(was, q), recordOf(is, q)
-			if before.same(after) {
+			if before.equals(after) {
 				continue
 			}
-			line := fmt.Sprintf("%s: %s%s instead of %s%s.", describe(q), after, by(is), before, by(was))
+			line := fmt.Sprintf("%s: %s%s instead of %s%s.", describe(q), after, ruleName(is), before, ruleName(was))
 			if seen[line] {
 				continue
 			}
@@ -150,8 +150,8 @@ func (a *auditComparison) compare(rules []policy.AuditRule) (less, more []string
 	return less, more, false
 }
 
-// by names the rule that decides about a request.
-func by(r *audits.Rule) string {
+// ruleName names the rule that decides about a request.
+func ruleName(r *audits.Rule) string {
 	if r.ID == "" {
 		return ""
 	}
@@ -177,7 +177,7 @@ func recordOf(r *audits.Rule, q *policy.Request) record {
 	return record{r.Level, r.Stages, r.OmitManagedFields && r.RecordsBodies(), r.Sync}
 }
 
-func (r record) same(other record) bool { return r == other }
+func (r record) equals(other record) bool { return r == other }
 
 // lessThan reports whether a record has less than another one in some respect.
 func (r record) lessThan(other record) bool {

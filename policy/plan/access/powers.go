@@ -29,8 +29,8 @@ var powers = []power{
 	{"make tokens of service accounts", []string{"create"}, []string{""}, []string{"serviceaccounts/token"}},
 }
 
-// in reports whether a scope has a request of the power.
-func (p *power) in(s *rights.Scope) bool {
+// isIn reports whether a scope has a request of the power.
+func (p *power) isIn(s *rights.Scope) bool {
 	has := func(words, except []string, of []string) bool {
 		return slices.ContainsFunc(of, func(w string) bool {
 			return (slices.Contains(words, w) || slices.Contains(words, "*")) && !slices.Contains(except, w)
@@ -59,7 +59,7 @@ func (c *comparison) escalation(g *group) {
 	}
 	var words []string
 	for i := range powers {
-		if slices.ContainsFunc(g.scopes, func(s rights.Scope) bool { return powers[i].in(&s) }) {
+		if slices.ContainsFunc(g.scopes, func(s rights.Scope) bool { return powers[i].isIn(&s) }) {
 			words = append(words, powers[i].words)
 		}
 	}
@@ -161,7 +161,7 @@ func (c *comparison) controllers() {
 		for _, m := range met {
 			s := policy.Subject{User: m.User}
 			names = append(names, rights.SubjectName(s))
-			f.Details = append(f.Details, fmt.Sprintf("%s cannot %s %s: %s.", m.User, strings.Join(m.Verbs, ", "), some(m.Resources), m.Otherwise))
+			f.Details = append(f.Details, fmt.Sprintf("%s cannot %s %s: %s.", m.User, strings.Join(m.Verbs, ", "), firstWords(m.Resources), m.Otherwise))
 		}
 		f.Subject = strings.Join(names, ", ")
 		if resources := met[0].Resources; len(resources) == 1 {
@@ -171,8 +171,8 @@ func (c *comparison) controllers() {
 	}
 }
 
-// some names the first of many words.
-func some(words []string) string {
+// firstWords names the first of many words.
+func firstWords(words []string) string {
 	if len(words) > maxNamed {
 		return fmt.Sprintf("%s and %d other kinds", strings.Join(words[:maxNamed], ", "), len(words)-maxNamed)
 	}

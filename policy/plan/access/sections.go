@@ -18,7 +18,7 @@ import (
 func (c *comparison) history() {
 	all := c.findings
 	c.findings = nil
-	defer func() { c.findings = append(all, together(c.findings)...) }()
+	defer func() { c.findings = append(all, mergeByLine(c.findings)...) }()
 	for _, resource := range c.resources() {
 		was, is := c.sides.From.Kind(resource), c.sides.To.Kind(resource)
 		if was != nil && is != nil {
@@ -28,8 +28,8 @@ func (c *comparison) history() {
 	}
 }
 
-// together merges findings that one line of the bundle causes for several kinds.
-func together(findings []plan.Finding) (list []plan.Finding) {
+// mergeByLine merges findings that one line of the bundle causes for several kinds.
+func mergeByLine(findings []plan.Finding) (list []plan.Finding) {
 	at := map[string]int{}
 	kinds := map[int][]string{}
 	for _, f := range findings {

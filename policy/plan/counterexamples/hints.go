@@ -192,7 +192,7 @@ func (h *hints) values(n *schemas.Node) []any {
 			for _, b := range []*schemas.Bound{n.Scalars[i].Minimum, n.Scalars[i].Maximum} {
 				if b != nil {
 					if x, err := jsonvalue.Decode([]byte(b.Value)); err == nil {
-						v.around(x)
+						v.addNeighbours(x)
 					}
 				}
 			}
@@ -207,7 +207,7 @@ func (h *hints) values(n *schemas.Node) []any {
 	}
 	if kinds&(schemas.IntegerKind|schemas.NumberKind) != 0 {
 		for _, x := range h.numbers {
-			v.around(x)
+			v.addNeighbours(x)
 		}
 		v.add(int64(0))
 		v.add(int64(1))
@@ -293,8 +293,8 @@ func (v *valueSet) add(x any) {
 	v.list = append(v.list, x)
 }
 
-// around adds a number and its neighbours.
-func (v *valueSet) around(x any) {
+// addNeighbours adds a number and its neighbours.
+func (v *valueSet) addNeighbours(x any) {
 	switch n := x.(type) {
 	case int64:
 		v.add(n)

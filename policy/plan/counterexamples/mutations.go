@@ -68,7 +68,7 @@ func (s *Search) Mutations(ctx context.Context) (*Mutations, error) {
 			}
 		}
 	}
-	slices.SortStableFunc(versions, func(a, b *policy.Version) int { return cmp.Compare(last(a), last(b)) })
+	slices.SortStableFunc(versions, func(a, b *policy.Version) int { return cmp.Compare(kindRank(a), kindRank(b)) })
 	t.found.Cut = len(versions) > maxVersions
 	for _, v := range versions[:min(len(versions), maxVersions)] {
 		for _, t.subresource = range subresources {
@@ -110,8 +110,8 @@ func (t *mutationTrial) ineffective() {
 	}
 }
 
-// of returns the mutations of writes of a version that read no stored objects.
-func (t *mutationTrial) of(v *policy.Version, operation policy.Operation) (list []admission.Mutation) {
+// mutationsOf returns the mutations of writes of a version that read no stored objects.
+func (t *mutationTrial) mutationsOf(v *policy.Version, operation policy.Operation) (list []admission.Mutation) {
 	for _, m := range t.rules.Mutations(v, t.subresource, operation) {
 		if !m.Reads() {
 			list = append(list, m)
@@ -128,7 +128,7 @@ func (t *mutationTrial) version(ctx context.Context, v *policy.Version) {
 		if t.subresource != "" && operation == policy.Create {
 			continue
 		}
-		for _, m := range t.of(v, operation) {
+		for _, m := range t.mutationsOf(v, operation) {
 			if operations[m.ID] == nil {
 				all = append(all, m.Mutation)
 			}
@@ -138,13 +138,13 @@ func (t *mutationTrial) version(ctx context.Context, v *policy.Version) {
 	slices.SortFunc(all, func(a, b *policy.Mutation) int { return cmp.Compare(a.Order, b.Order) })
 	changed := make([]map[string]bool, len(all))
 	for i, m := range all {
-		changed[i] = t.alone(ctx, v, m, operations[m.ID])
+		changed[i] = t.tryOne(ctx, v, m, operations[m.ID])
 	}
 	for i, m := range all {
 		for j := range i {
 			both := slices.DeleteFunc(slices.Clone(operations[m.ID]), func(o policy.Operation) bool { return !slices.Contains(operations[all[j].ID], o) })
 			if len(all)*(len(all)-1)/2 <= maxPairs || shares(changed[i], changed[j]) {
-				t.together(ctx, v, all[j], m, both)
+				t.tryPair(ctx, v, all[j], m, both)
 			}
 		}
 	}
@@ -194,8 +194,8 @@ type tried struct {
 	made          int
 }
 
-// alone tries a mutation. It returns the paths that it changes.
-func (t *mutationTrial) alone(ctx context.Context, v *policy.Version, m *policy.Mutation, operations []policy.Operation) map[string]bool {
+// tryOne tries a mutation. It returns the paths that it changes.
+func (t *mutationTrial) tryOne(ctx context.Context, v *policy.Version, m *policy.Mutation, operations []policy.Operation) map[string]bool {
 	r := &tried{changed: map[string]bool{}}
 	h := hintsOf(m)
 	for i := range t.to.Form().Validations {
@@ -206,7 +206,7 @@ func (t *mutationTrial) alone(ctx context.Context, v *policy.Version, m *policy.
 	t.writes(v, v, t.subresource, operations, h, h.users(), min(perMutation, t.left), func(w *write) bool {
 		t.left--
 		w.ofSubresource()
-		t.one(ctx, w, m, r)
+		t.tryWrite(ctx, w, m, r)
 		return ctx.Err() == nil
 	})
 	if r.asked > 0 && r.failed == r.asked {
@@ -232,8 +232,8 @@ func (t *mutationTrial) add(to *[]Mutated, m Mutated) {
 	}
 }
 
-// one tries a mutation on one write.
-func (t *mutationTrial) one(ctx context.Context, w *write, m *policy.Mutation, r *tried) {
+// tryWrite tries a mutation on one write.
+func (t *mutationTrial) tryWrite(ctx context.Context, w *write, m *policy.Mutation, r *tried) {
 	ctx, cancel := expr.Limited(ctx)
 	defer cancel()
 	rule, ok := t.rule(w, m)
@@ -241,7 +241,7 @@ func (t *mutationTrial) one(ctx context.Context, w *write, m *policy.Mutation, r
 		return
 	}
 	object := t.mutate(ctx, w)
-	for _, earlier := range t.of(w.is, w.operation) {
+	for _, earlier := range t.mutationsOf(w.is, w.operation) {
 		if earlier.Order < m.Order {
 			_, _, _ = object.Run(&earlier) // what cannot be made is a finding of its own
 		}
@@ -311,7 +311,7 @@ func (t *mutationTrial) refusals(ctx context.Context, w *write, m *policy.Mutati
 
 // rule returns a mutation as it is about a write.
 func (t *mutationTrial) rule(w *write, m *policy.Mutation) (*admission.Mutation, bool) {
-	list := t.of(w.is, w.operation)
+	list := t.mutationsOf(w.is, w.operation)
 	i := slices.IndexFunc(list, func(x admission.Mutation) bool { return x.ID == m.ID })
 	if i < 0 {
 		return nil, false
@@ -407,7 +407,7 @@ func stepOf(m *policy.Mutation, failed *admission.MutationError) *policy.Mutatio
 // deny. It is not known if a mutation fails.
 func (t *mutationTrial) verdicts(ctx context.Context, w *write, without string) (refused map[string]*Mutated, known bool) {
 	object := t.mutate(ctx, w)
-	rules := slices.DeleteFunc(t.of(w.is, w.operation), func(m admission.Mutation) bool { return m.ID == without })
+	rules := slices.DeleteFunc(t.mutationsOf(w.is, w.operation), func(m admission.Mutation) bool { return m.ID == without })
 	if _, err := object.RunAll(rules); err != nil {
 		return nil, false
 	}
@@ -432,7 +432,7 @@ func (t *mutationTrial) verdicts(ctx context.Context, w *write, without string) 
 	if len(refused) > 0 {
 		return refused, true
 	}
-	errs, _ := w.is.ValidateRules(ctx, result, w.before())
+	errs, _ := w.is.ValidateRules(ctx, result, w.storedBefore())
 	for _, e := range errs {
 		refused["schema "+e.Field+e.Detail] = &Mutated{What: e.Error()}
 	}
@@ -447,9 +447,9 @@ func (t *mutationTrial) verdicts(ctx context.Context, w *write, without string) 
 	return refused, true
 }
 
-// together tries two mutations, of which the first has the lower order. If no generated write shows that they fight, it tries
+// tryPair tries two mutations, of which the first has the lower order. If no generated write shows that they fight, it tries
 // writes with the fields that the later one reads from a write which that is about, in writes that the first is about.
-func (t *mutationTrial) together(ctx context.Context, v *policy.Version, first, later *policy.Mutation, operations []policy.Operation) {
+func (t *mutationTrial) tryPair(ctx context.Context, v *policy.Version, first, later *policy.Mutation, operations []policy.Operation) {
 	h := hintsOf(first, later)
 	var ofFirst, ofLater []write
 	found := false

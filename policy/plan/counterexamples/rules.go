@@ -65,12 +65,12 @@ func (s *Search) versions(ids ...string) (list []target) {
 		}
 	}
 	// The kinds of the bundle come first: they are what the rules are about.
-	slices.SortStableFunc(list, func(a, b target) int { return cmp.Compare(last(a.is), last(b.is)) })
+	slices.SortStableFunc(list, func(a, b target) int { return cmp.Compare(kindRank(a.is), kindRank(b.is)) })
 	return list[:min(len(list), maxKinds)]
 }
 
-// last returns a number that is higher for built-in kinds.
-func last(v *policy.Version) int {
+// kindRank returns a number that is higher for built-in kinds.
+func kindRank(v *policy.Version) int {
 	if v.Kind.Builtin {
 		return 1
 	}
@@ -140,7 +140,7 @@ func (s *Search) conditional(rules []policy.Rule) (list []target) {
 			list = append(list, t)
 		}
 	}
-	slices.SortStableFunc(list, func(a, b target) int { return cmp.Compare(last(a.is), last(b.is)) })
+	slices.SortStableFunc(list, func(a, b target) int { return cmp.Compare(kindRank(a.is), kindRank(b.is)) })
 	return list[:min(len(list), maxKinds)]
 }
 

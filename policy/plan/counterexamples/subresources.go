@@ -56,7 +56,7 @@ func (w *write) stored(made *policy.Object) *policy.Object {
 }
 
 // before returns the object that is stored before the write, or nil before a create.
-func (w *write) before() *policy.Object {
+func (w *write) storedBefore() *policy.Object {
 	if w.whole != nil {
 		return w.whole.value()
 	}

@@ -47,7 +47,7 @@ func (f *ChangedField) ValuesChanged() bool {
 func Admits(nodes []*schemas.Node, value any) (admitted, ok bool) {
 	ok = true
 	for _, n := range nodes {
-		if !alone(n) {
+		if !isIndependent(n) {
 			ok = false
 			continue
 		}
@@ -160,11 +160,11 @@ type declaration struct {
 // declared returns what a schema says of each path in it.
 func declared(n *schemas.Node) map[string]*declaration {
 	all := map[string]*declaration{}
-	at(all, route{}, n, nil)
+	declareAt(all, route{}, n, nil)
 	return all
 }
 
-func at(all map[string]*declaration, r route, n *schemas.Node, f *schemas.Field) {
+func declareAt(all map[string]*declaration, r route, n *schemas.Node, f *schemas.Field) {
 	if n == nil {
 		return
 	}
@@ -182,7 +182,7 @@ func at(all map[string]*declaration, r route, n *schemas.Node, f *schemas.Field)
 	}
 	if n.List != nil {
 		for _, item := range n.List.Each() {
-			at(all, r.items(), item, nil)
+			declareAt(all, r.items(), item, nil)
 		}
 	}
 	structs := n.Structs()
@@ -191,10 +191,10 @@ func at(all map[string]*declaration, r route, n *schemas.Node, f *schemas.Field)
 	}
 	for _, s := range structs {
 		for _, f := range s.EveryField() {
-			at(all, r.field(f.Name), f.Schema, &f)
+			declareAt(all, r.field(f.Name), f.Schema, &f)
 		}
 		for _, p := range s.Patterns {
-			at(all, r.values(), p.Value, nil)
+			declareAt(all, r.values(), p.Value, nil)
 		}
 	}
 }
@@ -252,8 +252,8 @@ func union(a, b map[string]*declaration) map[string]bool {
 	return all
 }
 
-// alone reports whether a node can be checked without CUE and without the rest of the object.
-func alone(n *schemas.Node) bool {
+// isIndependent reports whether a node can be checked without CUE and without the rest of the object.
+func isIndependent(n *schemas.Node) bool {
 	ok := true
 	n.Visit("", func(_ string, n *schemas.Node) {
 		ok = ok && n.Fallback == nil && n.From == nil && (n.Union == nil || n.Union.Ambiguous == nil)
@@ -262,10 +262,10 @@ func alone(n *schemas.Node) bool {
 }
 
 // sameOwn reports whether two nodes say the same of a value, apart from the fields and items in it.
-func sameOwn(a, b *schemas.Node) bool { return schemas.Same(own(a), own(b)) }
+func sameOwn(a, b *schemas.Node) bool { return schemas.Same(ownConstraints(a), ownConstraints(b)) }
 
-// own returns a node without the fields and items in it, and without what does not decide.
-func own(n *schemas.Node) *schemas.Node {
+// ownConstraints returns a node without the fields and items in it, and without what does not decide.
+func ownConstraints(n *schemas.Node) *schemas.Node {
 	o := *n
 	o.Message, o.Default, o.Immutable, o.Sensitive = "", nil, nil, false
 	if n.List != nil {

@@ -90,8 +90,8 @@ func (c *comparison) as(class plan.Class, at place, d difference) {
 	c.add(at, d).Class = class
 }
 
-// apart runs a part of the comparison and returns what it finds, without adding it.
-func (c *comparison) apart(run func()) []plan.Finding {
+// findings runs a part of the comparison and returns what it finds, without adding it.
+func (c *comparison) findings(run func()) []plan.Finding {
 	before, lost, gained := c.found, c.lost, c.gained
 	c.found = nil
 	run()

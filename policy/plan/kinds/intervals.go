@@ -170,8 +170,8 @@ func (p interval) touches(later interval, integer bool) bool {
 	return order < 0 || order == 0 && !(p.hiOpen && later.loOpen)
 }
 
-// within reports whether all numbers of x are in y.
-func (x *intervals) within(y *intervals) bool {
+// isSubset reports whether all numbers of x are in y.
+func (x *intervals) isSubset(y *intervals) bool {
 	return covered(x.integers, y.integers) && covered(x.fractions, y.fractions)
 }
 

@@ -86,13 +86,13 @@ func (p pair) merge(versions []versionPair, each [][]plan.Finding) (all []plan.F
 	in := map[string][]string{}
 	for i, found := range each {
 		for _, f := range found {
-			in[same(&f)] = append(in[same(&f)], versions[i].is.Name)
+			in[findingKey(&f)] = append(in[findingKey(&f)], versions[i].is.Name)
 		}
 	}
 	seen := map[string]bool{}
 	for _, found := range each {
 		for _, f := range found {
-			key := same(&f)
+			key := findingKey(&f)
 			if seen[key] {
 				continue
 			}
@@ -110,8 +110,8 @@ func (p pair) merge(versions []versionPair, each [][]plan.Finding) (all []plan.F
 	return all
 }
 
-// same returns a text that two findings share if they say the same.
-func same(f *plan.Finding) string {
+// findingKey returns a text that two findings share if they say the same.
+func findingKey(f *plan.Finding) string {
 	return fmt.Sprintf("%q", []string{f.Rule, string(f.Class), f.Path, f.Before, f.After})
 }
 

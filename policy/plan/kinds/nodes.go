@@ -36,7 +36,7 @@ func (c *comparison) node(at place, a, b *schemas.Node) {
 		c.structsOrUnions(at, a, b)
 	}
 	c.logic(at, a, b)
-	c.from(at, a, b)
+	c.compareReferences(at, a, b)
 	c.fallback(at, a.Fallback, b.Fallback)
 }
 
@@ -285,10 +285,10 @@ func (c *comparison) logic(at place, na, nb *schemas.Node) {
 		oneOf = loses
 	}
 	part("oneOf", a.OneOf, b.OneOf, oneOf)
-	part("not", some(a.Not), some(b.Not), loses)
+	part("not", alternatives(a.Not), alternatives(b.Not), loses)
 }
 
-func some(n *schemas.Node) []*schemas.Node {
+func alternatives(n *schemas.Node) []*schemas.Node {
 	if n == nil {
 		return nil
 	}
@@ -316,8 +316,8 @@ func operators(name string, nodes []*schemas.Node) string {
 	return short(name + " " + strings.Join(all, ", "))
 }
 
-// from compares references to other fields. References that are only defaults are compared with the defaults.
-func (c *comparison) from(at place, na, nb *schemas.Node) {
+// compareReferences compares references to other fields. References that are only defaults are compared with the defaults.
+func (c *comparison) compareReferences(at place, na, nb *schemas.Node) {
 	equal := func(n *schemas.Node) (string, schemas.Position) {
 		if n.From == nil || n.From.Default {
 			return "", n.Source

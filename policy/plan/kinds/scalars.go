@@ -164,7 +164,7 @@ func (c *comparison) wholes(at place, a, b *set, was, is []schemas.Scalar) {
 	default:
 		d.rule, d.message = "CONSTRAINT_CHANGED", "Other values are admitted."
 	}
-	c.shown(at, d, found, a.node, b.node)
+	c.addWithExamples(at, d, found, a.node, b.node)
 }
 
 // exactly compares sets of numbers, and sets of strings without named forms, for all values. proved is false if that is
@@ -178,10 +178,10 @@ func exactly(a, b *set) (way direction, proved bool) {
 	if !ok1 || !ok2 {
 		return unknown, false
 	}
-	if !x.within(&y) {
+	if !x.isSubset(&y) {
 		way |= loses
 	}
-	if !y.within(&x) {
+	if !y.isSubset(&x) {
 		way |= gains
 	}
 	return way, true
@@ -418,7 +418,7 @@ func (c *comparison) patterns(at place, a, b *set, was, is *schemas.Scalar) {
 	}
 	found.decided = ok && relation.Decided
 	if !found.decided {
-		found = c.search(a.node, b.node).or(found)
+		found = c.search(a.node, b.node).merge(found)
 		switch {
 		case len(lost) == 0:
 			d.way = loses // more patterns never admit more
@@ -426,7 +426,7 @@ func (c *comparison) patterns(at place, a, b *set, was, is *schemas.Scalar) {
 			d.way = gains
 		}
 	}
-	c.shown(at, d, found, a.node, b.node)
+	c.addWithExamples(at, d, found, a.node, b.node)
 }
 
 // forms compares CUE's named tests of strings.
@@ -455,7 +455,7 @@ func (c *comparison) forms(at place, a, b *set, was, is *schemas.Scalar) {
 	only := func(s *schemas.Scalar) *schemas.Node {
 		return &schemas.Node{Kinds: schemas.StringKind, Scalars: []schemas.Scalar{{Kinds: schemas.StringKind, Forms: s.Forms}}}
 	}
-	c.shown(at, d, c.search(only(was), only(is)), a.node, b.node)
+	c.addWithExamples(at, d, c.search(only(was), only(is)), a.node, b.node)
 }
 
 func sameForms(a, b *schemas.Scalar) bool {

@@ -31,8 +31,8 @@ func (e examples) way() (d direction) {
 	return d
 }
 
-// or adds the examples of another search.
-func (e examples) or(more examples) examples {
+// merge adds the examples of another search.
+func (e examples) merge(more examples) examples {
 	if !e.hasLost {
 		e.lost, e.hasLost = more.lost, more.hasLost
 	}
@@ -50,7 +50,7 @@ const (
 // search generates values that one of two nodes admits or almost admits, and looks for one that only a, and one that
 // only b admits. It finds nothing if the nodes cannot be checked by themselves. The same nodes give the same examples.
 func (c *comparison) search(a, b *schemas.Node) (found examples) {
-	if !alone(a) || !alone(b) || c.tried > maxTried {
+	if !isIndependent(a) || !isIndependent(b) || c.tried > maxTried {
 		return found
 	}
 	x, err1 := program.NewChecker(a)
@@ -133,11 +133,11 @@ func accepts(c *program.Checker, value any) bool {
 
 // decide adds a finding whose direction generated values tell.
 func (c *comparison) decide(at place, d difference, a, b *schemas.Node) {
-	c.shown(at, d, c.search(a, b), a, b)
+	c.addWithExamples(at, d, c.search(a, b), a, b)
 }
 
-// shown adds a finding with examples. The direction of the finding is kept if it is known from the forms.
-func (c *comparison) shown(at place, d difference, found examples, a, b *schemas.Node) {
+// addWithExamples adds a finding with examples. The direction of the finding is kept if it is known from the forms.
+func (c *comparison) addWithExamples(at place, d difference, found examples, a, b *schemas.Node) {
 	evidence := plan.Proved
 	switch {
 	case found.decided:
@@ -165,10 +165,10 @@ func (c *comparison) shown(at place, d difference, found examples, a, b *schemas
 		return
 	}
 	if found.hasLost {
-		f.Counterexample = c.whole(at, found.lost, c.was, c.is, false)
+		f.Counterexample = c.counterexample(at, found.lost, c.was, c.is, false)
 	}
 	if f.Counterexample == nil && found.hasGained {
-		f.Counterexample = c.whole(at, found.gained, c.is, c.was, true)
+		f.Counterexample = c.counterexample(at, found.gained, c.is, c.was, true)
 	}
 	if f.Evidence == plan.Shown && f.Counterexample == nil {
 		value, message := found.lost, found.hasLost
@@ -187,9 +187,9 @@ func example(x any) string {
 	return short(string(text))
 }
 
-// whole returns an object with a value at a place that the one version accepts and the other refuses, or nil if none is
+// counterexample returns an object with a value at a place that the one version accepts and the other refuses, or nil if none is
 // found. turned says that the accepting version is the new one.
-func (c *comparison) whole(at place, value any, accepting, refusing *policy.Version, turned bool) *plan.Counterexample {
+func (c *comparison) counterexample(at place, value any, accepting, refusing *policy.Version, turned bool) *plan.Counterexample {
 	if asksCUE(accepting.Schema) || asksCUE(refusing.Schema) {
 		return nil
 	}

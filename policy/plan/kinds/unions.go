@@ -44,7 +44,7 @@ func (c *comparison) discriminated(at place, a, b *schemas.Node) {
 		}
 		x := was[v]
 		which = append(which, name+": "+v)
-		both = append(both, c.apart(func() {
+		both = append(both, c.findings(func() {
 			c.object(at, structPair{a: x.Struct, b: y.Struct, from: x.Source, into: y.Source, skip: name})
 		}))
 	}
@@ -94,13 +94,13 @@ func (c *comparison) join(which []string, each [][]plan.Finding) {
 	in := map[string][]string{}
 	for i, found := range each {
 		for _, f := range found {
-			in[same(&f)] = append(in[same(&f)], which[i])
+			in[findingKey(&f)] = append(in[findingKey(&f)], which[i])
 		}
 	}
 	done := map[string]bool{}
 	for _, found := range each {
 		for _, f := range found {
-			key := same(&f)
+			key := findingKey(&f)
 			if done[key] {
 				continue
 			}
@@ -130,7 +130,7 @@ func (c *comparison) corresponding(at place, a, b *schemas.Node) {
 		y := &is[j]
 		taken[j] = true
 		which = append(which, describeArm(x))
-		both = append(both, c.apart(func() {
+		both = append(both, c.findings(func() {
 			c.object(at, structPair{a: x.Struct, b: y.Struct, from: position(x.Source, a.Source), into: position(y.Source, b.Source)})
 		}))
 	}

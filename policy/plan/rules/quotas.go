@@ -51,7 +51,7 @@ func (c *comparison) quotaResource(was, is *quotas.Resource) {
 		return
 	}
 	f := plan.Finding{Rule: "QUOTA_RESOURCE_CHANGED", Path: is.ID, Before: strings.Join(before, ", "), After: strings.Join(after, ", "), Source: is.At, Was: was.At}
-	switch more, less := within(before, after), within(after, before); {
+	switch more, less := isSubset(before, after), isSubset(after, before); {
 	case more:
 		f.Class, f.Message = plan.Narrows, fmt.Sprintf("More is counted as %s.", is.Name)
 	case less:
@@ -71,8 +71,8 @@ func summed(r *quotas.Resource) (list []string) {
 	return list
 }
 
-// within reports whether a sorted list has all items of another one, as often.
-func within(some, all []string) bool {
+// isSubset reports whether a sorted list has all items of another one, as often.
+func isSubset(some, all []string) bool {
 	for _, x := range all {
 		if len(some) > 0 && some[0] == x {
 			some = some[1:]

@@ -307,7 +307,7 @@ func changedParams(was, is *policy.Validation) ([]param, error) {
 				if had && has {
 					compare(path+"."+k, v, w)
 				} else { // a null is not the same as nothing: has() tells them apart
-					list = append(list, param{path + "." + k, given(v, had), given(w, has)})
+					list = append(list, param{path + "." + k, jsonOrEmpty(v, had), jsonOrEmpty(w, has)})
 				}
 			}
 			return
@@ -315,14 +315,14 @@ func changedParams(was, is *policy.Validation) ([]param, error) {
 		if reflect.DeepEqual(a, b) {
 			return
 		}
-		list = append(list, param{path, given(a, true), given(b, true)})
+		list = append(list, param{path, jsonOrEmpty(a, true), jsonOrEmpty(b, true)})
 	}
 	compare("params", a, b)
 	return list, nil
 }
 
-// given returns a value as JSON, "" if there is none.
-func given(x any, is bool) string {
+// jsonOrEmpty returns a value as JSON, "" if there is none.
+func jsonOrEmpty(x any, is bool) string {
 	if !is {
 		return ""
 	}

@@ -47,8 +47,8 @@ func (d *Disk) Working() <-chan struct{} {
 	return d.works
 }
 
-// again calls write until it succeeds, or until End is called.
-func (d *Disk) again(write func() error) error {
+// retry calls write until it succeeds, or until End is called.
+func (d *Disk) retry(write func() error) error {
 	err := write()
 	if err == nil {
 		return nil
@@ -88,7 +88,7 @@ func (d *Disk) fails(n int, err error) {
 
 func (d *Disk) file(open func() (vfs.File, error)) (vfs.File, error) {
 	var f vfs.File
-	err := d.again(func() (err error) {
+	err := d.retry(func() (err error) {
 		f, err = open()
 		return err
 	})
@@ -139,12 +139,12 @@ func (d *Disk) OpenDir(name string) (vfs.File, error) {
 
 // Link implements [vfs.FS].
 func (d *Disk) Link(from, to string) error {
-	return d.again(func() error { return d.FS.Link(from, to) })
+	return d.retry(func() error { return d.FS.Link(from, to) })
 }
 
 // Rename implements [vfs.FS].
 func (d *Disk) Rename(from, to string) error {
-	return d.again(func() error { return d.FS.Rename(from, to) })
+	return d.retry(func() error { return d.FS.Rename(from, to) })
 }
 
 // file is a file on a disk that is written or synced.
@@ -154,7 +154,7 @@ type file struct {
 }
 
 func (f *file) Write(p []byte) (written int, err error) {
-	err = f.disk.again(func() error {
+	err = f.disk.retry(func() error {
 		n, err := f.File.Write(p[written:])
 		written += n
 		return err
@@ -162,11 +162,11 @@ func (f *file) Write(p []byte) (written int, err error) {
 	return written, err
 }
 
-func (f *file) Sync() error     { return f.disk.again(f.File.Sync) }
-func (f *file) SyncData() error { return f.disk.again(f.File.SyncData) }
+func (f *file) Sync() error     { return f.disk.retry(f.File.Sync) }
+func (f *file) SyncData() error { return f.disk.retry(f.File.SyncData) }
 
 func (f *file) SyncTo(length int64) (full bool, err error) {
-	err = f.disk.again(func() (err error) {
+	err = f.disk.retry(func() (err error) {
 		full, err = f.File.SyncTo(length)
 		return err
 	})

@@ -98,7 +98,7 @@ func (h *Hit[T]) Moved(changes []Change[T], newer bool) map[Key]T {
 // Each yields the items that the requirement admits, ordered by key: those of the hit that have not moved, and the moved
 // ones, which may be of other namespaces. It begins behind a key, and ends when yield returns false.
 func (h *Hit[T]) Each(moved map[Key]T, after Key, yield func(T) bool) {
-	items, others := h.behind(after), others(moved, after)
+	items, others := h.itemsBehind(after), movedBehind(moved, after)
 	for _, item := range items {
 		if len(moved) > 0 {
 			if _, is := moved[item.Key()]; is {
@@ -122,8 +122,8 @@ func (h *Hit[T]) Each(moved map[Key]T, after Key, yield func(T) bool) {
 	}
 }
 
-// behind returns the items of the hit behind a key, in order.
-func (h *Hit[T]) behind(after Key) (items []T) {
+// itemsBehind returns the items of the hit behind a key, in order.
+func (h *Hit[T]) itemsBehind(after Key) (items []T) {
 	for _, run := range h.runs {
 		run = run[sort.Search(len(run), func(i int) bool { return run[i].Key().Compare(after) > 0 }):]
 		if len(h.runs) == 1 {
@@ -135,8 +135,8 @@ func (h *Hit[T]) behind(after Key) (items []T) {
 	return items
 }
 
-// others returns the moved items that there are behind a key, in order.
-func others[T Item](moved map[Key]T, after Key) (items []T) {
+// movedBehind returns the moved items that there are behind a key, in order.
+func movedBehind[T Item](moved map[Key]T, after Key) (items []T) {
 	for k, item := range moved {
 		if item != *new(T) && k.Compare(after) > 0 {
 			items = append(items, item)

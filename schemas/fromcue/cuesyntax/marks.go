@@ -200,7 +200,7 @@ func (m *marker) attributes(all []*ast.Attribute) {
 	}
 }
 
-func (m *marker) below(s Step, node ast.Node) {
+func (m *marker) descend(s Step, node ast.Node) {
 	if m.flat > 0 {
 		m.walk(node)
 		return
@@ -242,13 +242,13 @@ func (m *marker) field(f *ast.Field) {
 		if strings.HasPrefix(l.Name, "#") || strings.HasPrefix(l.Name, "_") {
 			return
 		}
-		m.below(Step{Name: l.Name}, f)
+		m.descend(Step{Name: l.Name}, f)
 	case *ast.BasicLit:
 		if name, _, err := ast.LabelName(l); err == nil {
-			m.below(Step{Name: name}, f)
+			m.descend(Step{Name: name}, f)
 		}
 	case *ast.ListLit:
-		m.below(Step{Kind: Key}, f)
+		m.descend(Step{Kind: Key}, f)
 	default: // a computed label
 		m.flatly(f)
 	}
@@ -259,7 +259,7 @@ func (m *marker) list(l *ast.ListLit) {
 		if len(l.Elts) > 1 {
 			m.loose++
 		}
-		m.below(Step{Kind: Item}, e)
+		m.descend(Step{Kind: Item}, e)
 		if len(l.Elts) > 1 {
 			m.loose--
 		}
@@ -327,7 +327,7 @@ func (m *marker) call(x *ast.CallExpr) {
 		lists(true)
 	case name == "list.MatchN" && len(x.Args) == 2:
 		m.loose++
-		m.below(Step{Kind: Item}, x.Args[1])
+		m.descend(Step{Kind: Item}, x.Args[1])
 		m.loose--
 	default:
 		m.operands(x.Args...)

@@ -70,8 +70,8 @@ func (s section) refuse(message, hint string) { s.r.c.Refuse(s.path, s.source, m
 // reported records CUE's errors.
 func (s section) reported(err error) { s.r.c.Report(err, s.path, s.source) }
 
-// only rejects all fields except the named ones.
-func (s section) only(names ...string) {
+// rejectOthers rejects all fields except the named ones.
+func (s section) rejectOthers(names ...string) {
 	fields, err := s.v.Fields()
 	if err != nil {
 		s.reported(err)
@@ -165,9 +165,9 @@ func (r reader) kind(id string, v cue.Value) schemas.Kind {
 		s.reported(err)
 		return k
 	}
-	s.only("group", "names", "scope", "storageVersion", "versions", "index", "history", "retention") // package policy reads the last two
+	s.rejectOthers("group", "names", "scope", "storageVersion", "versions", "index", "history", "retention") // package policy reads the last two
 	if kept, ok := s.get("retention"); ok {
-		kept.only("history", "records", "bytes")
+		kept.rejectOthers("history", "records", "bytes")
 	}
 	k.Group = s.text("group")
 	if !r.builtin || k.Group != "" {
@@ -201,7 +201,7 @@ func (r reader) kind(id string, v cue.Value) schemas.Kind {
 var kindName = regexp.MustCompile(`^[A-Z][A-Za-z0-9]*$`)
 
 func (r reader) names(k *schemas.Kind, s section) {
-	s.only("kind", "plural", "singular", "shortNames", "categories")
+	s.rejectOthers("kind", "plural", "singular", "shortNames", "categories")
 	k.Kind = s.text("kind")
 	s.check("kind", k.Kind, func(name string) []string {
 		if !kindName.MatchString(name) || len(name) > validation.DNS1035LabelMaxLength {
@@ -250,7 +250,7 @@ func (r reader) versions(k *schemas.Kind, s section) {
 	if len(k.Versions) == 0 {
 		versions.refuse("a kind without versions", "add versions: v1: #schema: {...}")
 	}
-	r.together(k, versions)
+	r.checkTogether(k, versions)
 }
 
 var versionName = regexp.MustCompile(`^v[1-9][0-9]*((alpha|beta)[1-9][0-9]*)?$`)
@@ -260,7 +260,7 @@ func (r reader) version(name string, s section) schemas.Version {
 	if r.builtin {
 		known = append(known, "allowUnconditionalUpdate", "allowCreateOnUpdate", "deleteCollection", "garbageCollection")
 	}
-	s.only(known...)
+	s.rejectOthers(known...)
 	v := schemas.Version{Name: name, Served: true, Deprecated: s.text("deprecated")}
 	if !versionName.MatchString(name) {
 		s.refuse(fmt.Sprintf("the version %q", name), "versions are called v1, v1beta1 or v1alpha1")
@@ -270,7 +270,7 @@ func (r reader) version(name string, s section) schemas.Version {
 	}
 	subresources, ok := s.get("subresources")
 	if ok {
-		subresources.only("status", "scale")
+		subresources.rejectOthers("status", "scale")
 		_, v.Status = subresources.get("status")
 	}
 	if r.builtin {
@@ -351,7 +351,7 @@ func (r reader) celRules(s section) (rules []schemas.Rule) {
 	for fields.Next() {
 		name := fields.Selector().Unquoted()
 		f, _ := all.get(name)
-		f.only("path", "rule", "message", "messageExpression", "reason")
+		f.rejectOthers("path", "rule", "message", "messageExpression", "reason")
 		rule := schemas.Rule{Name: name, Path: f.text("path"), Rule: f.text("rule"), Message: f.text("message"), MessageExpression: f.text("messageExpression"), Reason: f.text("reason"), Source: f.source}
 		if path, ok := f.get("path"); ok {
 			rule.PathSource = path.source
@@ -383,7 +383,7 @@ func (r reader) columns(s section, schema *schemas.Node) []schemas.Column {
 		if r.builtin {
 			known = append(known, "count")
 		}
-		item.only(known...)
+		item.rejectOthers(known...)
 		col := schemas.Column{
 			Name:        item.text("name"),
 			Type:        item.text("type"),

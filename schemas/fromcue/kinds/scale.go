@@ -10,7 +10,7 @@ import (
 // scale reads the paths of the scale subresource. It applies the rules of apiextensions, and the schema
 // must declare the fields.
 func (r reader) scale(s section, schema *schemas.Node) *schemas.Scale {
-	s.only("specReplicasPath", "statusReplicasPath", "labelSelectorPath")
+	s.rejectOthers("specReplicasPath", "statusReplicasPath", "labelSelectorPath")
 	out := &schemas.Scale{}
 	for _, p := range []struct {
 		name  string

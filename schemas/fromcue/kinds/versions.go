@@ -7,9 +7,9 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// together checks the versions of a kind against each other. One must be served, and all must have the
+// checkTogether checks the versions of a kind against each other. One must be served, and all must have the
 // same form, because there is no conversion.
-func (r reader) together(k *schemas.Kind, versions section) {
+func (r reader) checkTogether(k *schemas.Kind, versions section) {
 	if len(k.Versions) > 0 && !slices.ContainsFunc(k.Versions, func(v schemas.Version) bool { return v.Served }) {
 		at, _ := versions.get(k.Versions[0].Name)
 		served, _ := at.get("served")

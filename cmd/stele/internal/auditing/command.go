@@ -65,7 +65,7 @@ shown to users who may get the object.
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
-				return o.one(cmd, args[0])
+				return o.printByAuditID(cmd, args[0])
 			}
 			return o.run(cmd)
 		},
@@ -158,8 +158,8 @@ func (o *options) everywhere(ctx context.Context, cmd *cobra.Command, config *re
 	return client.NewDecisionsEverywhere(ctx, config, func(text string) { show.WarnOf(cmd, text) })
 }
 
-// one prints all decisions with an audit ID. Clients choose audit IDs, so there may be several.
-func (o *options) one(cmd *cobra.Command, auditID string) (err error) {
+// printByAuditID prints all decisions with an audit ID. Clients choose audit IDs, so there may be several.
+func (o *options) printByAuditID(cmd *cobra.Command, auditID string) (err error) {
 	ctx, stop := usage.Interruptible(cmd)
 	defer stop()
 	if o.follow {

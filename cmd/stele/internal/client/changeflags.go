@@ -120,7 +120,7 @@ func (o *ChangeFlags) SelectBy(ctx context.Context, config *rest.Config, q *Chan
 			q.Fields[field] = values[0]
 		}
 		if len(values) > 1 {
-			q.only(func(c *changes.Change) bool { return slices.Contains(values, of(c)) })
+			q.addFilter(func(c *changes.Change) bool { return slices.Contains(values, of(c)) })
 		}
 	}
 	one("actor.user", o.Actors, UserOf)
@@ -130,12 +130,12 @@ func (o *ChangeFlags) SelectBy(ctx context.Context, config *rest.Config, q *Chan
 		q.Fields["request.userAgent"] = o.Agents[0] + "*"
 	}
 	if len(o.Agents) > 1 {
-		q.only(func(c *changes.Change) bool {
+		q.addFilter(func(c *changes.Change) bool {
 			return slices.ContainsFunc(o.Agents, func(agent string) bool { return strings.HasPrefix(AgentOf(c), agent) })
 		})
 	}
 	if len(o.Managers) > 0 {
-		q.only(func(c *changes.Change) bool { return slices.Contains(o.Managers, managerOf(c)) })
+		q.addFilter(func(c *changes.Change) bool { return slices.Contains(o.Managers, managerOf(c)) })
 	}
 	if o.Field != "" {
 		q.Fields["difference.path"] = strings.TrimPrefix(o.Field, ".")
@@ -144,7 +144,7 @@ func (o *ChangeFlags) SelectBy(ctx context.Context, config *rest.Config, q *Chan
 		q.Fields["object.group"], q.Fields["object.resource"] = q.Resources[0].Group, q.Resources[0].Resource
 	}
 	if len(q.Resources) > 1 {
-		q.only(func(c *changes.Change) bool {
+		q.addFilter(func(c *changes.Change) bool {
 			return c.Object != nil && slices.Contains(q.Resources, schema.GroupResource{Group: c.Object.Group, Resource: c.Object.Resource})
 		})
 	}

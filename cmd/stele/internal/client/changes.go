@@ -53,8 +53,8 @@ type ChangesQuery struct {
 	Limit       int // 0 for all
 }
 
-// only adds a filter that this program applies.
-func (q *ChangesQuery) only(keep func(*changes.Change) bool) { q.keep = append(q.keep, keep) }
+// addFilter adds a filter that this program applies.
+func (q *ChangesQuery) addFilter(keep func(*changes.Change) bool) { q.keep = append(q.keep, keep) }
 
 // keeps reports whether a change passes the filters that this program applies.
 func (q *ChangesQuery) keeps(c *Change) bool {
@@ -136,7 +136,7 @@ func list[T any](ctx context.Context, request func() *rest.Request, limit int, k
 func (c *Changes) Follow(ctx context.Context, q ChangesQuery, revision string, say func(text string), each func([]*Change) error) error {
 	o := &outage{server: c.host(), say: say}
 	for ctx.Err() == nil {
-		err := watch(ctx, q.request(c.rest), &revision, o.over, func(text json.RawMessage) error {
+		err := watch(ctx, q.request(c.rest), &revision, o.noteAnswer, func(text json.RawMessage) error {
 			x := new(Change)
 			if err := json.Unmarshal(text, x); err != nil || !q.keeps(x) {
 				return err

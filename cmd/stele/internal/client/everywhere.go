@@ -18,13 +18,13 @@ type DecisionsEverywhere struct {
 	*Decisions                 // of the server that answers
 	config     *rest.Config    // nil if the other servers cannot be listed
 	known      map[string]bool // the names of all servers
-	others     []other         // the other servers, as far as they can be asked
+	others     []otherServer   // the other servers, as far as they can be asked
 	warn       func(text string)
 	warned     map[string]bool
 }
 
-// other is another server of the log.
-type other struct {
+// otherServer is another server of the log.
+type otherServer struct {
 	*Decisions
 	name string
 }
@@ -92,7 +92,7 @@ func (e *DecisionsEverywhere) add(config *rest.Config, x *replicas.ReplicaObject
 		e.missing(name, err.Error())
 		return
 	}
-	e.others = append(e.others, other{c, name})
+	e.others = append(e.others, otherServer{c, name})
 }
 
 // replicaName names a server for messages.

@@ -101,7 +101,7 @@ func positionOf(version string) (writes, record uint64, id string) {
 }
 
 // start starts the stream of another server. missed says that the server did not answer before.
-func (f *following) start(ctx context.Context, running *sync.WaitGroup, o other, missed bool) {
+func (f *following) start(ctx context.Context, running *sync.WaitGroup, o otherServer, missed bool) {
 	s := &stream{Decisions: o.Decisions, outage: outage{server: "replica " + o.name, say: f.warn, lasts: missed}}
 	ctx, s.stop = context.WithCancel(ctx)
 	f.mu.Lock()
@@ -141,7 +141,7 @@ func (f *following) findServers(ctx context.Context, running *sync.WaitGroup) {
 }
 
 // compare returns the servers that are to be followed, too, and stops the streams of those that are gone.
-func (f *following) compare(found *DecisionsEverywhere) (started []other) {
+func (f *following) compare(found *DecisionsEverywhere) (started []otherServer) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.e.warned = found.warned
@@ -195,7 +195,7 @@ func (f *following) follow(ctx context.Context, s *stream) error {
 	if err != nil {
 		return err
 	}
-	err = s.watch(ctx, q, &version, s.over, func(d *Decision) error { return f.show(s, d) })
+	err = s.watch(ctx, q, &version, s.noteAnswer, func(d *Decision) error { return f.show(s, d) })
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.streams[s.id] == s {
@@ -276,7 +276,7 @@ func (f *following) catchUp(ctx context.Context, s *stream) (record uint64, err 
 		return 0, errFollowed
 	}
 	f.note(s, version)
-	s.over()
+	s.noteAnswer()
 	return f.shown[s.id], f.each(all)
 }
 

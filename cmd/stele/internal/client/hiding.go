@@ -32,7 +32,7 @@ func (h *hiding) Of(c *changes.Change) secrets.Fields {
 		then = &Shapes{Config: AtRevision(h.config, c.Revision)}
 		h.then[c.Policy] = then
 	}
-	if fields = fields.With(then.Secrets(kind)); fields.Any() {
+	if fields = fields.Union(then.Secrets(kind)); fields.Any() {
 		return fields
 	}
 	return secrets.Unknown()

@@ -48,8 +48,8 @@ func (o *outage) wait(ctx context.Context, err error) error {
 	return nil
 }
 
-// over notes that the server answers.
-func (o *outage) over() {
+// noteAnswer notes that the server answers.
+func (o *outage) noteAnswer() {
 	if o.pause = 0; o.lasts {
 		o.lasts = false
 		o.say(o.server + " answers; what it has recorded meanwhile follows")

@@ -122,36 +122,36 @@ func AtRevision(config *rest.Config, revision uint64) *rest.Config {
 	return then
 }
 
-// Both reads the objects of a kind at two revisions, by namespace and name. An object is included if it is selected
+// ListAtBoth reads the objects of a kind at two revisions, by namespace and name. An object is included if it is selected
 // at one of them. If the second revision is 0, it is set to the revision of the answer.
-func (p *Past) Both(ctx context.Context, r *PastResource, from uint64, to *uint64) (before, after map[string]*unstructured.Unstructured, err error) {
-	if after, err = p.at(ctx, r, to, p.Selector); err != nil {
+func (p *Past) ListAtBoth(ctx context.Context, r *PastResource, from uint64, to *uint64) (before, after map[string]*unstructured.Unstructured, err error) {
+	if after, err = p.listAt(ctx, r, to, p.Selector); err != nil {
 		return nil, nil, err
 	}
-	if before, err = p.at(ctx, r, &from, p.Selector); err != nil || p.Selector == "" {
+	if before, err = p.listAt(ctx, r, &from, p.Selector); err != nil || p.Selector == "" {
 		return before, after, err
 	}
-	if before, err = p.others(ctx, r, from, before, after); err == nil {
-		after, err = p.others(ctx, r, *to, after, before)
+	if before, err = p.addMissing(ctx, r, from, before, after); err == nil {
+		after, err = p.addMissing(ctx, r, *to, after, before)
 	}
 	return before, after, err
 }
 
-// others returns the objects found at a revision, and those that were found only at the other revision, whatever their
+// addMissing returns the objects found at a revision, and those that were found only at the other revision, whatever their
 // labels are at this one.
-func (p *Past) others(ctx context.Context, r *PastResource, revision uint64, found, there map[string]*unstructured.Unstructured) (map[string]*unstructured.Unstructured, error) {
+func (p *Past) addMissing(ctx context.Context, r *PastResource, revision uint64, found, there map[string]*unstructured.Unstructured) (map[string]*unstructured.Unstructured, error) {
 	missing := func(key string) bool { return found[key] == nil && there[key] != nil }
 	if !slices.ContainsFunc(slices.Collect(maps.Keys(there)), missing) {
 		return found, nil
 	}
-	all, err := p.at(ctx, r, &revision, "")
+	all, err := p.listAt(ctx, r, &revision, "")
 	maps.DeleteFunc(all, func(key string, _ *unstructured.Unstructured) bool { return there[key] == nil && found[key] == nil })
 	return all, err
 }
 
-// at reads the selected objects of a kind at a revision, by namespace and name. If the revision is 0, it reads them now and
+// listAt reads the selected objects of a kind at a revision, by namespace and name. If the revision is 0, it reads them now and
 // sets the revision.
-func (p *Past) at(ctx context.Context, r *PastResource, revision *uint64, selector string) (map[string]*unstructured.Unstructured, error) {
+func (p *Past) listAt(ctx context.Context, r *PastResource, revision *uint64, selector string) (map[string]*unstructured.Unstructured, error) {
 	q := ObjectQuery{Resource: r.GroupVersionResource, Namespace: r.Namespace, Labels: selector, Revision: *revision}
 	config := p.Config
 	if *revision > 0 {

@@ -91,7 +91,7 @@ func (s *Shapes) readSecrets(kind schema.GroupKind) (fields secrets.Fields) {
 			if x.Extensions.GetObject(openapi.SecretsExtension, &hidden) != nil {
 				return secrets.Unknown()
 			}
-			fields = fields.With(secrets.Of(kind, hidden))
+			fields = fields.Union(secrets.Of(kind, hidden))
 		}
 	}
 	return fields

@@ -93,7 +93,7 @@ func (o *Flags) Options(folder, policyDir string) (delivery.Options, error) {
 	if len(given) > 1 {
 		return delivery.Options{}, fmt.Errorf("%s cannot be given together: the policy of a source is in force from the first start on", strings.Join(given, " and "))
 	}
-	if err := errors.Join(o.git.alone(), o.oci.alone()); err != nil {
+	if err := errors.Join(o.git.checkSource(), o.oci.checkSource()); err != nil {
 		return delivery.Options{}, err
 	}
 	switch {
@@ -105,8 +105,8 @@ func (o *Flags) Options(folder, policyDir string) (delivery.Options, error) {
 	return delivery.Options{}, nil
 }
 
-// alone returns an error if flags are given without the source that they are about.
-func (g *gitFlags) alone() error {
+// checkSource returns an error if flags are given without the source that they are about.
+func (g *gitFlags) checkSource() error {
 	if g.from == "" && (g.Signers != "" || g.Credentials != "" || g.SSHKey != "" || g.KnownHosts != "" || g.Accept != "" || g.unsigned || g.heal) {
 		return errors.New("the flags --policy-git-* need --policy-git, the repository")
 	}
@@ -143,8 +143,8 @@ func (g *gitFlags) options(folder string) (d delivery.Options, err error) {
 	return delivery.Options{Source: &g.Git, Every: g.every, Heal: g.heal}, nil
 }
 
-// alone returns an error if flags are given without the source that they are about.
-func (r *ociFlags) alone() error {
+// checkSource returns an error if flags are given without the source that they are about.
+func (r *ociFlags) checkSource() error {
 	if r.from == "" && (r.Signers != "" || r.Credentials != "" || r.unsigned || r.heal) {
 		return errors.New("the flags --policy-oci-* need --policy-oci, the artifact")
 	}

@@ -116,7 +116,7 @@ func (w *Watch) Run(ctx context.Context, _ *plane.Plane) error {
 	for {
 		select {
 		case e := <-w.watcher.Events:
-			if !w.within(e.Name) {
+			if !w.isInModule(e.Name) {
 				continue // outside of the module
 			}
 			if e.Has(fsnotify.Create) {
@@ -140,8 +140,8 @@ func (w *Watch) Run(ctx context.Context, _ *plane.Plane) error {
 	}
 }
 
-// within reports whether a path is the module's folder or in it.
-func (w *Watch) within(path string) bool {
+// isInModule reports whether a path is the module's folder or in it.
+func (w *Watch) isInModule(path string) bool {
 	rest, ok := strings.CutPrefix(path, strings.TrimSuffix(w.root, string(filepath.Separator)))
 	return ok && (rest == "" || rest[0] == filepath.Separator)
 }

@@ -233,9 +233,9 @@ func (o *options) origin(cmd *cobra.Command) (*origin, error) {
 	switch {
 	case o.objects == "live" && !from.inForce():
 		return nil, errors.New("--objects live needs --from now: stored objects are those of the policy in force")
-	case o.fromFile() && !from.here():
+	case o.fromFile() && !from.isLocal():
 		return nil, fmt.Errorf("--objects %s needs --from git:REVISION or --from DIR: otherwise the server makes the plan, with the objects that it stores", o.objects)
-	case from.here() && cmd.Flags().Changed("replay") && o.replay != "0":
+	case from.isLocal() && cmd.Flags().Changed("replay") && o.replay != "0":
 		return nil, fmt.Errorf("--replay needs a server, and --from %s needs none; recorded writes can be decided again with --from now, a moment or a digest", o.from)
 	}
 	return &from, nil
@@ -245,7 +245,7 @@ func (o *options) origin(cmd *cobra.Command) (*origin, error) {
 func (o *options) make(ctx context.Context, cmd *cobra.Command, from *origin, targets []compiling.Target) ([]Part, error) {
 	var policies *client.Policies
 	var wire *plans.From
-	if !from.here() {
+	if !from.isLocal() {
 		var err error
 		if policies, err = client.NewPolicies(&o.Flags, quiet{}); err != nil {
 			return nil, err
@@ -288,8 +288,8 @@ func (o *options) part(ctx context.Context, cmd *cobra.Command, from *origin, wi
 		return nil, err
 	}
 	var made *plan.Plan
-	if from.here() {
-		was, err := o.other(ctx, cmd, from, t)
+	if from.isLocal() {
+		was, err := o.compileOtherSide(ctx, cmd, from, t)
 		if err != nil {
 			return nil, err
 		}

@@ -297,7 +297,7 @@ func named(list []string) string {
 // detail returns the details of a finding, folded; empty if it has none.
 func detail(f *plan.Finding) string {
 	t := &Text{Out: &show.Output{Writer: io.Discard}, Verbose: true}
-	t.about(f)
+	t.addDetails(f)
 	text := t.b.String()
 	if text == "" {
 		return ""

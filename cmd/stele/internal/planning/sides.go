@@ -59,11 +59,11 @@ func parseOrigin(text string) (origin, error) {
 	return o, nil
 }
 
-// here reports whether the other side is on this machine.
-func (o *origin) here() bool { return o.git != "" || o.folder != "" }
+// isLocal reports whether the other side is on this machine.
+func (o *origin) isLocal() bool { return o.git != "" || o.folder != "" }
 
 // inForce reports whether the other side is the policy in force.
-func (o *origin) inForce() bool { return !o.here() && o.digest == "" && o.moment == "" }
+func (o *origin) inForce() bool { return !o.isLocal() && o.digest == "" && o.moment == "" }
 
 // loaded is a compiled bundle.
 type loaded struct {
@@ -92,8 +92,8 @@ func load(compiled *compile.Result) (*loaded, error) {
 	return &loaded{policy: p, source: compiled.Source, accept: compiled.Accept}, nil
 }
 
-// other compiles the other side of a bundle, if it is on this machine.
-func (o *options) other(ctx context.Context, cmd *cobra.Command, from *origin, t compiling.Target) (*loaded, error) {
+// compileOtherSide compiles the other side of a bundle, if it is on this machine.
+func (o *options) compileOtherSide(ctx context.Context, cmd *cobra.Command, from *origin, t compiling.Target) (*loaded, error) {
 	var source *bundles.Source
 	var side plan.Side
 	var name string

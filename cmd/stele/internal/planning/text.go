@@ -291,11 +291,11 @@ func (t *Text) finding(f *plan.Finding) {
 		t.side("before", f.Before)
 		t.side("after", f.After)
 	}
-	t.about(f)
+	t.addDetails(f)
 }
 
-// about adds what is said about a finding, below its line.
-func (t *Text) about(f *plan.Finding) {
+// addDetails adds what is said about a finding, below its line.
+func (t *Text) addDetails(f *plan.Finding) {
 	for _, text := range slices.Concat([]string{f.Message}, objectTexts(f), f.Details) {
 		if text != "" {
 			t.wrapped(indent, indent, text)

@@ -99,16 +99,16 @@ func (o *options) command(cmd *cobra.Command, args []string) error {
 		args = []string{"."}
 	}
 	if o.watch {
-		return o.again(ctx, cmd, args)
+		return o.runOnChange(ctx, cmd, args)
 	}
-	return o.once(ctx, cmd, args)
+	return o.runOnce(ctx, cmd, args)
 }
 
 // errFailed is the error of a run in which tests failed.
 var errFailed = usage.Exit(usage.ExitFailure, usage.ErrPrinted)
 
-// once runs the tests and prints the results.
-func (o *options) once(ctx context.Context, cmd *cobra.Command, args []string) error {
+// runOnce runs the tests and prints the results.
+func (o *options) runOnce(ctx context.Context, cmd *cobra.Command, args []string) error {
 	outcome, err := o.results(ctx, cmd, args)
 	if err == nil && o.update {
 		var written []string

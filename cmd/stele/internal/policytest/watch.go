@@ -18,8 +18,8 @@ import (
 // quiet is how long the watch waits after the last change of a file: editors write a file several times.
 const quiet = 300 * time.Millisecond
 
-// again runs the tests, and again whenever a file of the modules is saved, until the context ends.
-func (o *options) again(ctx context.Context, cmd *cobra.Command, args []string) error {
+// runOnChange runs the tests, and again whenever a file of the modules is saved, until the context ends.
+func (o *options) runOnChange(ctx context.Context, cmd *cobra.Command, args []string) error {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
 		return err
@@ -53,7 +53,7 @@ func (o *options) again(ctx context.Context, cmd *cobra.Command, args []string) 
 		case err := <-watcher.Errors:
 			return fmt.Errorf("watch: %w", err)
 		case <-due.C:
-			if err := o.once(ctx, cmd, args); err != nil && !errors.Is(err, errFailed) && ctx.Err() == nil {
+			if err := o.runOnce(ctx, cmd, args); err != nil && !errors.Is(err, errFailed) && ctx.Err() == nil {
 				fmt.Fprintln(cmd.ErrOrStderr(), "stele:", err)
 			}
 			fmt.Fprintln(cmd.ErrOrStderr(), "waiting for changes")

@@ -177,7 +177,7 @@ func (o *pushOptions) waitFor(ctx context.Context, cmd *cobra.Command, revision 
 	if o.Quiet {
 		w.progress = io.Discard
 	}
-	if err := w.until(ctx, revision, o.wait); err != nil {
+	if err := w.waitForReplicas(ctx, revision, o.wait); err != nil {
 		return err
 	}
 	if o.Format == "" {

@@ -28,9 +28,9 @@ type waiting struct {
 	progress io.Writer
 }
 
-// until waits until every live replica has applied a revision and the server is ready, at most for a time. The policy
+// waitForReplicas waits until every live replica has applied a revision and the server is ready, at most for a time. The policy
 // is in force whatever it returns.
-func (w *waiting) until(ctx context.Context, revision uint64, limit time.Duration) error {
+func (w *waiting) waitForReplicas(ctx context.Context, revision uint64, limit time.Duration) error {
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	shown := ""

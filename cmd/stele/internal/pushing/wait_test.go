@@ -69,7 +69,7 @@ func TestWaiting(t *testing.T) {
 					},
 					progress: &progress,
 				}
-				err := w.until(t.Context(), 7, time.Minute)
+				err := w.waitForReplicas(t.Context(), 7, time.Minute)
 				text := ""
 				if err != nil {
 					text = err.Error()

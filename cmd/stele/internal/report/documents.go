@@ -40,7 +40,7 @@ func gitlab(reports []Report) ([]byte, error) {
 			all = append(all, quality{
 				Description: item.text(),
 				CheckName:   item.Rule,
-				Fingerprint: prints.of(&reports[r], item),
+				Fingerprint: prints.fingerprint(&reports[r], item),
 				Severity:    map[Severity]string{Error: "critical", Warning: "major", Note: "info"}[item.Severity],
 				Location:    qualityLocation{reports[r].place(item), qualityLines{max(1, item.Line)}},
 			})
@@ -52,9 +52,9 @@ func gitlab(reports []Report) ([]byte, error) {
 // fingerprints counts the items with the same fingerprint, since those of a report must differ.
 type fingerprints map[string]int
 
-// of returns the fingerprint of an item. It does not depend on the line, so that the item stays the same when lines
+// fingerprint returns the fingerprint of an item. It does not depend on the line, so that the item stays the same when lines
 // before it are added.
-func (f fingerprints) of(r *Report, i *Item) string {
+func (f fingerprints) fingerprint(r *Report, i *Item) string {
 	identity := []string{r.Name, i.Rule, i.ID}
 	if i.ID == "" {
 		identity = append(identity, i.File, i.Title, i.Message)
@@ -149,7 +149,7 @@ func sarif(reports []Report) ([]byte, error) {
 			run.Results = append(run.Results, sarifResult{
 				RuleID: item.Rule, RuleIndex: rules[item.Rule], Level: string(item.Severity), Message: sarifText{item.text()},
 				Locations:           []sarifLocation{{physical}},
-				PartialFingerprints: map[string]string{"stele/v1": prints.of(&reports[r], item)},
+				PartialFingerprints: map[string]string{"stele/v1": prints.fingerprint(&reports[r], item)},
 			})
 		}
 	}

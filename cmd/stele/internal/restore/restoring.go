@@ -189,7 +189,7 @@ func (r *restoring) hide(p *Plan, revision uint64) {
 		kind := i.Kind.GroupKind()
 		i.Secrets = r.shapes.Secrets(kind)
 		if i.Action == Update { // the plan shows values of updates only
-			i.Secrets = i.Secrets.With(then.Secrets(kind))
+			i.Secrets = i.Secrets.Union(then.Secrets(kind))
 		}
 	}
 }

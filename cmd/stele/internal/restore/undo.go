@@ -37,9 +37,9 @@ func Undo(s Subject, versions []Version, shape *schemas.Node) Subject {
 		return s // somebody else deleted it
 	case !versions[last].Undo:
 		from = last // somebody else's object has the name
-	case u.before(last, u.exists).Object == nil && s.Now == nil:
+	case u.versionBefore(last, u.exists).Object == nil && s.Now == nil:
 		return s // created and deleted
-	case u.before(last, u.exists).Object == nil:
+	case u.versionBefore(last, u.exists).Object == nil:
 		if other := u.touched(s.Kind, last); other != nil {
 			s.Then, s.Stays = s.Now, fmt.Sprintf("created by these writes, and changed since by %s at revision %d: stays", other.By, other.Revision)
 			return s
@@ -80,9 +80,9 @@ func (u *undoing) lastChange(upto int, value func(int) any) int {
 	return -1
 }
 
-// before returns the version before a series of writes that are taken back and changed the same value. last is the
+// versionBefore returns the version before a series of writes that are taken back and changed the same value. last is the
 // last write of the series.
-func (u *undoing) before(last int, value func(int) any) *Version {
+func (u *undoing) versionBefore(last int, value func(int) any) *Version {
 	return &u.versions[u.firstOf(last, value)-1]
 }
 

@@ -88,12 +88,12 @@ func (o *undoOptions) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	title := fmt.Sprintf("Taking back %s of %s, from revision %d to %d:", usage.Count(len(u.chosen), "write"), o.whose(), u.first, u.last)
+	title := fmt.Sprintf("Taking back %s of %s, from revision %d to %d:", usage.Count(len(u.chosen), "write"), o.describeActors(), u.first, u.last)
 	return r.carryOut(ctx, p, title, u.first-1)
 }
 
-// whose returns the users, clients and field managers whose writes are taken back, as text.
-func (o *undoOptions) whose() string {
+// describeActors returns the users, clients and field managers whose writes are taken back, as text.
+func (o *undoOptions) describeActors() string {
 	text := usage.Enumerate(o.Actors)
 	if len(o.Agents) > 0 {
 		text = strings.TrimSpace(text + " by " + usage.Enumerate(o.Agents))

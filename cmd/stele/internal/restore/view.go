@@ -38,7 +38,7 @@ func (i *Item) View() View {
 }
 
 // hidden returns the secret fields of the object.
-func (i *Item) hidden() secrets.Fields { return i.Secrets.With(secrets.Of(i.Kind.GroupKind(), nil)) }
+func (i *Item) hidden() secrets.Fields { return i.Secrets.Union(secrets.Of(i.Kind.GroupKind(), nil)) }
 
 // show returns the value of a field on a line, without secret values.
 func (i *Item) show(path string, value any) string {

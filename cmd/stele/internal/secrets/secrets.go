@@ -40,8 +40,8 @@ func Of(kind schema.GroupKind, paths [][]string) Fields {
 // Unknown returns the secret fields of a kind whose schema is unknown: all fields except metadata.
 func Unknown() Fields { return Fields{unknown: true} }
 
-// With returns the union of two sets of secret fields.
-func (f Fields) With(other Fields) Fields {
+// Union returns the union of two sets of secret fields.
+func (f Fields) Union(other Fields) Fields {
 	both := Fields{slices.Clone(f.paths), f.unknown || other.unknown}
 	for _, path := range other.paths {
 		if !slices.ContainsFunc(both.paths, func(p []string) bool { return slices.Equal(p, path) }) {
@@ -68,7 +68,7 @@ func (f Fields) Value(path string, value any) any {
 	}
 	copied := false
 	for _, secret := range f.paths {
-		rest, ok := below(p, secret)
+		rest, ok := stepsToSecret(p, secret)
 		switch {
 		case !ok:
 			continue
@@ -182,21 +182,21 @@ func noteIn(x, other any, path []string, when string) {
 
 // noted returns the text to print in place of a secret value.
 func noted(value, other any, when string) any {
-	if other == nil || same(value, other) {
+	if other == nil || equalExceptOrder(value, other) {
 		return Hidden
 	}
 	return Hidden + ", " + when
 }
 
-func same(a, b any) bool {
+func equalExceptOrder(a, b any) bool {
 	x, err1 := json.Marshal(a)
 	y, err2 := json.Marshal(b)
 	return err1 == nil && err2 == nil && string(x) == string(y)
 }
 
-// below returns the steps that lead from p to a secret, none if p is the secret or a part of it. ok is false if neither
+// stepsToSecret returns the steps that lead from p to a secret, none if p is the secret or a part of it. ok is false if neither
 // contains the other.
-func below(p difference.Path, secret []string) (rest []string, ok bool) {
+func stepsToSecret(p difference.Path, secret []string) (rest []string, ok bool) {
 	for i, step := range p {
 		if i == len(secret) {
 			return nil, true

@@ -171,7 +171,7 @@ func Text(out *show.Output, s *shadow.Shadow) error {
 			}
 			line("  %d by %s: %s %s", f.Count, f.User, f.Verb, f.Resource)
 			line("    %s", reason(f))
-			line("    %s", where(f))
+			line("    %s", describeGroup(f))
 		}
 	}
 	if st.Unlisted > 0 {
@@ -198,8 +198,8 @@ func reason(f *plan.Flip) string {
 	return text + wording.At(f.Source) + ": " + strings.ReplaceAll(f.Message, "\n", " ")
 }
 
-// where returns the revisions and requests of a group.
-func where(f *plan.Flip) string {
+// describeGroup returns the revisions and requests of a group.
+func describeGroup(f *plan.Flip) string {
 	text := fmt.Sprintf("at revision %d", f.First)
 	if f.Last != f.First {
 		text = fmt.Sprintf("at revisions %d to %d", f.First, f.Last)

@@ -66,7 +66,7 @@ func (p *ChangeLines) Print(page []*client.Change) error {
 		if err != nil {
 			return err
 		}
-		text, look := what(&c.Change), plain
+		text, look := describeChange(&c.Change), plain
 		switch c.Type {
 		case "Created":
 			look = Added
@@ -117,8 +117,8 @@ func mutations(c *changes.Change) string {
 	return b.String()
 }
 
-// what returns what a change did, in words.
-func what(c *changes.Change) string {
+// describeChange returns what a change did, in words.
+func describeChange(c *changes.Change) string {
 	if c.Object == nil {
 		words := map[string]string{
 			"LogCreated": "created the log", "PolicyChunk": "stored a part of a policy", "PolicyProposed": "proposed policy",

@@ -77,7 +77,7 @@ func (p *Statistics) Print(page []*client.Change) error {
 // statKeyOf returns the group of a change.
 func statKeyOf(c *changes.Change) statKey {
 	agent, _, _ := strings.Cut(client.AgentOf(c), " ")
-	k := statKey{actor: client.ActorText(c), agent: agent, verb: what(c)}
+	k := statKey{actor: client.ActorText(c), agent: agent, verb: describeChange(c)}
 	switch {
 	case c.Object != nil:
 		k.verb = cmp.Or(client.VerbOf(c), strings.ToLower(c.Type))

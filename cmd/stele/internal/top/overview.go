@@ -124,7 +124,7 @@ type delta struct {
 func (d delta) rates(name string, labels ...string) map[string]float64 {
 	earlier := map[string]float64{}
 	every := func(m string, into map[string]float64, s *sample) {
-		s.each(m, func(v float64, values []string) { into[strings.Join(values, "\x00")] += v }, labels...)
+		s.eachSeries(m, func(v float64, values []string) { into[strings.Join(values, "\x00")] += v }, labels...)
 	}
 	now := map[string]float64{}
 	every(name, earlier, d.before)
@@ -160,7 +160,7 @@ func (d delta) requests() []requests {
 	earlier := d.before.histograms(name, "verb")
 	for verb, h := range d.after.histograms(name, "verb") {
 		if r := by[verb]; r != nil && verb != "WATCH" && verb != "CONNECT" { // they end when the client wants
-			r.P50, r.P99 = quantiles(h.since(earlier[verb]))
+			r.P50, r.P99 = quantiles(h.subtract(earlier[verb]))
 		}
 	}
 	all := []requests{}
@@ -195,7 +195,7 @@ func quantiles(h *histogram) (p50, p99 *latency) {
 // watches counts the open watches by resource, most first.
 func watches(s *sample) []resourceCount {
 	by := map[string]int{}
-	s.each("apiserver_longrunning_requests", func(v float64, l []string) {
+	s.eachSeries("apiserver_longrunning_requests", func(v float64, l []string) {
 		if v > 0 {
 			by[strings.TrimSuffix(l[0]+"."+l[1], ".")] += int(v)
 		}
@@ -215,7 +215,7 @@ func (d delta) memory() memory {
 	m.BudgetBytes, _ = d.after.sum("stele_memory_budget_bytes")
 	m.Waiting, _ = d.after.sum("stele_memory_waiting")
 	m.RefusedPerSecond = d.rate("stele_memory_refused_total")
-	d.after.each("stele_memory_taken_bytes", func(v float64, l []string) {
+	d.after.eachSeries("stele_memory_taken_bytes", func(v float64, l []string) {
 		if m.TakenBytes == nil {
 			m.TakenBytes = map[string]float64{}
 		}
@@ -238,7 +238,7 @@ func (d delta) log() logState {
 	l.LimitBytes, _ = d.after.sum("stele_log_limit_bytes")
 	const name = "stele_etcd_request_seconds"
 	if h := d.after.histograms(name, "operation")["append"]; h != nil {
-		l.AppendP50, l.AppendP99 = quantiles(h.since(d.before.histograms(name, "operation")["append"]))
+		l.AppendP50, l.AppendP99 = quantiles(h.subtract(d.before.histograms(name, "operation")["append"]))
 	}
 	return l
 }
@@ -263,7 +263,7 @@ func (d delta) levels() []level {
 	const prefix = "apiserver_flowcontrol_"
 	by := map[string]*level{}
 	add := func(name string, field func(*level) *float64) {
-		d.after.each(prefix+name, func(v float64, l []string) {
+		d.after.eachSeries(prefix+name, func(v float64, l []string) {
 			if by[l[0]] == nil {
 				by[l[0]] = &level{Name: l[0]}
 			}

@@ -55,8 +55,8 @@ func parseSample(at time.Time, text []byte) (*sample, error) {
 	return &sample{at: at, families: families}, nil
 }
 
-// each calls visit for each series of a gauge or counter, with the values of labels.
-func (s *sample) each(name string, visit func(value float64, labels []string), labels ...string) {
+// eachSeries calls visit for each series of a gauge or counter, with the values of labels.
+func (s *sample) eachSeries(name string, visit func(value float64, labels []string), labels ...string) {
 	for _, m := range s.families[name].GetMetric() {
 		visit(valueOf(m), labelsOf(m, labels))
 	}
@@ -120,8 +120,8 @@ func (h *histogram) add(o *dto.Histogram, factor float64) {
 	}
 }
 
-// since returns what was observed after an earlier sample.
-func (h *histogram) since(earlier *histogram) *histogram {
+// subtract returns what was observed after an earlier sample.
+func (h *histogram) subtract(earlier *histogram) *histogram {
 	d := &histogram{bounds: h.bounds, counts: append([]float64(nil), h.counts...), total: h.total}
 	if earlier == nil || earlier.total > h.total || len(earlier.counts) > len(d.counts) { // the server has restarted
 		return d

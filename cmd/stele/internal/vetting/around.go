@@ -18,9 +18,9 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// around returns the findings about the files around a bundle: the copy of the definitions, the commit, and accepted
+// surroundings returns the findings about the files around a bundle: the copy of the definitions, the commit, and accepted
 // findings.
-func (o *options) around(ctx context.Context, t compiling.Target, compiled *compile.Result) (found []lint.Finding, err error) {
+func (o *options) surroundings(ctx context.Context, t compiling.Target, compiled *compile.Result) (found []lint.Finding, err error) {
 	root, err := gitrepo.ModuleRoot(t.Name, t.Source.Package)
 	if err != nil {
 		return nil, err
@@ -36,7 +36,7 @@ func (o *options) around(ctx context.Context, t compiling.Target, compiled *comp
 	}
 	for _, c := range copies {
 		if c.State != format.Missing {
-			found = append(found, lint.New("DEFINITIONS_DIFFER", first(c.Path), "", fmt.Sprintf("the copy of the definitions is %s: stele uses its own", c.State), "`stele policy vendor` writes this program's"))
+			found = append(found, lint.New("DEFINITIONS_DIFFER", firstLine(c.Path), "", fmt.Sprintf("the copy of the definitions is %s: stele uses its own", c.State), "`stele policy vendor` writes this program's"))
 		}
 	}
 	today := time.Now().UTC().Format(time.DateOnly)
@@ -55,7 +55,7 @@ func (o *options) around(ctx context.Context, t compiling.Target, compiled *comp
 		}
 	}
 	for _, file := range c.Changed {
-		f := lint.New("FILE_UNCOMMITTED", first(file), "", "the file is not as in the commit that is checked out", "")
+		f := lint.New("FILE_UNCOMMITTED", firstLine(file), "", "the file is not as in the commit that is checked out", "")
 		if o.clean {
 			f.Severity = lint.Error
 		}
@@ -64,7 +64,7 @@ func (o *options) around(ctx context.Context, t compiling.Target, compiled *comp
 	return found, nil
 }
 
-func first(file string) schemas.Position { return schemas.Position{File: file, Line: 1, Column: 1} }
+func firstLine(file string) schemas.Position { return schemas.Position{File: file, Line: 1, Column: 1} }
 
 // prefixOf returns the path of a bundle's module from the root of its repository, or else from the current folder.
 func prefixOf(t compiling.Target) string {

@@ -169,7 +169,7 @@ func (o *options) vet(cmd *cobra.Command, t compiling.Target) (*vetted, error) {
 		stderr = io.Discard
 	}
 	if len(diags) == 0 {
-		around, err := o.around(cmd.Context(), t, compiled)
+		around, err := o.surroundings(cmd.Context(), t, compiled)
 		if err != nil {
 			return nil, err
 		}

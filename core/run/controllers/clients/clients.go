@@ -171,14 +171,14 @@ func (q Queue[T]) Work(ctx context.Context, workers int, logger *slog.Logger, do
 	var working sync.WaitGroup
 	for range workers {
 		working.Go(func() {
-			for q.one(ctx, logger, do) {
+			for q.processOne(ctx, logger, do) {
 			}
 		})
 	}
 	working.Wait()
 }
 
-func (q Queue[T]) one(ctx context.Context, logger *slog.Logger, do func(context.Context, T) error) bool {
+func (q Queue[T]) processOne(ctx context.Context, logger *slog.Logger, do func(context.Context, T) error) bool {
 	x, down := q.Get()
 	if down {
 		return false

@@ -83,7 +83,7 @@ func (c *collector) judge(ctx context.Context, o *object) error {
 		return nil
 	case len(found.solid) > 0:
 		keep := slices.DeleteFunc(slices.Clone(is.OwnerReferences), func(r metav1.OwnerReference) bool {
-			return !slices.ContainsFunc(found.solid, func(s metav1.OwnerReference) bool { return same(s, r) })
+			return !slices.ContainsFunc(found.solid, func(s metav1.OwnerReference) bool { return sameOwner(s, r) })
 		})
 		return c.setOwners(ctx, o, is, keep)
 	}
@@ -100,8 +100,8 @@ func (c *collector) judge(ctx context.Context, o *object) error {
 	return c.delete(ctx, o, is, policy)
 }
 
-// same reports whether two references are to the same object. Several references may have one UID.
-func same(a, b metav1.OwnerReference) bool {
+// sameOwner reports whether two references are to the same object. Several references may have one UID.
+func sameOwner(a, b metav1.OwnerReference) bool {
 	return a.UID == b.UID && a.Name == b.Name && a.Kind == b.Kind && a.APIVersion == b.APIVersion
 }
 

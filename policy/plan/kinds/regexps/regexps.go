@@ -275,8 +275,8 @@ func (w *walk) closure(prog *syntax.Prog, threads []uint32, before, after rune) 
 	return reading, false
 }
 
-// next returns the state after a character.
-func (w *walk) next(s *state, r rune) *state {
+// step returns the state after a character.
+func (w *walk) step(s *state, r rune) *state {
 	n := &state{threads: make([][]uint32, len(w.programs)), matched: make([]bool, len(w.programs)), last: r, length: min(s.length+1, w.count)}
 	for i, prog := range w.programs {
 		if s.matched[i] {
@@ -349,7 +349,7 @@ func (w *walk) run(ctx context.Context) (found Relation, err error) {
 			break
 		}
 		for _, r := range w.alphabet {
-			n := w.next(s, r)
+			n := w.step(s, r)
 			key := w.key(n)
 			if seen[key] {
 				continue
