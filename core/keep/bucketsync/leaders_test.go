@@ -69,7 +69,7 @@ func seeds(t *testing.T) (from, n uint64) {
 //   - What was acknowledged is read at its revision, unless the policy lets it be erased.
 //   - What a replica has erased, it does not show again; nor does a new one, by what the bucket has had.
 //   - A name in the bucket has one content for ever.
-//   - What has left the log's store is in the bucket, whole.
+//   - What has left the log's store is in the bucket, whole, and two checkpoints from which a new replica can start.
 func TestTwoLeadersShareABucket(t *testing.T) {
 	from, n := seeds(t)
 	for seed := from; seed < from+n; seed++ {
@@ -716,6 +716,11 @@ func (w *world) checkBucket() {
 		}
 		w.generations[span] = s.Generation
 		w.checkSegment(span, s)
+	}
+	for _, l := range w.leaders {
+		if erased := l.history.OldestOf(pulses); erased > 1 && (len(content.Checkpoints) < 2 || content.Checkpoints[1].Revision < erased) {
+			w.t.Errorf("leases are erased up to revision %d, and a new replica has only the checkpoints %v", erased, content.Checkpoints)
+		}
 	}
 	if batches := w.store.Batches(); len(batches) > 1 && batches[1].First > at+1 && batches[1].First > 2 {
 		w.t.Errorf("the log's store begins at revision %d, and the bucket ends at %d", batches[1].First, at)
