@@ -20,31 +20,46 @@ import (
 func TestWithdrawnProposalsAreNotKept(t *testing.T) {
 	var store memlog.Store
 	var lose atomic.Bool
-	c := replicaOf(t, store.Open(func(op memlog.Op) memlog.Fault { return memlog.Fault{LoseRequest: op == memlog.Append && lose.Load()} }))
+	sent := make(chan struct{}, 1)
+	c := replicaOf(t, store.Open(func(op memlog.Op) memlog.Fault {
+		lost := op == memlog.Append && lose.Load()
+		if lost {
+			select {
+			case sent <- struct{}{}:
+			default:
+			}
+		}
+		return memlog.Fault{LoseRequest: lost}
+	}))
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	run := c.Run
 	running.Go(func() { _ = run(ctx) })
 	lose.Store(true)
 	var freed atomic.Int64
-	propose := func(name string) error {
-		ctx, cancel := context.WithTimeout(ctx, 5*time.Millisecond)
-		defer cancel()
+	propose := func(ctx context.Context, name string) error {
 		p := &commit.Proposal{Entry: create(t, name)}
 		runtime.AddCleanup(p, func(int) { freed.Add(1) }, 0)
 		_, _, err := c.Commit(ctx, p)
 		return err
 	}
-	if err := propose("first"); !errors.Is(err, status.ErrUndecided) {
+	waits, giveUp := context.WithCancel(ctx)
+	go func() {
+		<-sent // from now on nobody knows whether it was appended
+		giveUp()
+	}()
+	if err := propose(waits, "first"); !errors.Is(err, status.ErrUndecided) {
 		t.Fatal(err)
 	}
 	const n = 100
 	for i := range n {
-		if err := propose(fmt.Sprint("w", i)); !errors.Is(err, status.ErrNotSent) {
+		waits, giveUp := context.WithTimeout(ctx, 5*time.Millisecond)
+		if err := propose(waits, fmt.Sprint("w", i)); !errors.Is(err, status.ErrNotSent) {
 			t.Fatal(err)
 		}
+		giveUp()
 	}
-	for range 20 {
+	for begun := time.Now(); freed.Load() < n-5 && time.Since(begun) < time.Minute; {
 		runtime.GC()
 		time.Sleep(10 * time.Millisecond)
 	}

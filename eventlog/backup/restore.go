@@ -236,7 +236,6 @@ func (r *restoration) checkpoint() *Checkpoint {
 	return nil
 }
 
-// forgotten reports whether the server had forgotten some of the log before what is restored, and no checkpoint makes up
 // erased returns the kinds of which retention had erased versions that the end of the restored log shows. A checkpoint
 // has them.
 func (r *restoration) erased() (kinds []string) {

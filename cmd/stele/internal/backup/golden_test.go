@@ -169,6 +169,8 @@ func checkGolden(t *testing.T, want goldenBackup, to uint64) {
 	end := want.Revision
 	if to > 0 {
 		end, args = to, append(args, "--to", fmt.Sprint(to))
+	} else if said := run(t, "verify", filepath.Join(golden, want.Place), "--backup", want.Backup, "--identity", filepath.Join(golden, identityFile)); !bytes.Contains(said, []byte("is whole")) {
+		t.Errorf("stele backup verify: %s", said)
 	}
 	var restored struct {
 		Log, Backup    string
