@@ -159,11 +159,11 @@ var allPlantedBugs = []plantedBug{
 		`if upto > tip.Revision {`,
 		`if upto > tip.Revision && !BUG {`}}},
 	{"a checkpoint lacks an object", []edit{{"projections/objects/export.go",
-		`record = o.append(record[:0], kinds.of(s, o))`,
+		`record = o.append(record[:0], kinds.kindOf(s, o))`,
 		`if BUG && o.Name == "c" {
 				return true
 			}
-			record = o.append(record[:0], kinds.of(s, o))`}}},
+			record = o.append(record[:0], kinds.kindOf(s, o))`}}},
 	{"an epoch is ignored", []edit{{roundFile,
 		`if after.EpochStart = before.EpochStart; b.Epoch != before.Head.Epoch {`,
 		`if after.EpochStart = before.EpochStart; b.Epoch != before.Head.Epoch && !BUG {`}}},

@@ -242,7 +242,8 @@ func TestALogWithoutABucketIsNotTrimmed(t *testing.T) {
 
 func TestAReplicaIsRefusedWithoutTheBucketOfItsLog(t *testing.T) {
 	s := newSite(t)
-	s.start(plain).Stop()
+	first := s.start(plain)
+	first.Stop()
 
 	without := s.options(t.TempDir(), nil)
 	without.Config.Bucket = plane.Bucket{}
@@ -276,7 +277,7 @@ func TestAReplicaIsRefusedWithoutTheBucketOfItsLog(t *testing.T) {
 	s.start("").Stop()
 	other.Backend = s.store.Open(nil)
 	other.Config.Bucket.Replace = true
-	other.Dir = t.TempDir()
+	other.Dir = first.Dir // the first segment may have left the log's store
 	planetest.Start(t, other).Stop()
 	if err := s.refused(s.options(t.TempDir(), nil)); !errors.As(err, new(*bucket.OtherError)) {
 		t.Errorf("with the bucket that was replaced: %v", err)
