@@ -125,7 +125,7 @@ func (m *kept) instant(after int64) string {
 func (s *story) same(name string, m *kept, q planetest.Asking, then planetest.Said, r *planetest.Replica) {
 	s.t.Helper()
 	now := r.Ask(q)
-	if now.Code == then.Code && (then.Code == 404 || now.Body == then.Body) { // what is said of what was not there is more today
+	if now.Code == then.Code && (then.Code == 404 || now.Body == then.Body) { // a 404 of today may say more
 		return
 	}
 	diff := cmp.Diff(jsonOf(then.Body), jsonOf(now.Body))

@@ -154,7 +154,7 @@ func TestATokenIsNobodyElsesInAnotherSecret(t *testing.T) {
 		t.Errorf("it is %q", who)
 	}
 	if who := p.Known(t, other); who != "" {
-		t.Errorf("that which gave way to the copy is %q", who)
+		t.Errorf("the user of the token that the copy replaced is %q", who)
 	}
 	hold(p, t, "held", other)
 	for what, token := range map[string]string{"the copied one": token, "the other one": other} {

@@ -20,8 +20,8 @@ func (r *Replica) Apply(name, manager, body string, query ...string) Answer {
 	return r.Do("PATCH", WidgetsPath+"/"+name+"?fieldManager="+manager+strings.Join(query, ""), body, "Content-Type", Applied)
 }
 
-// Owners are the managedFields without their times: by manager, operation and subresource,
-// the paths.
+// Owners returns the managedFields without their times: the fields by manager, operation, version and
+// subresource.
 func (a Answer) Owners(t testing.TB) map[string]string {
 	t.Helper()
 	var o struct {
@@ -100,7 +100,7 @@ bundle: policy.#Bundle & {
 }
 `
 
-// Finalizers returns those of an object, "[]" if it has none.
+// Finalizers returns the finalizers of an object; "[]" if it has none.
 func (a Answer) Finalizers() string {
 	if f := a.Field("metadata", "finalizers"); f != nil {
 		return fmt.Sprint(f)

@@ -205,7 +205,7 @@ func Line(bundle, text string) string {
 	return fmt.Sprintf("bundle.cue:%d", strings.Count(before, "\n")+1)
 }
 
-// At tells what a watch was told, with the namespace and the revision.
+// At describes an event, with its namespace and revision.
 func (e WatchEvent) At() string {
 	meta, _ := e.Object["metadata"].(map[string]any)
 	if namespace, ok := meta["namespace"]; ok {
@@ -401,7 +401,7 @@ const (
 	VaultsPath  = "/apis/example.com/v1/namespaces/default/vaults"
 )
 
-// As is somebody whom the administrator impersonates.
+// As returns headers by which the administrator impersonates a user.
 func As(user string) []string {
 	if user == "" {
 		return nil

@@ -142,7 +142,7 @@ func (s *Site) Metadata() metadata.Interface {
 	return Must[metadata.Interface](s.T)(metadata.NewForConfig(s.Config))
 }
 
-// Contents are the resourceVersions of the objects in an informer's store.
+// Contents returns the resourceVersions of the objects in an informer's store.
 func Contents(t testing.TB, store cache.Store) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -153,7 +153,7 @@ func Contents(t testing.TB, store cache.Store) map[string]string {
 	return found
 }
 
-// Listed are those that the server has.
+// Listed returns the resourceVersions of the objects that the server lists.
 func (s *Site) Listed(path string) map[string]string {
 	found := map[string]string{}
 	for _, item := range s.Must(s.T, 200, "GET", path, "").Field("items").([]any) {
@@ -178,7 +178,7 @@ func NextOf(t testing.TB, w watch.Interface) watch.Event {
 	return watch.Event{}
 }
 
-// Discovered is what discovery says is served: by the path of a group and version.
+// Discovered returns the resources that discovery lists, by the path of their group and version.
 func (s *Site) Discovered(t *testing.T) map[string][]metav1.APIResource {
 	t.Helper()
 	_, lists, err := s.Typed().Discovery().ServerGroupsAndResources()
@@ -216,7 +216,7 @@ type Counted struct {
 	Added chan string
 }
 
-// Informer starts one below a path of the server.
+// Informer starts an informer of widgets below a path of the server.
 func (s *Site) Informer(below string) *Counted {
 	s.T.Helper()
 	ctx, stop := context.WithCancel(s.T.Context())
@@ -245,19 +245,19 @@ const (
 	WhoamiPath   = Authentication + "selfsubjectreviews"
 )
 
-// Account makes a service account.
+// Account creates a service account.
 func (r *Replica) Account(t testing.TB, name string) (uid string) {
 	t.Helper()
 	return r.Must(t, 201, "POST", AccountsPath, `{"metadata":{"name":"`+name+`"}}`).Field("metadata", "uid").(string)
 }
 
-// Token asks for one of a service account.
+// Token requests a token of a service account.
 func (r *Replica) Token(t testing.TB, name, spec string) string {
 	t.Helper()
 	return r.Must(t, 201, "POST", AccountsPath+"/"+name+"/token", `{"spec":{`+spec+`}}`).Field("status", "token").(string)
 }
 
-// Known tells as whom a bearer is known, "" if as nobody.
+// Known returns the user name of a bearer token; "" if the token is refused.
 func (r *Replica) Known(t testing.TB, token string) string {
 	t.Helper()
 	a := r.Do("POST", WhoamiPath, `{}`, "Authorization", "Bearer "+token)
@@ -274,7 +274,7 @@ func (r *Replica) Known(t testing.TB, token string) string {
 	return ""
 }
 
-// With is a client that has a token.
+// With returns a typed client with a bearer token.
 func (s *Site) With(token string) *kubernetes.Clientset {
 	s.T.Helper()
 	c := rest.CopyConfig(s.Config)

@@ -33,10 +33,10 @@ func (o *Outside) Authorize(_ context.Context, r *policy.Request) policy.Opinion
 // ByName implements the authorizer: it decides by names.
 func (o *Outside) ByName(*policy.Request) bool { return true }
 
-// Last returns what it was asked last.
+// Last returns the last request that it was asked about.
 func (o *Outside) Last() policy.Request { return o.Before(0) }
 
-// Before is what it was asked that many questions before the last one.
+// Before returns the n-th request before the last one.
 func (o *Outside) Before(n int) policy.Request {
 	o.Mu.Lock()
 	defer o.Mu.Unlock()
@@ -46,7 +46,7 @@ func (o *Outside) Before(n int) policy.Request {
 // AskingBundle asks a webhook behind what it says itself.
 var AskingBundle = strings.Replace(Bundle, `cluster: "test"`, "cluster: \"test\"\n\tauthorizers: [\"deny\", \"rbac\", \"webhook\"]", 1)
 
-// NewAskingPlane is a control plane whose policy asks an authorizer outside of it.
+// NewAskingPlane starts a control plane whose policy asks an authorizer outside of it.
 func NewAskingPlane(t testing.TB, o *Outside, enforceable core.Enforceable) *Replica {
 	t.Helper()
 	var store memlog.Store

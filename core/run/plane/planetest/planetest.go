@@ -1,5 +1,6 @@
 // Package planetest starts control planes for tests: the log in memory, static tokens, and none
-// of the parts that a test does not ask for.
+// of the parts that a test does not ask for. It also has the requests, answers, watches and bundles
+// that tests of several packages share.
 //
 //	p := planetest.Start(t, planetest.Options{Bundle: bundle})
 //	client, err := dynamic.NewForConfig(p.Client("admin", "system:masters"))

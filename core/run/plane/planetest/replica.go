@@ -265,7 +265,7 @@ func (r *Replica) Bootstrap(t testing.TB, text string) {
 	r.Plane.Bootstrap(t, text)
 }
 
-// Answer is what came back.
+// Answer is the answer to a request.
 type Answer struct {
 	Code   int
 	Header http.Header
@@ -367,7 +367,7 @@ func Widget(name string, size int) string {
 	return fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":%q},"spec":{"size":%d}}`, name, size)
 }
 
-// Asking is what can be asked of any moment.
+// Asking is a read that can be sent for any moment.
 type Asking struct{ Path, Accept string }
 
 // Said is an answer: its code and its body.
@@ -376,7 +376,7 @@ type Said struct {
 	Body string
 }
 
-// Ask is a GET as the administrator.
+// Ask sends a GET as the administrator.
 func (r *Replica) Ask(q Asking) Said {
 	a := r.Do("GET", q.Path, "", "Accept", q.Accept)
 	return Said{a.Code, string(a.Body)}
@@ -385,7 +385,7 @@ func (r *Replica) Ask(q Asking) Said {
 // Aggregated is the content type of aggregated discovery.
 const Aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
-// At asks for a moment by the path.
+// At returns the same read for a moment, by the path.
 func (q Asking) At(moment string) Asking {
 	return Asking{"/at/" + url.PathEscape(moment) + q.Path, q.Accept}
 }

@@ -27,7 +27,7 @@ func Revision(t testing.TB, a Answer) uint64 {
 // Token encodes the text of a continue token.
 func Token(text string) string { return base64.RawURLEncoding.EncodeToString([]byte(text)) }
 
-// Names of the items of a list.
+// Names returns the names of the items of a list.
 func (a Answer) Names() (names []string) {
 	items, _ := a.Field("items").([]any)
 	for _, i := range items {
@@ -162,7 +162,7 @@ func (w *Watching) Next(t testing.TB) WatchEvent {
 // WatchWidgets is a watch of the widgets in the namespace default, with bookmarks.
 const WatchWidgets = WidgetsPath + "?watch=1&allowWatchBookmarks=true"
 
-// Until returns what comes before the event at a revision.
+// Until returns the events before the one at a revision.
 func (w *Watching) Until(t testing.TB, revision string) (events []WatchEvent) {
 	t.Helper()
 	for {
@@ -176,7 +176,7 @@ func (w *Watching) Until(t testing.TB, revision string) (events []WatchEvent) {
 	}
 }
 
-// What tells what watch events are about: names, codes of errors, and where the initial
+// What describes watch events: names, codes of errors, and where the initial
 // events end.
 func What(events []WatchEvent) string {
 	var text []string
