@@ -59,13 +59,8 @@ func (s *Syncer) storeBegins(ctx context.Context) (uint64, error) {
 // reads the one of another replica only if the log's store still has its batches.
 func (s *Syncer) storeSegment(ctx context.Context, content *bucket.Content, info *segment.Info, begins uint64) (bool, error) {
 	found, state := match(content, info)
-	if state == present && found.Generation > 0 && s.verified[info.First] != found && found.Sum != hex.EncodeToString(info.Files[0].SHA256[:]) {
-		// Another leader has erased of this segment what this one may not have: what is stored next says so, too.
-		floors, err := s.o.Bucket.ReadFloors(ctx, found)
-		if err == nil {
-			err = s.source.Adopt(ctx, floors)
-		}
-		if err != nil {
+	if state == present {
+		if err := s.adopt(ctx, found, info); err != nil {
 			return false, err
 		}
 	}
@@ -93,6 +88,22 @@ func (s *Syncer) storeSegment(ctx context.Context, content *bucket.Content, info
 	}
 	s.verified[info.First] = found
 	return true, nil
+}
+
+// adopt makes this replica erase what another leader has erased of a segment that the bucket has in its place, so that what
+// this one stores next lacks it, too. It reads the floors of such a segment once.
+func (s *Syncer) adopt(ctx context.Context, found bucket.Segment, info *segment.Info) error {
+	if found.Generation == 0 || s.verified[info.First] == found || s.adopted[info.First] == found || found.Sum == hex.EncodeToString(info.Files[0].SHA256[:]) {
+		return nil
+	}
+	floors, err := s.o.Bucket.ReadFloors(ctx, found)
+	if err == nil {
+		err = s.source.Adopt(ctx, floors)
+	}
+	if err == nil {
+		s.adopted[info.First] = found
+	}
+	return err
 }
 
 // put stores a segment.

@@ -59,6 +59,8 @@ type Syncer struct {
 	// verified are the segments of the bucket that this process has read there, by their first revision: those that it has
 	// stored, and those that it had to rely on.
 	verified map[uint64]bucket.Segment
+	// adopted are the segments of others whose floors this replica has taken over, by their first revision.
+	adopted map[uint64]bucket.Segment
 
 	covered     atomic.Uint64 // see Covered
 	checkpoints atomic.Uint64 // see CheckpointsCovered
@@ -98,7 +100,7 @@ func New(o Options) *Syncer {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 	}
 	s := &Syncer{
-		o: o, source: Source{Adopt: o.Adopt}, running: make(turn, 1), verified: map[uint64]bucket.Segment{},
+		o: o, source: Source{Adopt: o.Adopt}, running: make(turn, 1), verified: map[uint64]bucket.Segment{}, adopted: map[uint64]bucket.Segment{},
 		stored:   counter("stele_bucket_stored_bytes_total", "Bytes that this replica has stored in the bucket."),
 		fetched:  counter("stele_bucket_fetched_bytes_total", "Bytes that this replica has fetched from the bucket."),
 		failures: counter("stele_bucket_failures_total", "Looks at the bucket that failed."),
