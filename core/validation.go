@@ -9,9 +9,11 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"stele.dev/stele/core/auth/authn"
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/decide"
+	"stele.dev/stele/core/resources/replicas"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/policy"
@@ -25,6 +27,11 @@ func (p *Pipeline) validation(ctx context.Context, r *Request) error {
 	r.findings = nil
 	if r.write != nil {
 		return nil
+	}
+	if r.Object != nil && !r.byReplica() {
+		if err := replicas.CheckWriter(r.Resource(), r.Key.Namespace, r.OldMeta, r.Object.Meta); err != nil {
+			return status.Refused(r.Resource(), r.Key.Name, err)
+		}
 	}
 	rules := admission.MustOf(r.Tip.Policy)
 	reviewed := len(rules.Reviewers(r.Kind, r.Info.Subresource, r.operation())) > 0
@@ -63,6 +70,12 @@ func (p *Pipeline) validation(ctx context.Context, r *Request) error {
 		return nil
 	}
 	return p.reviewValidating(ctx, r, write)
+}
+
+// byReplica reports whether a replica of this log sends the request. Nobody else can have its name from inside of the program; a
+// replayed request has left only the name.
+func (r *Request) byReplica() bool {
+	return r.Access.User == replicas.User && (r.replay != nil || authn.Inside(r.HTTP.Context()))
 }
 
 // attributes describes the write to admission rules, with the object as it is now.

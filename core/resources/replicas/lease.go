@@ -163,7 +163,7 @@ func (r *Registry) keep(ctx context.Context) {
 	k := &keeper{r, nil}
 	defer k.remove(context.WithoutCancel(ctx))
 	pause := time.Duration(0)
-	for steady.Wait(ctx, pause) == nil {
+	for r.pause(ctx, pause) == nil {
 		r.mu.Lock()
 		r.look() // so that Live knows when the leases have changed, although nobody may ask for long
 		r.mu.Unlock()
@@ -183,6 +183,30 @@ func (r *Registry) keep(ctx context.Context) {
 			r.o.Logger.Warn("the lease of this replica cannot be written; it is tried again", "lease", r.id, "error", err)
 		}
 		pause = max(r.o.Every/lapses, time.Second/2)
+	}
+}
+
+// Hasten renews the Lease of this replica soon, and at most once in each second. It returns at once.
+func (r *Registry) Hasten() {
+	select {
+	case r.hasty <- struct{}{}:
+	default:
+	}
+}
+
+// pause waits until the next renewal. The error is that of the context if it ends first.
+func (r *Registry) pause(ctx context.Context, d time.Duration) error {
+	const least = time.Second
+	if err := steady.Wait(ctx, min(d, least)); err != nil || d <= least {
+		return err
+	}
+	select {
+	case <-r.hasty:
+		return nil
+	case <-time.After(d - least):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 

@@ -83,6 +83,9 @@ type Replica struct {
 	// Tip is the last revision that it knew when it said the above.
 	Tip  uint64
 	Keys Keys
+	// CABundle has the certificate of the authority that signs its server certificate, in PEM. Leases do not say it, so it is
+	// known of this process only; nil if there is none.
+	CABundle []byte
 	// Configuration is a digest of its files on authorization; "" if there are none.
 	Configuration string
 	// Runs are the names of what it runs when it leads.
@@ -127,6 +130,7 @@ type Registry struct {
 	id      string
 	started time.Time
 	leading atomic.Bool
+	hasty   chan struct{} // with capacity 1; has an item if the Lease should be renewed soon
 	failing steady.Health // why the Lease of this replica could not be written
 	leases  *gentype.Client[*coordinationv1.Lease]
 	maps    *gentype.Client[*corev1.ConfigMap]
@@ -141,7 +145,7 @@ func New(o Options) *Registry {
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	o.Every = cmp.Or(o.Every, DefaultEvery)
 	writer := o.Log.Writer()
-	return &Registry{o: o, id: "stele-" + hex.EncodeToString(writer[:5]), started: o.Committer.Now(), seen: map[string]*sighting{}}
+	return &Registry{o: o, id: "stele-" + hex.EncodeToString(writer[:5]), started: o.Committer.Now(), hasty: make(chan struct{}, 1), seen: map[string]*sighting{}}
 }
 
 // Serve sets the handler of the API, through which leases are written.

@@ -56,7 +56,7 @@ func (r *Registry) objects() []ReplicaObject {
 			ObjectMeta: metav1.ObjectMeta{Name: x.ID, CreationTimestamp: metav1.NewTime(x.Started.Truncate(1e9)), Labels: map[string]string{IdentityLabel: Identity}},
 			Status: Status{
 				Address: x.Address, Build: x.Build, Level: int64(x.Reads), Applied: x.Applied, Sealed: x.Sealed, Lag: x.Tip - min(x.Tip, x.Applied), Renewed: x.Renewed.UTC().Format(time.RFC3339Nano),
-				Live: x.Live, Leader: x.Leads, Runs: x.Runs, Self: x.Self, Keys: keys, Configuration: x.Configuration,
+				Live: x.Live, Leader: x.Leads, Runs: x.Runs, Self: x.Self, Keys: keys, CABundle: x.CABundle, Configuration: x.Configuration,
 			},
 		}
 	}

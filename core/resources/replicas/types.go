@@ -40,6 +40,9 @@ type Status struct {
 	Self bool `json:"self,omitempty"`
 	// Keys are the keys that it uses.
 	Keys KeysStatus `json:"keys"`
+	// CABundle has the certificate of the authority that certifies the addresses of all replicas, in PEM. Only the server that
+	// answers has it, of itself. Clients must verify other addresses with it before they send credentials there.
+	CABundle []byte `json:"caBundle,omitempty"`
 	// Configuration is a digest of its files on authorization and authentication.
 	Configuration string `json:"configuration,omitempty"`
 }

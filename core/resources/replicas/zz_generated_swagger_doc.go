@@ -37,6 +37,7 @@ var map_Status = map[string]string{
 	"runs":          "Runs are the names of what it runs when it leads.",
 	"self":          "Self is true if it is the server that answers.",
 	"keys":          "Keys are the keys that it uses.",
+	"caBundle":      "CABundle has the certificate of the authority that certifies the addresses of all replicas, in PEM. Only the server that answers has it, of itself. Clients must verify other addresses with it before they send credentials there.",
 	"configuration": "Configuration is a digest of its files on authorization and authentication.",
 }
 

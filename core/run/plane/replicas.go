@@ -56,6 +56,9 @@ func (p *Plane) describe() replicas.Replica {
 	if x.Configuration = strings.Join(digests, "."); strings.Trim(x.Configuration, ".") == "" {
 		x.Configuration = ""
 	}
+	if p.authority != nil {
+		x.CABundle = p.authority.PEM
+	}
 	for _, controller := range c.Controllers {
 		x.Runs = append(x.Runs, controller.Name)
 	}

@@ -2,8 +2,10 @@ package plane_test
 
 import (
 	"fmt"
+	"net/http/httptest"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -241,6 +243,50 @@ func TestAnExclusiveLogHasOneReplicaAndNoLeases(t *testing.T) {
 		if !defaultAccount(t, p, "one") {
 			t.Fatal("the controllers do not run")
 		}
+	})
+}
+
+// What replicas read about each other is what replicas have written: nobody else writes it, whatever the policy allows.
+func TestOnlyReplicasWriteWhatReplicasRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &several{t: t}
+		p := s.start(plane.Config{})
+		time.Sleep(15 * time.Second)
+		const leases, maps = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases", "/api/v1/namespaces/kube-system/configmaps"
+		lease := func(name, label string) string {
+			return `{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"` + name + `","labels":{"` + replicas.IdentityLabel + `":"` + label + `"},
+				"annotations":{"replicas.stele.dev/address":"foreign.example:443","replicas.stele.dev/applied":"1"}}}`
+		}
+		label := `{"metadata":{"labels":{"` + replicas.IdentityLabel + `":"stele"}}}`
+		merge := []string{"Content-Type", "application/merge-patch+json"}
+		own := "/" + p.Replicas.ID()
+		admin, named := []string(nil), []string{"Impersonate-User", replicas.User, "Impersonate-Group", "system:masters"}
+		for _, tc := range []struct {
+			what, method, path, body string
+			header                   []string
+			code                     int
+		}{
+			{"a Lease of a replica that does not exist", "POST", leases, lease("new", "stele"), admin, 403},
+			{"the same as a dry run", "POST", leases + "?dryRun=All", lease("new", "stele"), admin, 403},
+			{"the same by apply", "PATCH", leases + "/new?fieldManager=x", lease("new", "stele"), []string{"Content-Type", "application/apply-patch+yaml"}, 403},
+			{"the same under the name of replicas", "POST", leases, lease("new", "stele"), named, 403},
+			{"the Lease of a replica", "PATCH", leases + own, `{"metadata":{"annotations":{"replicas.stele.dev/address":"foreign.example:443"}}}`, merge, 403},
+			{"its label", "PATCH", leases + own, `{"metadata":{"labels":null}}`, merge, 403},
+			{"the Lease of the leader", "PATCH", leases + "/" + replicas.LeaderLease, `{"spec":{"holderIdentity":"x"}}`, merge, 403},
+			{"the keys of the log", "PATCH", maps + "/" + replicas.KeysMap, `{"data":{"authority":"x"}}`, merge, 403},
+			{"a Lease of another program", "POST", leases, lease("another", "kube-apiserver"), admin, 201},
+			{"the label on a Lease of another program", "PATCH", leases + "/another", label, merge, 403},
+			{"a Lease with the label in another namespace", "POST", "/apis/coordination.k8s.io/v1/namespaces/default/leases", lease("new", "stele"), admin, 201},
+			{"a delete", "DELETE", leases + own, "", admin, 200},
+		} {
+			w := httptest.NewRecorder()
+			p.Pipeline.ServeHTTP(w, planetest.Request(tc.method, tc.path, tc.body, tc.header...))
+			if w.Code != tc.code || tc.code == 403 && !strings.Contains(w.Body.String(), "only the replicas of this log write") {
+				t.Errorf("%s: %d, want %d\n%s", tc.what, w.Code, tc.code, w.Body)
+			}
+		}
+		time.Sleep(15 * time.Second)
+		expect(t, p, line(p, true, true)) // it has written its Lease again
 	})
 }
 

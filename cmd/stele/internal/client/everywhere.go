@@ -56,22 +56,29 @@ func (e *DecisionsEverywhere) find(ctx context.Context, config *rest.Config) err
 	}
 	runs := map[string]bool{}
 	e.known = map[string]bool{}
+	var authority []byte
 	for i := range all {
 		e.known[replicaName(&all[i])] = true
-		if x := &all[i].Status; x.Live {
+		x := &all[i].Status
+		if x.Live {
 			runs[x.Address] = true
+		}
+		if x.Self {
+			authority = x.CABundle
 		}
 	}
 	for i := range all {
 		if x := &all[i]; x.Status.Live || !runs[x.Status.Address] { // a server that has started again has another name
-			e.add(config, x)
+			e.add(config, authority, x)
 		}
 	}
 	return nil
 }
 
-// add adds a server, if it is another one.
-func (e *DecisionsEverywhere) add(config *rest.Config, x *replicas.ReplicaObject) {
+// add adds a server, if it is another one. Credentials go to its address only if the authority of the server that the user has chosen
+// certifies it. An address comes from an object, and what else the kubeconfig trusts may be the authorities of the whole
+// world.
+func (e *DecisionsEverywhere) add(config *rest.Config, authority []byte, x *replicas.ReplicaObject) {
 	if x.Status.Self {
 		return
 	}
@@ -83,9 +90,13 @@ func (e *DecisionsEverywhere) add(config *rest.Config, x *replicas.ReplicaObject
 	case !x.Status.Live:
 		e.missing(name, "it does not run")
 		return
+	case len(authority) == 0:
+		e.missing(name, "the server does not say which authority certifies the addresses of replicas, so no credentials are sent there")
+		return
 	}
 	its := rest.CopyConfig(config)
 	its.Host = "https://" + x.Status.Address
+	its.Insecure, its.ServerName, its.CAFile, its.CAData = false, "", "", authority
 	its.WarningHandler = named{config.WarningHandler, name}
 	c, err := NewDecisions(its)
 	if err != nil {

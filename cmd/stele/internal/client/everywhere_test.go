@@ -1,0 +1,112 @@
+package client_test
+
+import (
+	"crypto/tls"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"k8s.io/client-go/rest"
+	"stele.dev/stele/cmd/stele/internal/client"
+	"stele.dev/stele/core/auth/pki"
+	"stele.dev/stele/core/resources/replicas"
+)
+
+// Credentials go to the address of another replica only if the authority of the log certifies it, whatever else the kubeconfig
+// trusts: anybody who can write the object that says the address could read them there.
+func TestCredentialsGoToReplicasOfTheLogOnly(t *testing.T) {
+	authorityOf := func(dir string) *pki.Authority {
+		a, err := pki.LoadAuthority(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	ours, world := authorityOf(t.TempDir()), authorityOf(t.TempDir())
+	serve := func(by *pki.Authority, handler http.HandlerFunc) *httptest.Server {
+		pair, err := by.Server(t.TempDir(), []string{"127.0.0.1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		certificate, err := tls.X509KeyPair(pair.Cert, pair.Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		server := httptest.NewUnstartedServer(handler)
+		server.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}}
+		server.StartTLS()
+		t.Cleanup(server.Close)
+		return server
+	}
+	decision := func(id string) any {
+		return map[string]any{"kind": "DecisionList", "apiVersion": "log.stele.dev/v1", "metadata": map[string]any{"resourceVersion": "7"},
+			"items": []any{map[string]any{"metadata": map[string]any{"name": id}, "time": "2026-01-02T03:04:05Z"}}}
+	}
+	answer := func(w http.ResponseWriter, object any) {
+		w.Header().Set("Content-Type", "application/json")
+		if err := json.NewEncoder(w).Encode(object); err != nil {
+			t.Error(err)
+		}
+	}
+	var stolen atomic.Int64
+	foreign := serve(world, func(w http.ResponseWriter, _ *http.Request) { stolen.Add(1); answer(w, decision("forged")) })
+	other := serve(ours, func(w http.ResponseWriter, _ *http.Request) { answer(w, decision("other")) })
+	for _, tc := range []struct {
+		name     string
+		caBundle []byte
+		want     []string
+	}{
+		{"the server says its authority", ours.PEM, []string{"first", "other"}},
+		{"the server does not say it", nil, []string{"first"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			first := serve(world, func(w http.ResponseWriter, r *http.Request) {
+				if !strings.HasSuffix(r.URL.Path, "/replicas") {
+					answer(w, decision("first"))
+					return
+				}
+				var list struct {
+					Items []replicas.ReplicaObject `json:"items"`
+				}
+				for name, status := range map[string]replicas.Status{
+					"first":   {Self: true, Live: true, CABundle: tc.caBundle},
+					"other":   {Live: true, Address: other.Listener.Addr().String(), CABundle: world.PEM},
+					"foreign": {Live: true, Address: foreign.Listener.Addr().String(), CABundle: world.PEM},
+				} {
+					x := replicas.ReplicaObject{Status: status}
+					x.Name = name
+					list.Items = append(list.Items, x)
+				}
+				answer(w, list)
+			})
+			for _, trusted := range []rest.TLSClientConfig{{CAData: slices.Concat(ours.PEM, world.PEM)}, {Insecure: true}} {
+				var missing []string
+				api, err := client.NewDecisionsEverywhere(t.Context(), &rest.Config{Host: first.URL, BearerToken: "secret", TLSClientConfig: trusted},
+					func(text string) { missing = append(missing, text) })
+				if err != nil {
+					t.Fatal(err)
+				}
+				var found []string
+				if _, err := api.List(t.Context(), client.DecisionsQuery{}, func(page []*client.Decision) error {
+					for _, d := range page {
+						found = append(found, d.Name)
+					}
+					return nil
+				}); err != nil {
+					t.Fatal(err)
+				}
+				slices.Sort(found)
+				if !slices.Equal(found, tc.want) || stolen.Load() > 0 {
+					t.Errorf("found %q, want %q; the foreign address got %d requests", found, tc.want, stolen.Load())
+				}
+				if len(missing) != 3-len(tc.want) || !strings.Contains(strings.Join(missing, "\n"), "replica foreign") {
+					t.Errorf("said to be missing: %q", missing)
+				}
+			}
+		})
+	}
+}
