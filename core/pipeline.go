@@ -279,7 +279,7 @@ func New(o Options) *Pipeline {
 	p.memory = memory.New(memory.Options{
 		Limit: o.Memory, MaxBody: call.MaxBody, Window: int64(connections.DefaultWindow(o.Memory)), Reclaim: func() { p.reader.Past.DropCached() },
 	})
-	history := past.New(past.Options{Committer: o.Committer, Log: o.Log, History: o.History, Memory: p.memory, Logger: o.Logger})
+	history := past.New(past.Options{Committer: o.Committer, Log: o.Log, History: o.History, Memory: p.memory, Hasten: hasten(o.Replicas), Logger: o.Logger})
 	p.views = views.New(views.Options{Committer: o.Committer, Past: history, Logger: o.Logger})
 	p.quotas = quotas.NewMetrics(o.Committer.Quotas)
 	p.metrics = newMetrics(o.Metrics, o.Committer, o.History, o.Evaluators, o.Authenticator, p.shadows.Collector(), p.memory, p.views.Collector(), p.quotas)
@@ -346,6 +346,14 @@ func otherReplicas(r *replicas.Registry) func() []string {
 		}
 		return names
 	}
+}
+
+// hasten returns a function that makes this replica append an event soon; nil if there can be no other replicas.
+func hasten(r *replicas.Registry) func() {
+	if r == nil || r.Alone() {
+		return nil
+	}
+	return r.Hasten
 }
 
 // cost estimates what a request costs. The estimator knows all resources, so it is made last.

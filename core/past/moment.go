@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -55,14 +56,9 @@ func (p *Past) Resolve(ctx context.Context, tip *commit.Tip, m Moment) (uint64, 
 		return m.Revision, tip, p.Check(ctx, tip, m.Revision)
 	}
 	if !m.Time.Before(tip.Time) {
-		// Once the tip is settled, later revisions have a log time that is not before now.
-		now := p.committer.Now()
 		var err error
-		if tip, err = p.committer.Settle(ctx); err != nil {
+		if tip, err = p.outlast(ctx, m.Time); err != nil {
 			return 0, nil, err
-		}
-		if !m.Time.Before(now) && !m.Time.Before(tip.Time) {
-			return 0, nil, status.BadRequestf("%s has not come yet: the newest revision is %d, of %s", stamp(m.Time), tip.Revision(), stamp(tip.Time))
 		}
 	}
 	if err := p.history.Reach(ctx, tip.Revision()); err != nil {
@@ -80,6 +76,43 @@ func (p *Past) Resolve(ctx context.Context, tip *commit.Tip, m Moment) (uint64, 
 		return 0, nil, status.Expired("%s is before all that is known: the first revision is %d, of %s", stamp(m.Time), oldest, stamp(first))
 	}
 	return revision, tip, err
+}
+
+// outlast returns a tip from which on no event can have a time up to t.
+//
+// If other replicas append, too, the log must have an event with a later time: a replica may have stamped a batch before it
+// was paused, or its clock may be behind, and then its batches have the newest time of the log. Leases are renewed all the time,
+// so such an event comes soon.
+func (p *Past) outlast(ctx context.Context, t time.Time) (*commit.Tip, error) {
+	// Once the tip is settled, later revisions of this process have a log time that is not before now.
+	now := p.committer.Now()
+	tip, err := p.committer.Settle(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if !t.Before(now) && !t.Before(tip.Time) {
+		return nil, status.BadRequestf("%s has not come yet: the newest revision is %d, of %s", stamp(t), tip.Revision(), stamp(tip.Time))
+	}
+	if p.hasten == nil {
+		return tip, nil
+	}
+	late := time.NewTimer(outlastWithin)
+	defer late.Stop()
+	for {
+		grown := p.committer.Grown()
+		if tip = p.committer.Tip(); t.Before(tip.Time) {
+			return tip, nil
+		}
+		p.hasten()
+		select {
+		case <-grown:
+		case <-late.C:
+			return nil, status.Unavailable(fmt.Sprintf("the state at %s is not certain yet: another replica may still append changes of that time, and the log got no later one within %v. Try again, or read revision %d, the newest one",
+				stamp(t), outlastWithin, tip.Revision()))
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
 }
 
 // certain returns an error while the clock is behind the log: then the revision of a time may still change.

@@ -39,6 +39,8 @@ const (
 	// statesKept is the number of states that are cached even if they are larger than bytesKept. Otherwise every page of
 	// a list would read the whole state again.
 	statesKept = 2
+	// outlastWithin is how long a read of a moment waits for a later event of the log.
+	outlastWithin = 3 * time.Second
 	// unasked is the time after which an unused state is dropped.
 	unasked = time.Minute
 )
@@ -49,6 +51,7 @@ type Past struct {
 	log       eventlog.Reader
 	history   *history.Store
 	memory    *memory.Guard
+	hasten    func() // nil if no other process appends to the log
 	logger    *slog.Logger
 
 	loading *shared[policies.Digest, *loadedPolicy]
@@ -85,13 +88,16 @@ type Options struct {
 	History   *history.Store
 	// Memory is the budget for states.
 	Memory *memory.Guard
+	// Hasten makes this process append an event soon, and returns at once; nil if no other process appends to the log. It must be
+	// safe for concurrent use.
+	Hasten func()
 	Logger *slog.Logger
 }
 
 // New returns a Past.
 func New(o Options) *Past {
 	p := &Past{
-		committer: o.Committer, log: o.Log, history: o.History, memory: o.Memory, logger: o.Logger,
+		committer: o.Committer, log: o.Log, history: o.History, memory: o.Memory, hasten: o.Hasten, logger: o.Logger,
 		loading: newShared[policies.Digest, *loadedPolicy](runtime.GOMAXPROCS(0)), making: newShared[place, *objects.State](runtime.GOMAXPROCS(0)),
 		loaded: lru.New[policies.Digest, *loadedPolicy](policiesKept), forms: lru.New[formPair, bool](4096), states: lru.New[place, *objects.State](bytesKept),
 		rights: lru.New[policies.Digest, *Rights](rightsKept),
