@@ -21,6 +21,7 @@ func (p *Pipeline) flow(ctx context.Context, r *Request) error {
 		p.flows.Classify(&r.Call)
 		return nil
 	}
+	memory.SetOwner(r.HTTP.Body, r.User.GetName())
 	if r.mayFetch(ctx) {
 		if err := call.Fetch(r.HTTP); err != nil {
 			return err

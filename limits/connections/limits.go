@@ -51,8 +51,9 @@ type Limits struct {
 	// BodyRate is how many bytes a second of a body must arrive on average, while the server waits for them after
 	// BodyGrace. The default is 4 KiB.
 	BodyRate int
-	// Window is how many bytes of a body a client of HTTP/2 may send before the server reads them, four times as many on a
-	// connection; by default as [DefaultWindow] says for the memory.
+	// Window is how many bytes of a body a client of HTTP/2 may send before the server reads them; by default as
+	// [DefaultWindow] says for the memory. A connection has as many for each stream: bodies that are not read yet do not keep
+	// those of other streams from arriving.
 	Window int
 	// AnswerTime is how long a request and its answer may take, unless the handler allows more. The default is 90 seconds.
 	AnswerTime time.Duration
@@ -126,11 +127,12 @@ func (l Limits) Configure(s *http.Server) {
 	if s.HTTP2 == nil {
 		s.HTTP2 = &http.HTTP2Config{}
 	}
-	s.HTTP2.MaxReceiveBufferPerStream, s.HTTP2.MaxReceiveBufferPerConnection = l.Window, 4*l.Window
 	s.HTTP2.MaxConcurrentStreams = l.Streams
 	if l.Streams < 0 {
 		s.HTTP2.MaxConcurrentStreams = math.MaxInt32
 	}
+	s.HTTP2.MaxReceiveBufferPerStream = l.Window
+	s.HTTP2.MaxReceiveBufferPerConnection = int(min(int64(l.Window)*int64(s.HTTP2.MaxConcurrentStreams), math.MaxInt32))
 }
 
 // Source returns the source of an address and port: the IPv4 address, or the /64 network of the IPv6 address, because a

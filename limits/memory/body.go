@@ -36,11 +36,20 @@ func (g *Guard) body(ctx context.Context, body io.ReadCloser, length int64, cont
 	return &counted{ReadCloser: body, guard: g, ctx: ctx, length: length, arrived: arrived, values: values{encoding: encodingOf(contentType)}}
 }
 
+// SetOwner names who sends a body of [Guard.Body] or [Guard.ArrivingBody], before it is read. Owners take turns. Other bodies are left
+// as they are.
+func SetOwner(body io.ReadCloser, owner string) {
+	if c, ok := body.(*counted); ok {
+		c.owner = owner
+	}
+}
+
 // counted is a body that takes shares. It is for one goroutine.
 type counted struct {
 	io.ReadCloser
 	guard  *Guard
 	ctx    context.Context // of the request
+	owner  string          // "" if it is not known
 	length int64
 	read   int64
 	values values
@@ -83,7 +92,7 @@ func (c *counted) Decode() error {
 
 // take takes a share until the context ends.
 func (c *counted) take(k Kind, n int64) error {
-	done, err := c.guard.Take(c.ctx, k, n)
+	done, err := c.guard.takeFor(c.ctx, c.owner, k, n)
 	if err == nil {
 		context.AfterFunc(c.ctx, done)
 	}

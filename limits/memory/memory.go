@@ -5,6 +5,9 @@
 // The budget is what the limit leaves beside the memory that the server holds itself, for objects, caches and the log.
 // This is measured, so the budget shrinks when objects grow.
 //
+// Users take turns: the share that is granted next is that of the user who holds least of its kind, and a user leaves a part of
+// what is free to others.
+//
 // All kinds of shares use the budget together. A request may take shares of several kinds, one after the other, but only in
 // the order of the kinds. Each kind leaves room for the kinds after it, so requests that hold shares do not wait for each
 // other in a circle: those that hold shares of the last kind wait for nothing, and give them back.
@@ -96,8 +99,9 @@ type Guard struct {
 	all     int64     // the sum of taken
 	small   int64     // the part of all that small shares took
 	taken   [kinds]int64
-	large   [kinds]int64     // the part of taken that large shares took
-	waiting [kinds][]*waiter // in their order
+	large   [kinds]int64            // the part of taken that large shares took
+	held    [kinds]map[string]int64 // the part of taken that each owner holds
+	waiting [kinds][]*waiter        // in the order of their arrival
 	refused [kinds][reasons]uint64
 	waits   [kinds]uint64
 	armed   bool      // a timer will compute the budget anew
@@ -143,30 +147,45 @@ func New(o Options) *Guard {
 // Take takes a share of n bytes, or waits for it. The caller must call done once when it has freed the memory. The error is a
 // Status with code 429 if there was no room for long, with code 413 if there never will be, or that of the context.
 func (g *Guard) Take(ctx context.Context, k Kind, n int64) (done func(), err error) {
-	if err := g.acquire(ctx, k, n); err != nil {
-		return nil, err
-	}
-	return g.done(k, n), nil
+	return g.takeFor(ctx, "", k, n)
 }
 
-func (g *Guard) acquire(ctx context.Context, k Kind, n int64) error {
+// takeFor is Take for an owner, who takes turns with others; "" for one who takes no turns.
+func (g *Guard) takeFor(ctx context.Context, owner string, k Kind, n int64) (done func(), err error) {
+	if err := g.acquire(ctx, owner, k, n); err != nil {
+		return nil, err
+	}
+	return sync.OnceFunc(func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.hold(k, owner, -n)
+		g.free(k, n)
+	}), nil
+}
+
+// acquire takes a share, or waits for it. The caller must give it back, and what the owner holds by it.
+func (g *Guard) acquire(ctx context.Context, owner string, k Kind, n int64) error {
 	g.mu.Lock()
 	g.refresh()
 	switch {
 	case n > g.shareLimit(k, n):
 		defer g.mu.Unlock()
 		return g.never(k, n)
-	case len(g.waiting[k]) == 0 && g.fits(k, n) || g.mayOvertake(k, n):
+	case len(g.waiting[k]) == 0 && g.fitsTurn(k, owner, n) || g.mayOvertake(k, g.next(k), owner, n):
 		g.add(k, n)
+		g.hold(k, owner, n)
 		g.mu.Unlock()
 		return nil
 	case k == Watches && !g.allows(k, n):
 		defer g.mu.Unlock()
 		return g.full(k, n)
 	}
-	w := &waiter{n: n, granted: make(chan struct{})}
+	w := &waiter{owner: owner, n: n, granted: make(chan struct{})}
 	g.waiting[k] = append(g.waiting[k], w)
 	g.waits[k]++
+	if g.next(k) == w && g.fitsTurn(k, owner, n) {
+		g.pick(k, w)
+	}
 	g.arm()
 	g.mu.Unlock()
 	return g.wait(ctx, k, w)
@@ -234,6 +253,7 @@ func (g *Guard) done(k Kind, n int64) func() {
 
 // waiter is a request that waits for a share.
 type waiter struct {
+	owner     string // "" for one who takes no turns
 	n         int64
 	overtaken int64         // bytes of smaller shares that were granted since
 	granted   chan struct{} // closed when the share is taken
@@ -260,6 +280,7 @@ func (g *Guard) wait(ctx context.Context, k Kind, w *waiter) (err error) {
 		if err == nil {
 			return nil
 		}
+		g.hold(k, w.owner, -w.n)
 		g.free(k, w.n)
 		return err
 	default:

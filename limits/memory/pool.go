@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"math"
 	"runtime"
 	"slices"
 	"time"
@@ -112,13 +113,51 @@ func (g *Guard) crowded(k Kind, n int64) bool {
 	return taken > 0 && taken+n > g.budget/crowdedPart
 }
 
-// mayOvertake reports whether a small share is granted although larger ones wait. It may overtake the first of them for as
-// many bytes as that waits for. From then on, small shares have a part of the budget for themselves.
-func (g *Guard) mayOvertake(k Kind, n int64) bool {
-	if len(g.waiting[k]) == 0 || n > smallShare || !g.fits(k, n) {
+// othersPart is the part of what an owner holds for which there must still be room beside it: one in othersPart. Others find that
+// room at once, whatever the owner waits for. It follows the dynamic thresholds of Choudhury and Hahne (1998).
+const othersPart = 4
+
+// fitsTurn reports whether there is room for a share beside what its owner leaves to others. The first share of an owner
+// leaves nothing to them.
+func (g *Guard) fitsTurn(k Kind, owner string, n int64) bool {
+	if held := g.held[k][owner]; held > 0 && !g.fits(k, n+(held+n)/othersPart) {
 		return false
 	}
-	first := g.waiting[k][0]
+	return g.fits(k, n)
+}
+
+// next returns the request whose turn it is: of the owner who holds least, the one that came first; nil if none waits.
+func (g *Guard) next(k Kind) (first *waiter) {
+	least := int64(math.MaxInt64)
+	for _, w := range g.waiting[k] {
+		if held := g.held[k][w.owner]; held < least {
+			if first, least = w, held; held == 0 {
+				break
+			}
+		}
+	}
+	return first
+}
+
+// hold notes that an owner holds n bytes more.
+func (g *Guard) hold(k Kind, owner string, n int64) {
+	if owner == "" {
+		return
+	}
+	if g.held[k] == nil {
+		g.held[k] = map[string]int64{}
+	}
+	if g.held[k][owner] += n; g.held[k][owner] == 0 {
+		delete(g.held[k], owner)
+	}
+}
+
+// mayOvertake reports whether a small share is granted although larger ones wait. It may overtake the first of them for as
+// many bytes as that waits for. From then on, small shares have a part of the budget for themselves.
+func (g *Guard) mayOvertake(k Kind, first *waiter, owner string, n int64) bool {
+	if first == nil || n > smallShare || !g.fitsTurn(k, owner, n) {
+		return false
+	}
 	if first.n <= smallShare {
 		return false // they wait for each other in their order
 	}
@@ -160,12 +199,14 @@ func (g *Guard) drop(k Kind, n int64) {
 func (g *Guard) grant() {
 	for k := int(kinds) - 1; k >= 0; k-- {
 		k := Kind(k)
-		for len(g.waiting[k]) > 0 && g.fits(k, g.waiting[k][0].n) {
-			g.pick(k, 0)
+		next := g.next(k)
+		for next != nil && g.fitsTurn(k, next.owner, next.n) {
+			g.pick(k, next)
+			next = g.next(k)
 		}
-		for i := 1; i < len(g.waiting[k]); {
-			if g.mayOvertake(k, g.waiting[k][i].n) {
-				g.pick(k, i)
+		for i := 0; i < len(g.waiting[k]); {
+			if w := g.waiting[k][i]; g.mayOvertake(k, next, w.owner, w.n) {
+				g.pick(k, w)
 			} else {
 				i++
 			}
@@ -174,10 +215,11 @@ func (g *Guard) grant() {
 }
 
 // pick grants the share of a waiting request.
-func (g *Guard) pick(k Kind, i int) {
-	w := g.waiting[k][i]
+func (g *Guard) pick(k Kind, w *waiter) {
+	i := slices.Index(g.waiting[k], w)
 	g.waiting[k] = slices.Delete(g.waiting[k], i, i+1)
 	g.add(k, w.n)
+	g.hold(k, w.owner, w.n)
 	close(w.granted)
 }
 

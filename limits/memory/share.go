@@ -11,7 +11,7 @@ type Share struct {
 
 // Share takes a share of n bytes as [Guard.Take] does. The caller must call [Share.Free] once it has freed the memory.
 func (g *Guard) Share(ctx context.Context, k Kind, n int64) (*Share, error) {
-	if err := g.acquire(ctx, k, n); err != nil {
+	if err := g.acquire(ctx, "", k, n); err != nil {
 		return nil, err
 	}
 	return &Share{g, k, n}, nil
