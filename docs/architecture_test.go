@@ -40,7 +40,7 @@ var mayImport = map[string][]string{
 	// What replicas share.
 	"core/keep/bucketsync": {"eventlog", "eventlog/archive", "eventlog/backup/stores", "eventlog/bucket", "eventlog/segment", "limits/...", "projections/checkpoint"},
 	// The log's backends: the data directory has an etcd, and planes of tests keep their log in memory.
-	"core/run/plane/datadir":   {"core/auth/pki", "eventlog", "eventlog/etcdlog", "limits/steady"},
+	"core/run/plane/datadir":   {"core/auth/pki", "eventlog", "eventlog/etcdlog", "limits/durable", "limits/steady"},
 	"core/run/suiterun":        {"core/...", "eventlog", "eventlog/logpb", "eventlog/memlog", "policy/...", "projections/...", "schemas/..."}, // tests of bundles, in memory
 	"core/run/plane/planetest": {"core/...", "eventlog", "eventlog/logpb", "eventlog/logtest", "eventlog/memlog", "policy/...", "projections/...", "schemas"},
 	"examples":                 {"examples/...", "plugins/..."},

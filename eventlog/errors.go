@@ -12,13 +12,16 @@ var (
 	ErrTooLarge = errors.New("eventlog: batch too large for the backend")
 	// ErrFull reports that the log has reached its soft limit of storage.
 	ErrFull = errors.New("eventlog: storage limit reached")
+	// ErrLost reports that the files of the log were deleted or replaced while it is open: what is appended could not be read
+	// after a restart.
+	ErrLost = errors.New("eventlog: the files of the log are gone")
 	// ErrUnavailable reports that the backend could not be reached, before anything was sent.
 	ErrUnavailable = errors.New("eventlog: backend unavailable")
 )
 
 // Refused reports whether err is a refusal: the append is not in the log and never will be.
 func Refused(err error) bool {
-	return errors.Is(err, ErrTooLarge) || errors.Is(err, ErrFull) || errors.Is(err, ErrUnavailable)
+	return errors.Is(err, ErrTooLarge) || errors.Is(err, ErrFull) || errors.Is(err, ErrLost) || errors.Is(err, ErrUnavailable)
 }
 
 // ErrUnknownOutcome reports that the context ended before the backend answered whether the batch is in

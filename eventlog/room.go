@@ -14,6 +14,9 @@ type Usage struct {
 	// DiskFree is the free space of the disk. Below DiskLimit, appends are refused, except for those that
 	// free space. Those are refused below DiskFreeingLimit.
 	DiskFree, DiskLimit, DiskFreeingLimit uint64
+	// Lost says that the files of the store were deleted or replaced while it is open, and which; "" if they are there. All appends
+	// are then refused with [ErrLost].
+	Lost string
 	// Refused is the number of appends that were refused for lack of space since the backend was opened.
 	Refused uint64
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"os"
@@ -8,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -157,4 +159,73 @@ func TestAServerIsKilledOnAFullDisk(t *testing.T) {
 	}
 	assert.Positive(t, lost, "the full disk lost no decision")
 	t.Logf("%d writes, %d lines, %d refusals, of which %d are lost, %d gaps", len(told), len(times), len(refused), lost, len(gaps))
+}
+
+// TestTheDiskBecomesFullAtOnce takes all of the disk between two looks of the server at it, under load, and kills the server then. It
+// reads on, starts without a free byte, and writes again when there is room. Nothing acknowledged is lost.
+func TestTheDiskBecomesFullAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	data := filepath.Join(dir, "stele-data")
+	server := startServer(t, dir)
+	require.NoError(t, server.end(syscall.SIGTERM))
+	moveToSmallDisk(t, data, "480m")
+	server = startServer(t, dir, "--min-free-disk", "128Mi")
+	listen := []string{"--min-free-disk", "128Mi", "--listen", strings.TrimPrefix(clientConfig(t, dir).Host, "https://")}
+
+	var mu sync.Mutex
+	var acknowledged []string
+	var writers sync.WaitGroup
+	ctx, stop := context.WithCancel(t.Context())
+	for w := range 8 {
+		dbs := dynamicClient(t, clientConfig(t, dir))
+		writers.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				name := fmt.Sprintf("db-%d-%d", w, n)
+				if _, err := dbs.Create(ctx, database(name, 1), metav1.CreateOptions{}); err == nil {
+					mu.Lock()
+					acknowledged = append(acknowledged, name)
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	time.Sleep(time.Second)
+	fill := func() {
+		t.Helper()
+		filler, err := os.OpenFile(filepath.Join(data, "filler"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+		require.NoError(t, err)
+		for part := make([]byte, 4<<20); len(part) > 0; {
+			if _, err := filler.Write(part); err != nil {
+				part = part[:len(part)/2] // as much as there is room for
+			}
+		}
+		require.NoError(t, filler.Close())
+	}
+	reads := func() int {
+		t.Helper()
+		list, err := dynamicClient(t, clientConfig(t, dir)).List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		return len(list.Items)
+	}
+	fill()
+	time.Sleep(3 * time.Second)
+	reads()
+	stop()
+	writers.Wait()
+	require.NoError(t, server.end(syscall.SIGKILL))
+
+	fill()
+	server = startServer(t, dir, listen...)
+	reads()
+	require.NoError(t, os.Remove(filepath.Join(data, "filler")))
+	dbs := dynamicClient(t, clientConfig(t, dir))
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		_, err := dbs.Create(t.Context(), database("after", 1), metav1.CreateOptions{})
+		assert.NoError(c, err)
+	}, time.Minute, 100*time.Millisecond)
+	for _, name := range acknowledged {
+		_, err := dbs.Get(t.Context(), name, metav1.GetOptions{})
+		require.NoError(t, err)
+	}
+	t.Logf("%d writes were acknowledged", len(acknowledged))
 }

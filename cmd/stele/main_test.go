@@ -90,7 +90,7 @@ func (p *process) await() error {
 	case <-p.exited:
 		return fmt.Errorf("stele serve ended: %v\n%s%s", p.err, p.stdout.String(), p.stderr.String())
 	case <-time.After(time.Minute):
-		return errors.New("stele serve is not ready after a minute")
+		return fmt.Errorf("stele serve is not ready after a minute\n%s%s", p.stdout.String(), p.stderr.String())
 	}
 }
 

@@ -37,6 +37,8 @@ func From(err error) (s *metav1.Status, internal bool) {
 		s = &TooLarge("%s", err).ErrStatus
 	case errors.Is(err, eventlog.ErrFull):
 		s = failure(http.StatusInsufficientStorage, "InsufficientStorage", "the write was refused, nothing has changed: "+err.Error())
+	case errors.Is(err, eventlog.ErrLost):
+		s = failure(http.StatusInternalServerError, metav1.StatusReasonInternalError, "the write was refused, nothing has changed: "+err.Error())
 	case errors.Is(err, history.ErrBehind):
 		s = unavailable(whyBehind(err) + "; try again")
 	case errors.Is(err, ErrUndecided):

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -103,7 +104,11 @@ func Embed(ctx context.Context, o EmbedOptions) (*Backend, error) {
 		return countFree(ctx, client, o.Prefix+"/trimmed", etcd)
 	}
 	b.shrink = func() error { return shrinkEmbedded(etcd, o) }
+	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var watched sync.WaitGroup
 	b.close = func() error {
+		stop()
+		watched.Wait()
 		err := client.Close()
 		etcd.Close()
 		if errors.Is(err, context.Canceled) {
@@ -114,6 +119,11 @@ func Embed(ctx context.Context, o EmbedOptions) (*Backend, error) {
 	if err := b.makeRoom(ctx, etcd, o); err != nil {
 		return nil, errors.Join(fmt.Errorf("start embedded etcd in %s: %w", o.Dir, err), b.Close())
 	}
+	if space.files, err = openFiles(o.Dir, o.Log); err != nil {
+		return nil, errors.Join(fmt.Errorf("start embedded etcd in %s: %w", o.Dir, err), b.Close())
+	}
+	space.files.reserve()
+	watched.Go(func() { space.files.watch(watching) })
 	return b, nil
 }
 

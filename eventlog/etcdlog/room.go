@@ -29,8 +29,9 @@ const (
 	diskForFreeing = 96 << 20
 	// waitForRoom is how long a write waits when the log becomes full, and lookForRoom how often it looks.
 	waitForRoom, lookForRoom = 2 * time.Second, 10 * time.Millisecond
-	// diskEvery is how often the free space of the disk is read.
-	diskEvery = time.Second
+	// diskEvery is how often the free space of the disk is read. Another program can take hundreds of megabytes in a tenth of a
+	// second.
+	diskEvery = 10 * time.Millisecond
 )
 
 // sizes are those of etcd's database, in bytes.
@@ -46,6 +47,7 @@ type room struct {
 	minFree uint64
 	log     *slog.Logger
 	store   sizes
+	files   *files // nil while etcd starts
 
 	mu      sync.Mutex
 	used    int64     // SizeInUse at the last append: etcd updates it when it commits to its file
@@ -75,7 +77,7 @@ func (r *room) usageLocked() eventlog.Usage {
 	}
 	return eventlog.Usage{
 		Used: r.used + r.pending, Allocated: r.store.Size(), Limit: min(r.quota/100*limitPercent, r.quota-leastReserve), FreeingLimit: min(r.quota/100*freeingPercent, r.quota-leastReserve/2),
-		DiskFree: r.disk, DiskLimit: r.minFree, DiskFreeingLimit: min(r.minFree, max(r.minFree/2, diskForFreeing)), Refused: r.refused,
+		Lost: r.files.why(), DiskFree: r.disk, DiskLimit: r.minFree, DiskFreeingLimit: min(r.minFree, max(r.minFree/2, diskForFreeing)), Refused: r.refused,
 	}
 }
 
@@ -100,6 +102,12 @@ func (r *room) tryTake(p eventlog.Proposal, mayWait bool) (wait bool, err error)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	u := r.usageLocked()
+	switch {
+	case u.Lost != "" && p.Again: // what became of the first attempt is not known
+		return false, errors.New(u.Lost)
+	case u.Lost != "":
+		return false, fmt.Errorf("%w: %s", eventlog.ErrLost, u.Lost)
+	}
 	size := int64(len(p.Value))
 	u.Used += size // the limit is not to be crossed by it
 	err = u.Full()

@@ -377,6 +377,12 @@ func (p *Plane) openDelivery() error {
 func (p *Plane) checks() []core.Check {
 	checks := []core.Check{
 		{Name: "clock", Check: p.Committer.ClockHealth},
+		{Name: "log-files", Check: func() error {
+			if why := p.Log.Usage().Lost; why != "" {
+				return fmt.Errorf("%w: %s", eventlog.ErrLost, why)
+			}
+			return nil
+		}},
 		{Name: "room", Warns: true, Check: func() error { return p.Log.Usage().Full() }}, // reads and deletes go on
 	}
 	if p.sealer != nil {

@@ -1,6 +1,7 @@
 package plane
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net"
@@ -71,5 +72,11 @@ func (p *Plane) credentials() (*pki.ServerCertificate, error) {
 	if err != nil {
 		return nil, err
 	}
-	return certificate, pki.WritePrivate(p.Kubeconfig(), config)
+	if there, err := os.ReadFile(p.Kubeconfig()); err == nil && bytes.Equal(there, config) {
+		return certificate, os.Chmod(p.Kubeconfig(), 0o600)
+	}
+	if err := pki.WritePrivate(p.Kubeconfig(), config); err != nil { // reads are served from a full disk, too
+		p.config.Logger.Error("the kubeconfig of the administrator could not be written", "file", p.Kubeconfig(), "error", err)
+	}
+	return certificate, nil
 }

@@ -57,8 +57,8 @@ type Dir struct {
 	backend      eventlog.Backend // nil before OpenLog
 	log          atomic.Pointer[eventlog.Log]
 	store        atomic.Pointer[etcdlog.Backend]
-	noting       sync.WaitGroup
-	stopNoting   func() // nil if nothing is noted
+	running      sync.WaitGroup
+	stop         []func() // end what runs in the background
 }
 
 // Open creates the folder, for its owner alone, and locks it. Close unlocks it.
@@ -72,11 +72,22 @@ func Open(path string, o Options) (*Dir, error) {
 		return nil, fmt.Errorf("data directory: %w", err)
 	}
 	d := &Dir{options: o, root: root}
-	if err := cmp.Or(d.acquire(), d.checkFinished()); err != nil {
+	err = cmp.Or(d.acquire(), d.checkFinished())
+	if err == nil {
+		err = d.giveReserve()
+	}
+	if err != nil {
 		_ = d.Close()
 		return nil, err
 	}
 	return d, nil
+}
+
+// inBackground runs a function until Close.
+func (d *Dir) inBackground(run func(context.Context)) {
+	ctx, cancel := context.WithCancel(context.Background())
+	d.stop = append(d.stop, cancel)
+	d.running.Go(func() { run(ctx) })
 }
 
 // InUseError reports that another process has locked a data directory.
@@ -134,10 +145,10 @@ func (d *Dir) Path(elem ...string) string {
 // Close closes the log and unlocks the folder.
 func (d *Dir) Close() error {
 	var errs []error
-	if d.stopNoting != nil {
-		d.stopNoting()
-		d.noting.Wait()
+	for _, stop := range d.stop {
+		stop()
 	}
+	d.running.Wait()
 	if d.backend != nil {
 		errs = append(errs, d.backend.Close())
 	}
@@ -168,8 +179,12 @@ func (d *Dir) OpenLog(ctx context.Context) (*eventlog.Log, error) {
 		return nil, err
 	}
 	d.log.Store(log)
-	if err := d.claim(log.ID()); err != nil || d.options.Etcd == nil {
+	if err := d.claim(log.ID()); err != nil {
 		return log, err
+	}
+	d.inBackground(d.keepReserve)
+	if d.options.Etcd == nil {
+		return log, nil
 	}
 	if err := d.checkSeen(ctx, d.backend); err != nil {
 		return nil, err

@@ -123,9 +123,7 @@ func (d *Dir) keepNoting(log *eventlog.Log) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	d.noting.Go(func() { d.noteNewest(ctx, log, file) })
-	d.stopNoting = cancel
+	d.inBackground(func(ctx context.Context) { d.noteNewest(ctx, log, file) })
 	return nil
 }
 
