@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/commit"
@@ -56,7 +58,7 @@ func (s *Service) checks() []Check {
 func (s *Service) answerHealth(c *call.Call, kind, only string) error {
 	excluded := c.HTTP.URL.Query()["exclude"]
 	var text strings.Builder
-	var failed []string
+	var failed, names []string
 	found := false
 	for _, check := range s.checks() {
 		if only != "" && check.Name != only || kind != "/readyz" && !check.Live {
@@ -68,7 +70,7 @@ func (s *Service) answerHealth(c *call.Call, kind, only string) error {
 		} else if err := check.Check(); err != nil && check.Warns && only == "" {
 			fmt.Fprintf(&text, "[!]%s failed: reason withheld; the server is ready\n", check.Name)
 		} else if err != nil {
-			failed = append(failed, fmt.Sprintf("%s: %v", check.Name, err))
+			failed, names = append(failed, fmt.Sprintf("%s: %v", check.Name, err)), append(names, check.Name)
 			reason := "reason withheld"
 			if only != "" {
 				reason = err.Error()
@@ -88,10 +90,11 @@ func (s *Service) answerHealth(c *call.Call, kind, only string) error {
 	h.Set("X-Content-Type-Options", "nosniff")
 	c.Sent = true
 	name := kind[1:]
+	isNews := s.failures.note(kind+"/"+only, strings.Join(names, " "), time.Now())
 	if len(failed) > 0 {
-		level := slog.LevelWarn
-		if s.notReady.Load() { // it is known, and asked for often
-			level = slog.LevelDebug
+		level := slog.LevelDebug
+		if isNews && !s.notReady.Load() {
+			level = slog.LevelWarn
 		}
 		s.Logger.Log(c.HTTP.Context(), level, name+" check failed", "checks", failed)
 		c.W.WriteHeader(http.StatusInternalServerError)
@@ -104,4 +107,36 @@ func (s *Service) answerHealth(c *call.Call, kind, only string) error {
 	}
 	fmt.Fprint(c.W, "ok")
 	return nil
+}
+
+// remindEvery is how often the log repeats that the same checks fail: probes ask several times a second.
+const remindEvery = time.Minute
+
+// failures are what probes were last told, by path. It is safe for concurrent use.
+type failures struct {
+	mu   sync.Mutex
+	told map[string]failure
+}
+
+type failure struct {
+	names string
+	at    time.Time
+}
+
+// note notes which checks fail now, and reports whether that should be logged: others failed before, or it was logged a while ago.
+func (f *failures) note(path, names string, now time.Time) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if names == "" {
+		delete(f.told, path)
+		return false
+	}
+	if last, told := f.told[path]; told && last.names == names && now.Sub(last.at) < remindEvery {
+		return false
+	}
+	if f.told == nil {
+		f.told = map[string]failure{}
+	}
+	f.told[path] = failure{names, now}
+	return true
 }

@@ -48,6 +48,7 @@ type Options struct {
 type Service struct {
 	Options
 	notReady atomic.Bool
+	failures failures
 	current  atomic.Pointer[documents] // of the newest policy for which documents were requested
 
 	mu   sync.Mutex   // held to make documents
