@@ -11,6 +11,7 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/base64"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -165,8 +166,20 @@ func (r *ring) signBy(text []byte) error {
 
 // verifyBy adds all keys of a file, public or private.
 func (r *ring) verifyBy(text []byte) error {
-	public, err := keyutil.ParsePublicKeysPEM(text)
-	if err != nil {
+	var public []any
+	var others []byte // blocks that the library knows: it finds no public keys of ECDSA in PKCS#8
+	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+		if private, err := x509.ParsePKCS8PrivateKey(block.Bytes); err == nil {
+			if key, ok := private.(*ecdsa.PrivateKey); ok {
+				public = append(public, key.Public())
+				continue
+			}
+		}
+		others = append(others, pem.EncodeToMemory(block)...)
+	}
+	if found, err := keyutil.ParsePublicKeysPEM(others); err == nil {
+		public = append(public, found...)
+	} else if len(public) == 0 {
 		return err
 	}
 	for _, x := range public {

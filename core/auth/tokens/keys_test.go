@@ -55,6 +55,15 @@ func published(t *testing.T, k *tokens.Keys) map[string]string {
 	return algorithms
 }
 
+func pkcs8(t *testing.T, key crypto.PrivateKey) string {
+	t.Helper()
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))
+}
+
 func write(t *testing.T, file string, keys ...any) string {
 	t.Helper()
 	if !filepath.IsAbs(file) {
@@ -143,6 +152,7 @@ func TestFilesOfKeys(t *testing.T) {
 		wrong   string
 	}{
 		"a private key":             {[]any{signs}, nil, []string{"ES256"}, ""},
+		"in PKCS#8":                 {[]any{pkcs8(t, signs)}, []any{pkcs8(t, rsaKey(t)), pkcs8(t, ecdsaKey(t, elliptic.P384()))}, []string{"ES256", "ES384", "RS256"}, ""},
 		"of each type":              {[]any{rsaKey(t), ecdsaKey(t, elliptic.P384())}, []any{ecdsaKey(t, elliptic.P521())}, []string{"ES384", "ES512", "RS256"}, ""},
 		"with its public key":       {[]any{signs, public(t, signs.Public())}, []any{public(t, signs.Public())}, []string{"ES256"}, ""},
 		"a public key":              {[]any{public(t, signs.Public())}, nil, nil, "has no private key"},
