@@ -10,6 +10,7 @@ package rendered
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -29,6 +30,7 @@ var Definitions = &Kind{
 		Group: apiextensionsv1.GroupName, Kind: "CustomResourceDefinition", Plural: "customresourcedefinitions",
 		ShortNames: []string{"crd", "crds"}, Categories: []string{"api-extensions"}, StorageVersion: "v1",
 	}, definitionContent()),
+	Type:    reflect.TypeFor[apiextensionsv1.CustomResourceDefinition](),
 	Entries: definitionEntries, Find: findDefinition, Says: "kinds are", Part: "kinds or crds of a team in the bundle",
 }
 

@@ -6,6 +6,7 @@ package rendered
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 
@@ -42,7 +43,7 @@ func flowControlKind(object any, plural string, entries func(*policy.Form) []*En
 		}
 		return nil
 	}
-	return &Kind{Version: v, Entries: entries, Find: find, Says: "flow control is", Part: part + " of the bundle"}
+	return &Kind{Version: v, Type: reflect.TypeOf(object), Entries: entries, Find: find, Says: "flow control is", Part: part + " of the bundle"}
 }
 
 func schemaEntries(f *policy.Form) (list []*Entry) {

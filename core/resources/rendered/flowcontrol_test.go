@@ -166,14 +166,14 @@ func TestFlowControlIsChangedInThePolicy(t *testing.T) {
 	named := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name} }
 	_, created := client.FlowSchemas().Create(t.Context(), &flowcontrolv1.FlowSchema{ObjectMeta: named("mine")}, metav1.CreateOptions{})
 	_, level := client.PriorityLevelConfigurations().Create(t.Context(), &flowcontrolv1.PriorityLevelConfiguration{ObjectMeta: named("mine")}, metav1.CreateOptions{})
-	_, patched := client.FlowSchemas().Patch(t.Context(), "crawlers", "application/merge-patch+json", []byte("{}"), metav1.PatchOptions{})
+	_, patched := client.FlowSchemas().Patch(t.Context(), "crawlers", "application/merge-patch+json", []byte(`{"spec":{"matchingPrecedence":1}}`), metav1.PatchOptions{})
 	_, updated := client.FlowSchemas().Update(t.Context(), &flowcontrolv1.FlowSchema{ObjectMeta: named("global-default")}, metav1.UpdateOptions{})
 	for _, tc := range []struct {
 		err  error
 		want string
 	}{
-		{created, `flowschemas.flowcontrol.apiserver.k8s.io "mine" is forbidden: flow control is defined by the policy, not through the API: add it to flow.flowSchemas of the bundle, and push that`},
-		{level, "not through the API: add it to flow.priorityLevels of the bundle, and push that"},
+		{created, `flowschemas.flowcontrol.apiserver.k8s.io "mine" is forbidden: flow control is defined by the policy, not through the API: add it to flow.flowSchemas of the bundle, and push that; ` + "`stele policy import FILE` writes it"},
+		{level, "not through the API: add it to flow.priorityLevels of the bundle, and push that; `stele policy import FILE` writes it"},
 		{patched, "flow control is defined by the policy: change " + planetest.Line(sharing, "flowSchemas: crawlers") + " and push it"},
 		{updated, "and this is a part of every policy: add one with this name to flow.flowSchemas of the bundle, which replaces it, and push that"},
 		{client.FlowSchemas().Delete(t.Context(), "exempt", metav1.DeleteOptions{}), "flow control is defined by the policy, and this is a part of every policy"},

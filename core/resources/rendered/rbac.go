@@ -9,6 +9,7 @@ package rendered
 
 import (
 	rbacv1 "k8s.io/api/rbac/v1"
+	"reflect"
 	"stele.dev/stele/core/catalog/openapi"
 
 	"stele.dev/stele/policy"
@@ -31,7 +32,7 @@ func rbacKind(object any, plural string, namespaced bool, entries func(*policy.F
 		Group: rbacv1.GroupName, Kind: name, Plural: plural, Namespaced: namespaced, StorageVersion: rbacv1.SchemeGroupVersion.Version,
 	}, content)
 	v.AllowCreateOnUpdate = true // as in kube-apiserver; the error of a refused create names the place in the policy
-	return &Kind{Version: v, Entries: entries, Find: find, Says: "access is", Part: part}
+	return &Kind{Version: v, Type: reflect.TypeOf(object), Entries: entries, Find: find, Says: "access is", Part: part}
 }
 
 func roleEntries(f *policy.Form) (list []*Entry) {

@@ -304,7 +304,7 @@ func TestRBACIsChangedInThePolicy(t *testing.T) {
 		return "is forbidden: access is defined by the policy: change " + what + " and push it"
 	}
 	add := func(part string) string {
-		return "is forbidden: access is defined by the policy, not through the API: add it to rbac." + part + " of a team in the bundle, and push that"
+		return "is forbidden: access is defined by the policy, not through the API: add it to rbac." + part + " of a team in the bundle, and push that; `stele policy import FILE` writes it"
 	}
 	const elsewhere, builtin = "the package of bundle.cue", "is forbidden: access is defined by the policy, and this is a part of every policy"
 	named := func(name string) string { return `{"metadata":{"name":"` + name + `"}}` }
@@ -314,16 +314,11 @@ func TestRBACIsChangedInThePolicy(t *testing.T) {
 		want               string
 		header             []string
 	}{
-		{"POST", planetest.RolesPath, named("widgets"), `clusterroles.rbac.authorization.k8s.io "widgets" ` + change(role), nil},
-		{"POST", planetest.RolesPath, "metadata:\n  name: widgets\n", change(role), []string{"Content-Type", "application/yaml"}},
-		{"POST", planetest.RolesPath, protobufRole(t, "widgets"), change(role), []string{"Content-Type", "application/vnd.kubernetes.protobuf"}},
-		{"POST", planetest.RolesPath + "?dryRun=All", named("widgets"), change(role), nil},
 		{"POST", planetest.RolesPath, named("other"), `clusterroles.rbac.authorization.k8s.io "other" ` + add("clusterRoles"), nil},
 		{"POST", planetest.RolesPath, `{"metadata":{"generateName":"x-"}}`, `clusterroles.rbac.authorization.k8s.io ` + add("clusterRoles"), nil},
-		{"POST", planetest.RolesPath, named("view"), `clusterroles.rbac.authorization.k8s.io "view" ` + builtin, nil},
 		{"PUT", planetest.RolesPath + "/widgets", named("widgets"), change(role), nil},
-		{"PATCH", planetest.RolesPath + "/widgets", "{}", change(role), []string{"Content-Type", "application/merge-patch+json"}},
-		{"PATCH", planetest.RolesPath + "/widgets?fieldManager=x", "{}", change(role), []string{"Content-Type", "application/apply-patch+yaml"}},
+		{"PUT", planetest.RolesPath + "/view", named("view"), `clusterroles.rbac.authorization.k8s.io "view" ` + builtin, nil},
+		{"PATCH", planetest.RolesPath + "/widgets", `{"rules":[]}`, change(role), []string{"Content-Type", "application/merge-patch+json"}},
 		{"PATCH", planetest.RolesPath + "/other?fieldManager=x", "{}", add("clusterRoles"), []string{"Content-Type", "application/apply-patch+yaml"}},
 		{"PUT", planetest.RolesPath + "/other", named("other"), add("clusterRoles"), nil},
 		{"DELETE", planetest.RolesPath + "/widgets", "", change(role), nil},

@@ -14,6 +14,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"reflect"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -34,6 +35,8 @@ const (
 // Kind is a kind of rendered objects. Its Version has no program, because nothing is decoded.
 type Kind struct {
 	*policy.Version
+	// Type is the Go type of the objects.
+	Type reflect.Type
 	// Entries returns the rules of the policy that objects are made of.
 	Entries func(*policy.Form) []*Entry
 	// Find returns the rule with the name of an object, even if the object is hidden, or nil.

@@ -2,7 +2,6 @@ package rendered
 
 import (
 	"context"
-	"errors"
 	"iter"
 	"net/http"
 	pathpkg "path"
@@ -10,9 +9,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/tidwall/gjson"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/catalog"
 	"stele.dev/stele/core/commit"
@@ -27,11 +24,11 @@ type service struct {
 	kind *Kind
 }
 
-// New returns the virtual resource of a kind. Its objects are read like stored objects. Every write is refused; the
+// New returns the virtual resource of a kind. Its objects are read like stored objects. A write that would change one is refused; the
 // error names the place in the policy to change.
 func New(rd *read.Reader, k *Kind) *catalog.Resource {
 	v := &service{rd, k}
-	return &catalog.Resource{Resource: k.Resource(), Described: k.Version, Route: v.route, Cost: estimate, Serve: v.serve, Write: func(c *call.Call) catalog.Write { return &refusedWrite{c, k} }}
+	return &catalog.Resource{Resource: k.Resource(), Described: k.Version, Route: v.route, Cost: estimate, Serve: v.serve, Write: func(c *call.Call) catalog.Write { return &write{v: v, c: c} }}
 }
 
 // estimate returns the time of a call. A list or watch makes an object of each rule.
@@ -42,7 +39,7 @@ func estimate(c *call.Call) time.Duration {
 	return 0
 }
 
-// route checks the path and the verb. It lets writes pass, which [refusedWrite] refuses with a reason.
+// route checks the path and the verb. It lets writes pass, which [write] answers.
 func (v *service) route(c *call.Call) error {
 	i := c.Info
 	if !call.Serves(i, v.kind.Version) {
@@ -121,62 +118,6 @@ func (v *service) Watch(ctx context.Context, c *commit.Committer, tip *commit.Ti
 func (v *service) Changes(before, after *commit.Tip, sel *objects.Selection, from uint64) []objects.Event {
 	return Changes(At(v.kind, before, before.Objects), At(v.kind, after, after.Objects), sel, from)
 }
-
-// refusedWrite is a write of a rendered kind.
-type refusedWrite struct {
-	c    *call.Call
-	kind *Kind
-}
-
-// Decode refuses the write: with 404 for a name that does not exist, with 403 that names the line to edit for all
-// others, and for every write that would create an object.
-func (w *refusedWrite) Decode(context.Context) error {
-	c := w.c
-	name, creates := c.Key.Name, false
-	switch c.Info.Verb {
-	case "create":
-		if c.Body == nil {
-			var err error
-			if c.Body, err = c.ReadJSON(c.Kind.GroupVersionKind()); err != nil {
-				return err
-			}
-		}
-		name, creates = gjson.GetBytes(c.Body.Raw, "metadata.name").String(), true
-	case "update":
-		creates = c.CreatesOnUpdate()
-	case "patch":
-		patchType, err := c.PatchType()
-		if err != nil {
-			return err
-		}
-		creates = types.PatchType(patchType) == types.ApplyYAMLPatchType
-	}
-	return w.refusal(w.kind.Find(c.Tip.Policy.Form(), name), name, creates)
-}
-
-// refusal returns the error of a write to the object of a rule, which is nil if there is none.
-func (w *refusedWrite) refusal(e *Entry, name string, creates bool) error {
-	c, says := w.c, w.kind.Says+" defined by the policy"
-	switch {
-	case e == nil && creates:
-		return status.Refused(c.Resource(), name, errors.New(says+", not through the API: add it to "+w.kind.Part+", and push that"))
-	case e == nil && c.Info.Verb != "deletecollection":
-		return status.NotFound(c.Resource(), name)
-	case e != nil && e.Builtin && e.Replaceable:
-		return status.Refused(c.Resource(), name, errors.New(says+", and this is a part of every policy: add one with this name to "+w.kind.Part+", which replaces it, and push that"))
-	case e != nil && e.Builtin:
-		return status.Refused(c.Resource(), name, errors.New(says+", and this is a part of every policy"))
-	}
-	where := "the package of " + bundleFile(c.Tip)
-	if e != nil && !e.Source.IsZero() {
-		where = e.Source.String()
-	}
-	return status.Refused(c.Resource(), name, errors.New(says+": change "+where+" and push it"))
-}
-
-// Validate and Commit are never called, because Decode fails.
-func (w *refusedWrite) Validate(context.Context) error { return w.Decode(context.Background()) }
-func (w *refusedWrite) Commit(context.Context) error   { return w.Decode(context.Background()) }
 
 // bundleFile returns the first file of the bundle's own package.
 func bundleFile(tip *commit.Tip) string {

@@ -5,6 +5,7 @@
 package rendered
 
 import (
+	"reflect"
 	"strconv"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -36,7 +37,7 @@ func webhookKind(object any, plural string, mutating bool) *Kind {
 		part = "admission.webhooks.mutating"
 	}
 	entriesOf := func(f *policy.Form) []*Entry { return webhookEntries(f, mutating) }
-	return &Kind{Version: v, Entries: entriesOf, Find: ByName(entriesOf), Says: "an admission webhook is", Part: part + " of a team in the bundle"}
+	return &Kind{Version: v, Type: reflect.TypeOf(object), Entries: entriesOf, Find: ByName(entriesOf), Says: "an admission webhook is", Part: part + " of a team in the bundle"}
 }
 
 // webhookEntries returns one configuration for each webhook, named TEAM.NAME.
