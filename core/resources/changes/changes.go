@@ -6,14 +6,16 @@
 package changes
 
 import (
+	"cmp"
 	"encoding/hex"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/core/catalog/discovery"
+	"stele.dev/stele/core/read"
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/projections/audit"
 	"stele.dev/stele/projections/history"
@@ -85,7 +87,7 @@ func From(h *history.Change) *Change {
 	c.Decision = Allowed(m.GetDecisions())
 	c.setObject(h.Object, h.Time)
 	if c.Object != nil {
-		c.Object.Sensitive = HoldsSecrets(h)
+		c.Object.Sensitive = read.HoldsSecrets(h)
 	}
 	return c
 }
@@ -117,16 +119,25 @@ func MutationsOf(d *logpb.Decisions) (list []Mutation) {
 
 // Verdict describes the mutation in an explanation.
 func (m *Mutation) Verdict() string {
-	text := "changed " + strings.Join(m.Paths, ", ")
+	text := "changed " + cmp.Or(strings.Join(m.Paths, ", "), "the object")
 	if m.Reinvoked {
 		text += ", invoked again"
 	}
 	return text
 }
 
-// HoldsSecrets reports whether the object was stored as one that holds secrets.
-func HoldsSecrets(h *history.Change) bool {
-	return slices.ContainsFunc(h.Meta.GetPayloads(), func(p *logpb.Payload) bool { return p.GetClass().GetSensitive() })
+// Violation describes in an explanation a rule that does not hold. The message is empty if the reader may not see it.
+func Violation(actions, message string) string {
+	text := "does not hold, " + actions
+	if message != "" {
+		text += ": " + message
+	}
+	return text
+}
+
+// resourceOf returns the resource of a change's object.
+func resourceOf(h *history.Change) schema.GroupResource {
+	return schema.GroupResource{Group: h.Object.GetGroup(), Resource: h.Object.GetResource()}
 }
 
 // setObject sets the metadata of the change, and the object that it is about.

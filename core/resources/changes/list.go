@@ -200,7 +200,7 @@ func (v *service) change(ctx context.Context, r *call.Call, q *query, h *history
 	if err != nil {
 		return nil, err
 	}
-	c.Object.Sensitive = c.Object.Sensitive || before != nil && HoldsSecrets(before)
+	c.Object.Sensitive = c.Object.Sensitive || before != nil && read.HoldsSecrets(before)
 	isNew := !h.Deleted && h.Previous == 0
 	if isNew && before != nil {
 		c.Object.PreviousUID = before.Object.GetUid()
@@ -451,8 +451,9 @@ func (v *service) backFrom(ctx context.Context, r *call.Call, q *query, from uin
 		limit = int(min(q.options.Limit, 10*defaultLimit))
 	}
 	s, looked, read, bytes := v.newVisibility(r), 0, 0, 0
-	s.windows.Replay = v.Replays.Begin()
-	for h, err := range s.windows.Replay.Through(ctx, v.changesBack(ctx, r, q, from)) {
+	replay := v.Replays.Begin()
+	s.During(replay)
+	for h, err := range replay.Through(ctx, v.changesBack(ctx, r, q, from)) {
 		if err != nil {
 			return nil, 0, err
 		}

@@ -139,7 +139,7 @@ func (f *following) send(ctx context.Context, upto uint64) error {
 	} else if other {
 		f.visibility = f.newVisibility(f.r)
 	}
-	f.visibility.windows = f.Windows(f.r) // windows move with time
+	f.visibility.Renew(f.Windows(f.r)) // windows move with time
 	found, to, err := f.read(ctx, upto)
 	defer func() { // the changes were sent, or the watch ends
 		for _, c := range found {
@@ -166,8 +166,9 @@ type encodedChange struct {
 func (f *following) read(ctx context.Context, upto uint64) (found []encodedChange, to uint64, err error) {
 	room := f.Replays.Share()
 	to = f.at
-	f.visibility.windows.Replay = f.Replays.Begin()
-	for h, err := range f.visibility.windows.Replay.Through(ctx, f.History.After(ctx, f.query.filter(), f.at, upto)) {
+	replay := f.Replays.Begin()
+	f.visibility.During(replay)
+	for h, err := range replay.Through(ctx, f.History.After(ctx, f.query.filter(), f.at, upto)) {
 		if err != nil {
 			return found, to, err
 		}

@@ -4,8 +4,8 @@
 // # Access
 //
 // The permission on decisions.log.stele.dev shows who asked for what, and how it was decided, also about objects that the
-// reader may not read: that is what an auditor needs. In a namespace it shows the decisions about objects of the namespace. What is in
-// objects is shown only to users who may get the object: bodies, and messages of the stages that read the object.
+// reader may not read: that is what an auditor needs. In a namespace it shows the decisions about objects of the namespace. What may
+// quote an object is shown only to users who may get it, see [read.Disclosed].
 //
 // # Work
 //

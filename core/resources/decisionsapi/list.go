@@ -23,6 +23,7 @@ import (
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/past"
 	"stele.dev/stele/core/read"
+	"stele.dev/stele/core/resources/changes"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/projections/history"
@@ -38,6 +39,8 @@ const (
 	maxExamined = 40_000
 	writeWork   = 4
 	maxAnswer   = 8 << 20
+	// maxSearched is how many records are searched for one decision.
+	maxSearched = 80_000
 )
 
 // query is what a request selects.
@@ -317,7 +320,7 @@ func (v *service) page(ctx context.Context, r *call.Call, q *query, pg *page) (n
 	s, bytes := v.newVisibility(r), 0
 	m := v.recordsUpTo(ctx, q, pg.from)
 	replay := v.Replays.Begin()
-	s.windows.Replay = replay
+	s.During(replay)
 	for x, err := range read.Through(ctx, replay, m.all) {
 		if err != nil {
 			return nil, nil, err
@@ -360,7 +363,8 @@ func (s *visibility) encode(ctx context.Context, x *record, q *query, version st
 	return json.Marshal(d)
 }
 
-// get answers with the newest decision of a name.
+// get answers with a decision by its name. If several requests have the audit ID, it is the first of them: who sends the audit ID of
+// another request does not take its place.
 func (v *service) get(ctx context.Context, r *call.Call, q *query) error {
 	f, err := r.Format()
 	if err != nil {
@@ -379,27 +383,34 @@ func (v *service) get(ctx context.Context, r *call.Call, q *query) error {
 	s := v.newVisibility(r)
 	m := v.recordsUpTo(ctx, q, pg.from)
 	replay := v.Replays.Begin()
-	s.windows.Replay = replay
+	s.During(replay)
+	var found changes.Named[*record]
 	for x, err := range read.Through(ctx, replay, m.all) {
 		if err != nil {
 			return err
 		}
-		if !q.first.IsZero() && x.time.Before(q.first) {
+		if m.cut = m.examined > maxSearched; m.cut || !q.first.IsZero() && x.time.Before(q.first) {
 			break
 		}
-		if !q.matches(x) {
-			continue
+		if q.matches(x) {
+			found.Add(x.meta, x)
 		}
-		text, err := s.encode(ctx, x, q, "")
-		if err != nil {
-			return err
-		}
-		if text, err = form.As(r, f, metav1.ListMeta{ResourceVersion: pg.list.String()}, [][]byte{text}, false); err != nil {
-			return err
-		}
-		return r.WriteBody(f, http.StatusOK, text)
 	}
-	return v.unknown(r, m)
+	first, others := found.First()
+	if first == nil {
+		return v.unknown(r, m)
+	}
+	if others > 0 {
+		r.Warn(changes.AlsoNamed(r.Info.Name, others))
+	}
+	text, err := s.encode(ctx, *first, q, "")
+	if err != nil {
+		return err
+	}
+	if text, err = form.As(r, f, metav1.ListMeta{ResourceVersion: pg.list.String()}, [][]byte{text}, false); err != nil {
+		return err
+	}
+	return r.WriteBody(f, http.StatusOK, text)
 }
 
 // unknown returns the error for an audit ID that no record has. It says what cannot be known.
@@ -415,6 +426,9 @@ func (v *service) unknown(r *call.Call, m *merged) error {
 	}
 	if m.begins != "" {
 		text += "; " + m.begins
+	}
+	if m.cut {
+		text += fmt.Sprintf("; only the newest %d writes were searched: list decisions with the field selector request.auditID=%s to search older ones", maxSearched/writeWork, r.Info.Name)
 	}
 	e.ErrStatus.Message = text
 	return e
@@ -459,6 +473,7 @@ type merged struct {
 	begins string
 	oldest time.Time // of the batches of the decision log that were read
 	gaps   int
+	cut    bool // the search ended before the oldest record
 	// at is the next record of each log; nil at its end.
 	at [2]*record
 }

@@ -58,6 +58,23 @@ func ofEvent(e *eventlog.Event) *record {
 	return r
 }
 
+// as returns the record with other metadata.
+func (r *record) as(m *logpb.Metadata) *record {
+	shown := *r
+	shown.meta = m
+	if r.decision != nil {
+		if shown.decision = m.GetDecision(); r.typ == TypeCounted {
+			shown.decision = m.GetDecisionsCounted().GetLike()
+		}
+	}
+	if r.write != nil {
+		write := *r.write
+		write.Meta = m
+		shown.write = &write
+	}
+	return &shown
+}
+
 // name returns the name of a decision: its audit ID, or its position if it has none.
 func (r *record) name() string {
 	id := r.meta.GetRequest().GetAuditId()

@@ -37,7 +37,7 @@ type Decision struct {
 	// Reason is the reason of a failure, as in a Status.
 	Reason string `json:"reason,omitempty"`
 	// Message is the message of a failure. If a stage that reads the object made it, it is shown only to users who may
-	// read the object.
+	// get the object, as are the messages of findings, the paths of mutations, and annotations.
 	Message string `json:"message,omitempty"`
 	// Rule is the ID of the rule that decided.
 	Rule string `json:"rule,omitempty"`

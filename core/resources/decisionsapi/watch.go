@@ -217,7 +217,7 @@ func (f *following) send(ctx context.Context) (more bool, err error) {
 	} else if other {
 		f.visibility = f.newVisibility(f.r)
 	}
-	f.visibility.windows = f.Windows(f.r) // windows move with time
+	f.visibility.Renew(f.Windows(f.r)) // windows move with time
 	all := append(writes, records...)
 	slices.SortStableFunc(all, func(a, b *record) int { return a.time.Compare(b.time) })
 	for _, x := range all {

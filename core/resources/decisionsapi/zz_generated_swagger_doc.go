@@ -27,7 +27,7 @@ var map_Decision = map[string]string{
 	"stage":         "Stage is the stage that decided.",
 	"code":          "Code is the HTTP status of the answer.",
 	"reason":        "Reason is the reason of a failure, as in a Status.",
-	"message":       "Message is the message of a failure. If a stage that reads the object made it, it is shown only to users who may read the object.",
+	"message":       "Message is the message of a failure. If a stage that reads the object made it, it is shown only to users who may get the object, as are the messages of findings, the paths of mutations, and annotations.",
 	"rule":          "Rule is the ID of the rule that decided.",
 	"source":        "Source is the file and line of the rule.",
 	"decided":       "Decided is what allowed the request, as far as it was allowed.",

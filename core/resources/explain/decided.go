@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/resources/changes"
-	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/logpb"
 )
 
@@ -23,9 +22,8 @@ var (
 	stagesOfOthers = []string{"answer"}
 )
 
-// Decided explains a request that left no event in the log of record, by its event in the log of decisions.
-func Decided(event *eventlog.Event) *Explanation {
-	m := event.Meta
+// Decided explains a request that left no event in the log of record, by the metadata of its event in the log of decisions.
+func Decided(m *logpb.Metadata) *Explanation {
 	d, q := m.GetDecision(), m.GetRequest()
 	e := &Explanation{TypeMeta: metav1.TypeMeta{APIVersion: Group + "/" + Version, Kind: Kind}}
 	e.Name, e.CreationTimestamp = q.GetAuditId(), metav1.NewTime(time.Unix(0, q.GetReceivedUnixNano()))
@@ -102,7 +100,7 @@ func stageOf(name string, m *logpb.Metadata, refused bool) Stage {
 		}
 	case "validation":
 		for _, f := range by.GetAdmission() {
-			s.Considered = append(s.Considered, Considered{Rule: f.GetRule(), Source: f.GetSource(), Verdict: "does not hold, " + f.GetAction() + ": " + f.GetMessage()})
+			s.Considered = append(s.Considered, Considered{Rule: f.GetRule(), Source: f.GetSource(), Verdict: changes.Violation(f.GetAction(), f.GetMessage())})
 		}
 	case "commit":
 		switch d.GetOutcome() {

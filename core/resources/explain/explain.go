@@ -74,7 +74,7 @@ func Written(c *changes.Change) *Explanation {
 		if len(d.Findings) > 0 {
 			s := stage("validation", "")
 			for _, f := range d.Findings {
-				s.Considered = append(s.Considered, Considered{Rule: f.Rule, Source: f.Source, Verdict: "does not hold, " + f.Actions + ": " + f.Message})
+				s.Considered = append(s.Considered, Considered{Rule: f.Rule, Source: f.Source, Verdict: changes.Violation(f.Actions, f.Message)})
 			}
 		}
 	}

@@ -16,6 +16,8 @@ import (
 	"stele.dev/stele/core/record/decisions"
 	"stele.dev/stele/core/resources/changes"
 	"stele.dev/stele/core/status"
+	"stele.dev/stele/eventlog"
+	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/projections/history"
 )
@@ -117,11 +119,24 @@ func (v *service) explain(ctx context.Context, asker *call.Call, e *Explanation)
 	return nil
 }
 
-// maxExamined is the number of changes to search for an audit ID if a request that left no event has the same ID.
+// maxExamined is the number of changes that are searched for an audit ID: the newest ones.
 const maxExamined = 20_000
 
-// find returns the explanation of a request by its audit ID: from the log if it was a write, else from the log of
-// decisions. Clients choose audit IDs, so both may exist; then the write is explained.
+// recorded is what is left of a request: a write of the log of record, or an event of the log of decisions.
+type recorded struct {
+	write   *history.Change
+	decided *eventlog.Event
+}
+
+func (x recorded) meta() *logpb.Metadata {
+	if x.write != nil {
+		return x.write.Meta
+	}
+	return x.decided.Meta
+}
+
+// find returns the explanation of a request by its audit ID: from the log if it was a write, else from the log of decisions. Clients
+// choose audit IDs, so that several requests may have one. The first of them is explained, and the others are said to be there.
 func (v *service) find(ctx context.Context, c *call.Call) (*Explanation, error) {
 	if err := v.See(ctx, c, ""); err != nil {
 		return nil, err
@@ -132,29 +147,75 @@ func (v *service) find(ctx context.Context, c *call.Call) (*Explanation, error) 
 	if err := v.decisions.Flush(ctx); err != nil {
 		return nil, err
 	}
-	decided, err := v.decisions.Find(ctx, c.Info.Name)
+	first, others, cut, err := v.first(ctx, c)
 	if err != nil {
 		return nil, err
 	}
+	if first == nil {
+		notFound := status.NotFound(c.Resource(), c.Info.Name)
+		notFound.ErrStatus.Message = fmt.Sprintf("no write in the log has the audit id %q, and no decision that this replica has recorded; "+
+			"reads that were answered are recorded if an audit rule selects them, and each replica records its own", c.Info.Name)
+		if cut {
+			notFound.ErrStatus.Message += fmt.Sprintf("; only the newest %d writes were searched: list decisions with the field selector request.auditID=%s to search older ones", maxExamined, c.Info.Name)
+		}
+		return nil, notFound
+	}
+	if others > 0 {
+		c.Warn(changes.AlsoNamed(c.Info.Name, others))
+	}
+	return v.shown(ctx, c, first)
+}
+
+// first returns what is left of the first request that has the audit ID of a call, and how many other requests have it; nil if none has.
+// cut is true if there are older writes, which were not searched.
+func (v *service) first(ctx context.Context, c *call.Call) (first *recorded, others int, cut bool, err error) {
+	decided, err := v.decisions.Find(ctx, c.Info.Name)
+	if err != nil {
+		return nil, 0, false, err
+	}
+	var found changes.Named[recorded]
 	looked := 0
 	for h, err := range v.Replays.InTurns(ctx, v.History.Before(ctx, history.Filter{}, c.Tip.Revision())) {
 		if err != nil {
-			return nil, err
+			return nil, 0, false, err
 		}
-		if looked++; looked > maxExamined && len(decided) > 0 {
+		if looked++; looked > maxExamined {
+			cut = true
 			break
 		}
 		if h.Meta.GetRequest().GetAuditId() == c.Info.Name {
-			e := Written(changes.From(h))
-			e.Status.Audit = AuditOf(h.Meta.GetDecisions().GetAudit())
-			return e, nil
+			found.Add(h.Meta, recorded{write: h})
 		}
 	}
-	if len(decided) > 0 {
-		return Decided(decided[0]), nil
+	for _, e := range decided {
+		found.Add(e.Meta, recorded{decided: e})
 	}
-	notFound := status.NotFound(c.Resource(), c.Info.Name)
-	notFound.ErrStatus.Message = fmt.Sprintf("no write in the log has the audit id %q, and no decision that this replica has recorded; "+
-		"reads that were answered are recorded if an audit rule selects them, and each replica records its own", c.Info.Name)
-	return nil, notFound
+	first, others = found.First()
+	return first, others, cut, nil
+}
+
+// shown explains a request, without what the user may not see of its object.
+func (v *service) shown(ctx context.Context, c *call.Call, x *recorded) (*Explanation, error) {
+	d, meta := v.Disclosure(c, "get"), x.meta()
+	var reads bool
+	var err error
+	if x.write != nil {
+		reads, err = d.Change(ctx, x.write)
+	} else {
+		reads, err = d.Decision(ctx, meta)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !reads {
+		meta = read.Disclosed(meta)
+	}
+	if x.write == nil {
+		return Decided(meta), nil
+	}
+	write := *x.write
+	write.Meta = meta
+	e := Written(changes.From(&write))
+	e.Status.Audit = AuditOf(meta.GetDecisions().GetAudit())
+	return e, nil
 }

@@ -168,7 +168,7 @@ func unwritten(ctx context.Context, config *rest.Config, objects dynamic.Interfa
 	var body map[string]any
 	switch {
 	case len(d.RequestBody) == 0 || d.BodyCut:
-		test["skip"] = "the server did not keep the body of the request, or only a part: write object or patch"
+		test["skip"] = "the server did not keep the body of the request, or only a part, or you may not get the object: write object or patch"
 	case bytes.Contains(d.RequestBody, []byte(`"hmac-sha256:`)):
 		test["skip"] = "the body of the request has secrets, which are recorded as hashes: write object or patch"
 	case json.Unmarshal(d.RequestBody, &body) != nil:
