@@ -5,6 +5,7 @@ package plan
 
 import (
 	"encoding/json"
+	"slices"
 
 	"stele.dev/stele/policy"
 	"stele.dev/stele/schemas"
@@ -94,8 +95,19 @@ type Checked struct {
 	// Objects is the number of stored objects that were tried, Of the number of those that the change could concern.
 	Objects int `json:"objects"`
 	Of      int `json:"of"`
+	// NotTried are the kinds whose stored objects the change could concern and that were not tried, because the caller may not read
+	// them: as plural.group, sorted. Nothing is known of them, not even their number.
+	NotTried []string `json:"notTried,omitempty"`
 	// Replayed is the number of recorded writes that were decided again.
 	Replayed int `json:"replayed"`
+}
+
+// Leave notes that the stored objects of a kind were not tried, and why.
+func (p *Plan) Leave(kind, why string) {
+	if i, found := slices.BinarySearch(p.Checked.NotTried, kind); !found {
+		p.Checked.NotTried = slices.Insert(p.Checked.NotTried, i, kind)
+	}
+	p.Notes = append(p.Notes, why)
 }
 
 // Finding is one meaning of the change.

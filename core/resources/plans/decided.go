@@ -130,9 +130,9 @@ func (c *contrasts) decideRequest(ctx context.Context, e *eventlog.Event, f *fli
 	if target, err := url.ParseRequestURI(e.Meta.GetRequest().GetUri()); err == nil && target.Query().Has("dryRun") {
 		return nil
 	}
-	if at := placeOf(e.Meta.GetObject()).GroupResource; o.secret(at) && !o.mayName(at) {
-		f.undecided[isSecret]++
-		return nil
+	if why, err := c.unread(ctx, placeOf(e.Meta.GetObject()).GroupResource, o); err != nil || why != "" {
+		f.undecided[why]++
+		return err
 	}
 	is, was, err := c.verdicts(ctx, &Record{Change: undone(e), refusal: e}, o)
 	if err != nil {
@@ -233,7 +233,7 @@ func (f *flips) countRequest(e *eventlog.Event, is, was verdict, o *Options) {
 		Refused: refused, User: k.user, Verb: k.verb, Resource: resource, Stage: by.stage, Rule: by.rule, Path: by.path, Source: by.source,
 		Count: 1, First: r, Last: r, Message: message,
 	}
-	if at := placeOf(e.Meta.GetObject()).GroupResource; refused && o.mayName(at) && !o.secret(at) {
+	if at := placeOf(e.Meta.GetObject()).GroupResource; refused && !o.secret(at) {
 		g.Message = by.message
 	}
 	if id := q.GetAuditId(); id != "" {

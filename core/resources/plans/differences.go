@@ -20,7 +20,7 @@ func (t *kindTrial) differ(o *Object, was, is *policy.Object, to *results) {
 		d := to.difference(path)
 		d.objects++
 		d.leaf = d.leaf || x.leaf
-		if s := t.visible(o, &outcome{}); s != nil {
+		if s := t.sample(o, &outcome{}); s != nil {
 			if value, found := jsonvalue.At(was.Content, x.steps...); found && !t.isSecret(x.steps) {
 				s.Value = short(value)
 			}

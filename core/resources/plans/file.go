@@ -190,11 +190,10 @@ func (s *exported) objectsOf(k *policy.Kind) []*Object {
 	return s.byKind[schema.GroupKind{Group: k.Group, Kind: k.Kind.Kind}]
 }
 
-func (s *exported) Shown() *policy.Policy                     { return nil }
-func (s *exported) Has(k *policy.Kind) bool                   { return len(s.objectsOf(k)) > 0 }
-func (s *exported) Len(k *policy.Kind) int                    { return len(s.objectsOf(k)) }
-func (s *exported) Objects(k *policy.Kind) iter.Seq[*Object]  { return slices.Values(s.objectsOf(k)) }
-func (s *exported) MayName(schema.GroupResource, string) bool { return true }
+func (s *exported) Shown() *policy.Policy                    { return nil }
+func (s *exported) Has(k *policy.Kind) bool                  { return len(s.objectsOf(k)) > 0 }
+func (s *exported) Len(k *policy.Kind) int                   { return len(s.objectsOf(k)) }
+func (s *exported) Objects(k *policy.Kind) iter.Seq[*Object] { return slices.Values(s.objectsOf(k)) }
 func (s *exported) Namespace(name string) *Object {
 	list := s.byKind[schema.GroupKind{Kind: "Namespace"}]
 	i, found := slices.BinarySearchFunc(list, name, func(o *Object, name string) int { return cmp.Compare(o.Name, name) })

@@ -64,7 +64,8 @@ bundle: policy.#Bundle & {
 			bindings: della: {clusterRole: "pipelines", subjects: [{user: "della"}], namespaces: ["*"]}
 			clusterRoles: "databases-self": rules: r: {apiGroups: ["data.corp.example"], resources: ["databases"], verbs: ["create", "update", "patch"]}
 			bindings: self: {clusterRole: "databases-self", subjects: [{group: "developers"}], namespaces: ["shared"], when: "object.spec.tier == 'dev'"}
-			bindings: planner: {clusterRole: "policy:planner", subjects: [{user: "planner"}], namespaces: ["*"]}
+			bindings: planner: {clusterRole: "policy:planner", subjects: [{user: "planner"}, {user: "pia"}], namespaces: ["*"]}
+			bindings: pia: {clusterRole: "pipelines", subjects: [{user: "pia"}], namespaces: ["*"]}
 			bindings: lists: {clusterRole: "view", subjects: [{user: "dana"}], namespaces: ["*"]}
 		}
 	}

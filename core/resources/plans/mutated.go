@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/core/decide"
 	"stele.dev/stele/core/object/metadata"
 	"stele.dev/stele/core/resources/plans/past"
@@ -102,16 +103,42 @@ type contrasts struct {
 	read     past.All     // what the rules of both read
 	same     sync.Map     // of subjects: bool
 	waiting  atomic.Int64 // bytes of refusals that wait for the stored objects of then
+	since    uint64       // the first revision whose objects requests met
+
+	mu     sync.Mutex
+	hidden map[schema.GroupResource]string // why requests are not decided again
 }
 
-func newContrasts(s plan.Sides, o *Options) *contrasts {
-	c := &contrasts{from: newJudge(s.From, o), to: newJudge(s.To, o)}
-	c.from.past, c.to.past = past.New(s.From, o.mayName), past.New(s.To, o.mayName)
+func newContrasts(ctx context.Context, s plan.Sides, o *Options) (*contrasts, error) {
+	c := &contrasts{from: newJudge(s.From, o), to: newJudge(s.To, o), hidden: map[schema.GroupResource]string{}}
+	since, _ := o.Records.Span()
+	c.since = max(since, 1) - 1
+	mayList := func(r schema.GroupResource) (bool, error) { return o.mayRead(ctx, r, c.since) }
+	var err error
+	if c.from.past, err = past.New(s.From, mayList); err != nil {
+		return nil, err
+	}
+	if c.to.past, err = past.New(s.To, mayList); err != nil {
+		return nil, err
+	}
 	if c.to.past.Same(c.from.past) {
 		c.to.past = c.from.past
 	}
 	c.read = slices.Compact(slices.DeleteFunc(past.All{c.from.past, c.to.past}, func(p *past.Objects) bool { return p == nil }))
-	return c
+	return c, nil
+}
+
+// unread says why requests about a resource are not decided again; empty if they are.
+func (c *contrasts) unread(ctx context.Context, r schema.GroupResource, o *Options) (why string, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	why, known := c.hidden[r]
+	if !known {
+		if why, err = o.unread(ctx, r, c.since, c.from.policy, c.to.policy); err == nil {
+			c.hidden[r] = why
+		}
+	}
+	return why, err
 }
 
 // subject is what the rules for a write depend on.
@@ -166,7 +193,7 @@ func (f *flips) alter(r *Record, was, is *decide.Written, o *Options) {
 	seen := map[string]bool{}
 	before, after := root(was.Object), root(is.Object)
 	count := func(step *policy.MutationStep, pointer string, old bool) {
-		path := fieldPath(pointer, o.mayName(at.GroupResource))
+		path := fieldPath(pointer)
 		if seen[path] || reflect.DeepEqual(valueOf(before, pointer), valueOf(after, pointer)) {
 			return
 		}
@@ -225,17 +252,14 @@ func valueOf(in any, pointer string) any {
 	return value
 }
 
-// fieldPath returns a JSON pointer in the form of a finding's path. The keys of labels and annotations are in it only if named is
-// set: the caller may read the objects.
-func fieldPath(pointer string, named bool) (path string) {
+// fieldPath returns a JSON pointer in the form of a finding's path.
+func fieldPath(pointer string) (path string) {
 	names, _ := jsonvalue.PointerSteps(pointer)
-	for i, name := range names {
+	for _, name := range names {
 		_, err := strconv.Atoi(name)
 		switch {
 		case err == nil || name == "-":
 			path += "[]"
-		case !named && i == 2 && names[0] == "metadata":
-			path += "[*]"
 		default:
 			path = joinPath(path, name)
 		}

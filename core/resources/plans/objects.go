@@ -14,6 +14,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"stele.dev/stele/core/commit"
 	"stele.dev/stele/limits/batches"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/admission"
@@ -34,7 +35,7 @@ type kindTrial struct {
 	rendered bool
 	// sameForm reports whether both policies show an object alike.
 	sameForm bool
-	// secret reports whether the kind has secret fields under either policy, secrets has their paths.
+	// secret reports whether the kind has secret fields under either policy or the one in force, secrets has their paths.
 	secret  bool
 	secrets [][]string
 	bounds  *schemaBounds
@@ -70,14 +71,10 @@ func tryObjects(ctx context.Context, s plan.Sides, o *Options, p *plan.Plan) err
 	if err := removedKinds(ctx, s, o, p); err != nil {
 		return err
 	}
-	trials := slices.DeleteFunc(newTrials(s, o), func(t *kindTrial) bool {
-		if !t.secret || o.Objects.MayName(t.resource, "") {
-			return false
-		}
-		p.Checked.Of += t.of
-		p.Notes = append(p.Notes, fmt.Sprintf("The %s were not tried: they have secrets, and you may not list them in all namespaces. Numbers would tell the secrets.", t.resource))
-		return true
-	})
+	trials, err := newTrials(ctx, s, o, p)
+	if err != nil {
+		return err
+	}
 	p.Notes = append(p.Notes, unread(trials)...)
 	total := 0
 	for _, t := range trials {
@@ -102,10 +99,10 @@ func tryObjects(ctx context.Context, s plan.Sides, o *Options, p *plan.Plan) err
 }
 
 // newTrials returns the trials of the kinds that the change could concern: their schemas, validations or scales differ,
-// or a rule of admission that applies to them, or what resource quotas can limit.
-func newTrials(s plan.Sides, o *Options) (trials []*kindTrial) {
+// or a rule of admission that applies to them, or what resource quotas can limit. The plan says which of them are not tried.
+func newTrials(ctx context.Context, s plan.Sides, o *Options, p *plan.Plan) (trials []*kindTrial, err error) {
 	if s.From == nil {
-		return nil
+		return nil, nil
 	}
 	concerned := map[schema.GroupResource]bool{}
 	for _, r := range kinds.KindsToTry(s) {
@@ -116,7 +113,10 @@ func newTrials(s plan.Sides, o *Options) (trials []*kindTrial) {
 	}
 	from, to := Unasked(s.From), Unasked(s.To)
 	spaces := &namespaces{source: o.Objects, known: map[string]*policy.Object{}}
-	readBefore, readAfter := readables(from, to, o.Objects)
+	readBefore, readAfter, err := readables(ctx, from, to, o)
+	if err != nil {
+		return nil, err
+	}
 	for _, is := range s.To.Kinds() {
 		r := is.GroupResource()
 		was := s.From.Kind(r)
@@ -126,19 +126,41 @@ func newTrials(s plan.Sides, o *Options) (trials []*kindTrial) {
 		if !concerned[r] && sameAdmission(admission.MustOf(s.From), admission.MustOf(s.To), was.Storage(), is.Storage()) {
 			continue
 		}
+		why, err := o.unread(ctx, r, today, s.From, s.To)
+		if err != nil {
+			return nil, err
+		}
+		if k := s.From.Kind(commit.Namespaces); why == "" && is.Namespaced && !o.Objects.Has(k) && o.Objects.Len(is) > 0 && (readsNamespaces(s.From, r) || readsNamespaces(s.To, r)) {
+			why = fmt.Sprintf("rules for %s read their namespaces, and the file has none of them", r)
+		}
+		if why != "" {
+			p.Leave(r.String(), fmt.Sprintf("The %s were not tried, because %s. What the change means for stored ones is not known.", r, why))
+			continue
+		}
 		t := &kindTrial{
 			resource: r, was: was, is: is, from: newBench(from, was, spaces), to: newBench(to, is, spaces),
 			rendered: o.Objects.Shown() == nil || o.Objects.Shown().Digest() == s.From.Digest(), sameForm: was.SameForm(is.Kind),
 			bounds: &schemaBounds{root: is.Storage().Schema}, o: o, of: o.Objects.Len(is),
 		}
 		t.from.reading, t.to.reading = readBefore, readAfter
-		t.secrets = append(was.Storage().Program.SensitivePaths(), is.Storage().Program.SensitivePaths()...)
+		t.secrets = slices.Concat(was.Storage().Program.SensitivePaths(), is.Storage().Program.SensitivePaths(), o.secretPaths(r))
 		t.secret = len(t.secrets) > 0
 		if t.of > 0 {
 			trials = append(trials, t)
 		}
 	}
-	return trials
+	return trials, nil
+}
+
+// secretPaths returns the secret fields of a kind under the policy in force.
+func (o *Options) secretPaths(r schema.GroupResource) (paths [][]string) {
+	if o.InForce == nil || o.InForce.Kind(r) == nil {
+		return nil
+	}
+	for _, v := range o.InForce.Kind(r).Versions {
+		paths = append(paths, v.Program.SensitivePaths()...)
+	}
+	return paths
 }
 
 // sameAdmission reports whether the same rules of admission apply to a version before and after a change.
@@ -253,14 +275,14 @@ func (t *kindTrial) object(ctx context.Context, o *Object, to *results) error {
 				return err
 			}
 		}
-		to.tally(k, x.failure).count(o, x, t.visible(o, x))
+		to.tally(k, x.failure).count(o, x, t.sample(o, x))
 	}
 	return nil
 }
 
-// visible returns the sample of an object; nil if the caller may not know its name.
-func (t *kindTrial) visible(o *Object, x *outcome) *sample {
-	if t.o.Samples == 0 || !t.o.Objects.MayName(t.resource, o.Namespace) {
+// sample returns the sample of an object, without secrets; nil if the plan names none.
+func (t *kindTrial) sample(o *Object, x *outcome) *sample {
+	if t.o.Samples == 0 {
 		return nil
 	}
 	s := &sample{extent: x.extent, Sample: plan.Sample{Namespace: o.Namespace, Name: o.Name, Stuck: x.ways[labelled]}}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
+	"math"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/core/decide"
@@ -33,8 +34,11 @@ type Options struct {
 	Engine decide.Engine
 	// Decided are the recorded refusals and reads that are decided again, too; nil for none. They need Records.
 	Decided Decided
-	// MayName reports whether the plan may say what is in objects of a resource in a namespace, "" for all; nil if it may.
-	MayName func(r schema.GroupResource, namespace string) bool
+	// MayRead reports whether the caller may read all objects of a resource, in all namespaces, as they have been since a revision; nil if
+	// the caller may read all. Numbers of objects tell what is in them, so what the caller may not read is left out.
+	MayRead func(ctx context.Context, r schema.GroupResource, since uint64) (bool, error)
+	// InForce is the policy in force, under which the caller reads; nil if From is. What it says is secret is shown by no plan.
+	InForce *policy.Policy
 	// LastWrite returns the last write of a resource; nil if it is not known.
 	LastWrite func(context.Context, schema.GroupResource) (*LastWrite, error)
 	// Progress, if not nil, is told how many objects or writes are done, of how many; of is 0 if that is not known. It may be called by several
@@ -44,9 +48,15 @@ type Options struct {
 	secrets map[schema.GroupResource]bool
 }
 
-// mayName reports whether the plan may say what is in objects of a resource.
-func (o *Options) mayName(r schema.GroupResource) bool {
-	return o.MayName == nil || o.MayName(r, "")
+// today is a revision that is not older than the newest one.
+const today = math.MaxUint64
+
+// mayRead reports whether the caller may read all objects of a resource since a revision.
+func (o *Options) mayRead(ctx context.Context, r schema.GroupResource, since uint64) (bool, error) {
+	if o.MayRead == nil {
+		return true, nil
+	}
+	return o.MayRead(ctx, r, since)
 }
 
 // secret reports whether objects of a resource have secret fields under one of the policies.
@@ -72,7 +82,7 @@ func SecretsOf(policies ...*policy.Policy) map[schema.GroupResource]bool {
 
 // Make compares two policies, and returns what the change means. An error means that it cannot be told.
 func Make(ctx context.Context, s plan.Sides, o Options) (*plan.Plan, error) {
-	o.secrets = SecretsOf(s.From, s.To)
+	o.secrets = SecretsOf(o.InForce, s.From, s.To)
 	p := &plan.Plan{Cluster: s.To.Form().Cluster, From: side(s.From, o.From), To: side(s.To, o.To)}
 	for _, compare := range []func(context.Context, plan.Sides) ([]plan.Finding, error){kinds.Compare, access.Compare, rules.Compare} {
 		found, err := compare(ctx, s)

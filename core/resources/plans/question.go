@@ -31,7 +31,6 @@ const (
 	isOutside    = "an authorizer outside of the policy may decide it"
 	isUnlike     = "the policy that allowed it refuses it when it is decided again"
 	wasUnlike    = "the policy that refused it allows it when it is decided again"
-	isSecret     = "its kind has secrets, and you may not list it in all namespaces"
 	isUnreadable = "its path or its body cannot be read"
 	isForgotten  = "its namespace of that time is not kept"
 	isReviewed   = "a webhook or a plugin changed its object"

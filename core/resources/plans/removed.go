@@ -24,6 +24,14 @@ func removedKinds(ctx context.Context, s plan.Sides, o *Options, p *plan.Plan) e
 		if was.Of != nil || is != nil && is.Namespaced == was.Namespaced && is.Kind.Kind == was.Kind.Kind && was.StoredAs(is.Kind) {
 			continue
 		}
+		why, err := o.unread(ctx, was.GroupResource(), today, s.From)
+		if err != nil {
+			return err
+		}
+		if why != "" {
+			p.Leave(was.Resource(), fmt.Sprintf("Whether %s are stored is not known, because %s. The server refuses to put the policy in force as long as there are any.", was.Resource(), why))
+			continue
+		}
 		details, n, err := removedDetails(ctx, was, o)
 		if err != nil {
 			return err
@@ -67,7 +75,7 @@ func removedDetails(ctx context.Context, k *policy.Kind, o *Options) (lines []st
 			line = strings.TrimSuffix(line, "s")
 		}
 	}
-	if len(in) > 0 && o.Objects.MayName(r, "") {
+	if len(in) > 0 {
 		names := slices.SortedFunc(maps.Keys(in), func(a, b string) int {
 			if in[a] != in[b] {
 				return in[b] - in[a]
@@ -84,7 +92,7 @@ func removedDetails(ctx context.Context, k *policy.Kind, o *Options) (lines []st
 		line += ": " + strings.Join(counts, ", ")
 	}
 	lines = append(lines, line+". The server refuses to put the policy in force as long as there are any.")
-	if o.LastWrite != nil && o.Objects.MayName(r, "") {
+	if o.LastWrite != nil {
 		last, err := o.LastWrite(ctx, r)
 		if err != nil {
 			return nil, 0, err

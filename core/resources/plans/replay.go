@@ -45,10 +45,12 @@ const auditIDs = 3
 // replay decides the recorded writes again under the new policy, and those that it refuses under the older one. What
 // both refuse is not an effect of the change. It does the same with recorded refusals and reads.
 func replay(ctx context.Context, s plan.Sides, o *Options, p *plan.Plan) (*flips, error) {
-	c := newContrasts(s, o)
+	c, err := newContrasts(ctx, s, o)
+	if err != nil {
+		return nil, err
+	}
 	all, refusals := newFlips(), []*eventlog.Event(nil)
 	if o.Decided != nil {
-		var err error
 		if all, refusals, err = c.replayDecided(ctx, o); err != nil {
 			return nil, err
 		}
@@ -82,9 +84,9 @@ func replay(ctx context.Context, s plan.Sides, o *Options, p *plan.Plan) (*flips
 
 // decideAgain decides one write again.
 func (c *contrasts) decideAgain(ctx context.Context, r *Record, f *flips, o *Options) error {
-	if at := placeOf(r.Object).GroupResource; o.secret(at) && !o.mayName(at) {
-		f.undecided[isSecret]++
-		return nil
+	if why, err := c.unread(ctx, placeOf(r.Object).GroupResource, o); err != nil || why != "" {
+		f.undecided[why]++
+		return err
 	}
 	q := r.question()
 	v, err := c.to.decide(ctx, r, q)
@@ -134,7 +136,7 @@ func (f *flips) count(r *Record, v verdict, o *Options) {
 		Refused: true, User: k.user, Verb: k.verb, Resource: resource, Stage: v.stage, Rule: v.rule, Path: v.path, Source: v.source,
 		Count: 1, First: r.Revision, Last: r.Revision, Message: "the new policy refuses it",
 	}
-	if o.mayName(at.GroupResource) && !o.secret(at.GroupResource) {
+	if !o.secret(at.GroupResource) {
 		g.Message = v.message
 	}
 	if id := request.GetAuditId(); id != "" {

@@ -149,13 +149,13 @@ func (v *service) plan(ctx context.Context, c *call.Call, s *Spec) (*plan.Plan, 
 	}
 	defer done()
 	o := Options{
-		From: was, To: plan.Side{Commit: s.Commit, Changed: s.Changed}, Accept: s.Accept, Samples: defaultSamples, LastWrite: v.lastWrite(c), MayName: MayName(ctx, c), Engine: v.Engine,
+		From: was, To: plan.Side{Commit: s.Commit, Changed: s.Changed}, Accept: s.Accept, Samples: defaultSamples, LastWrite: v.lastWrite(c), MayRead: v.Reader.Disclosure(c, "list").All, InForce: c.Tip.Policy, Engine: v.Engine,
 	}
 	if s.Samples != nil {
 		o.Samples = *s.Samples
 	}
 	if s.Objects == nil || *s.Objects {
-		o.Objects = tipSource{c.Tip, o.MayName}
+		o.Objects = tipSource{c.Tip}
 	}
 	span, err := parseSpan(s.Replay)
 	if err != nil {

@@ -3,7 +3,6 @@ package plans
 import (
 	"iter"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/projections/objects"
@@ -30,25 +29,16 @@ type Source interface {
 	Objects(*policy.Kind) iter.Seq[*Object]
 	// Namespace returns a namespace; nil if it is not there.
 	Namespace(name string) *Object
-	// MayName reports whether the plan may name the objects of a resource in a namespace; "" is all namespaces.
-	MayName(r schema.GroupResource, namespace string) bool
 }
 
 // tipSource has the objects of a control plane at a revision.
-type tipSource struct {
-	*commit.Tip
-	mayName func(r schema.GroupResource, namespace string) bool
-}
+type tipSource struct{ *commit.Tip }
 
 func (s tipSource) Shown() *policy.Policy  { return s.Policy }
 func (s tipSource) Has(*policy.Kind) bool  { return true }
 func (s tipSource) Len(k *policy.Kind) int { return s.Tip.Objects.Len(k.GroupResource()) }
 func (s tipSource) Namespace(n string) *Object {
 	return objectOf(s.Tip.Objects.Get(commit.Namespaces, "", n))
-}
-
-func (s tipSource) MayName(r schema.GroupResource, namespace string) bool {
-	return s.mayName(r, namespace)
 }
 
 func (s tipSource) Objects(k *policy.Kind) iter.Seq[*Object] {

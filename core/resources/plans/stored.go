@@ -45,19 +45,22 @@ type unknown struct {
 }
 
 // newReadable returns the objects that the rules of a policy read.
-func newReadable(p *policy.Policy, source Source, show func(*policy.Kind, *Object) ([]byte, error)) *readable {
-	r := &readable{policy: p, source: source, shown: show, cache: lookup.NewCache()}
+func newReadable(ctx context.Context, p *policy.Policy, o *Options, show func(*policy.Kind, *Object) ([]byte, error)) (*readable, error) {
+	r := &readable{policy: p, source: o.Objects, shown: show, cache: lookup.NewCache()}
 	for _, resource := range admission.MustOf(p).Reads() {
 		k := p.Kind(resource)
+		may, err := o.mayRead(ctx, resource, today)
 		switch {
-		case !source.MayName(resource, ""):
+		case err != nil:
+			return nil, err
+		case !may:
 			r.unknown = append(r.unknown, unknown{resource, "you may not list them in all namespaces"})
-		case !source.Has(k):
+		case !r.source.Has(k):
 			r.unknown = append(r.unknown, unknown{resource, "the file has none of them"})
 		}
 		r.kinds = append(r.kinds, k)
 	}
-	return r
+	return r, nil
 }
 
 // stored returns what rules read for a write of an object; nil if it is not known. If the write creates the object, it is not
@@ -169,7 +172,8 @@ func (w *without) List(v *policy.Version, s *stored.Selection) ([]*policy.Object
 
 // readables returns the objects that the rules of both policies of a plan read. Where the source does not have them as a policy
 // shows them, they are made from what was written.
-func readables(from, to *policy.Policy, source Source) (was, is *readable) {
+func readables(ctx context.Context, from, to *policy.Policy, o *Options) (was, is *readable, err error) {
+	source := o.Objects
 	rendered := source.Shown() == nil || source.Shown().Digest() == from.Digest()
 	made := func(k *policy.Kind, o *Object) ([]byte, error) {
 		if o.Written != nil {
@@ -177,22 +181,28 @@ func readables(from, to *policy.Policy, source Source) (was, is *readable) {
 		}
 		return versions.Stored(k)(o.JSON)
 	}
-	was = newReadable(from, source, func(k *policy.Kind, o *Object) ([]byte, error) {
+	was, err = newReadable(ctx, from, o, func(k *policy.Kind, o *Object) ([]byte, error) {
 		if rendered {
 			return o.JSON, nil
 		}
 		return made(k, o)
 	})
-	is = newReadable(to, source, func(k *policy.Kind, o *Object) ([]byte, error) {
+	if err != nil {
+		return nil, nil, err
+	}
+	is, err = newReadable(ctx, to, o, func(k *policy.Kind, o *Object) ([]byte, error) {
 		if before := from.Kind(k.GroupResource()); rendered && before != nil && before.SameForm(k.Kind) {
 			return o.JSON, nil
 		}
 		return made(k, o)
 	})
+	if err != nil {
+		return nil, nil, err
+	}
 	if commit.SameKinds(was.kinds, is.kinds) {
 		is.same = was
 	}
-	return was, is
+	return was, is, nil
 }
 
 // unread returns notes about rules of the newer policy that read objects which are not known.

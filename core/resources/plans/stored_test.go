@@ -62,10 +62,10 @@ func TestRulesOverOtherObjectsAreTried(t *testing.T) {
 		t.Errorf("found %v, want %v in\n%s", found, want, show(p))
 	}
 
-	p = s.plan(t, "planner", next, nil)
+	p = s.plan(t, "pia", next, nil)
 	for i := range p.Findings {
 		if f := &p.Findings[i]; strings.HasPrefix(f.Path, "data/validate/") && f.Objects != nil && f.Objects.Violating > 0 {
-			t.Errorf("the planner may not list databases, and the plan counts %s\n%s", f.Path, show(p))
+			t.Errorf("pia may not list databases, and the plan counts %s\n%s", f.Path, show(p))
 		}
 	}
 	if !slices.ContainsFunc(p.Notes, func(n string) bool { return strings.Contains(n, "databases.data.corp.example") }) {
@@ -113,7 +113,7 @@ func TestReplayedRulesReadTheStateOfThen(t *testing.T) {
 		t.Errorf("%s", show(p))
 	}
 	// A user who may not list databases does not learn from writes of pipelines which databases there were.
-	p = s.plan(t, "planner", next, week)
+	p = s.plan(t, "pia", next, week)
 	if why := strings.Join(p.Replay.Why, "\n"); len(p.Replay.Flips) != 0 || !strings.Contains(why, "4: a rule of admission reads stored objects that you may not list") {
 		t.Errorf("%s", show(p))
 	}
@@ -193,7 +193,7 @@ func TestReplayedRefusalsReadTheStateOfThen(t *testing.T) {
 		t.Errorf("%s", show(p))
 	}
 	// A user who may not list databases does not learn which there were.
-	if p = s.plan(t, "planner", next, week); len(p.Replay.Flips) != 0 || !strings.Contains(strings.Join(p.Replay.Why, "\n"), "reads stored objects that you may not list") {
+	if p = s.plan(t, "pia", next, week); len(p.Replay.Flips) != 0 || !strings.Contains(strings.Join(p.Replay.Why, "\n"), "reads stored objects that you may not list") {
 		t.Errorf("%s", show(p))
 	}
 }

@@ -31,11 +31,12 @@ type Spec struct {
 	Changed []string `json:"changed,omitempty"`
 	// From is the policy to compare with; by default, the one in force.
 	From *From `json:"from,omitempty"`
-	// Objects says whether stored objects are tried under the proposed policy. The default is true. It needs the policy
-	// in force as the other side.
+	// Objects says whether stored objects are tried under the proposed policy. The default is true. Those of kinds that the
+	// caller may not list in all namespaces are not tried, whatever the two policies say.
 	Objects *bool `json:"objects,omitempty"`
 	// Replay is the span of recorded requests that are decided again, such as 7d, 12h or 0: writes, and of this server
-	// refusals and reads. The default is 0: none.
+	// refusals and reads. The default is 0: none. Those about kinds that the caller may not list in all namespaces, or not
+	// that far back, stay undecided.
 	Replay string `json:"replay,omitempty"`
 	// Samples is the number of objects that each finding names. The default is 3.
 	Samples *int `json:"samples,omitempty"`

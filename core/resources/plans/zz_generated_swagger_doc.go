@@ -32,8 +32,8 @@ var map_Spec = map[string]string{
 	"commit":  "Commit is the commit of the bundle's repository, if known.",
 	"changed": "Changed are the files of the module that differ from the commit.",
 	"from":    "From is the policy to compare with; by default, the one in force.",
-	"objects": "Objects says whether stored objects are tried under the proposed policy. The default is true. It needs the policy in force as the other side.",
-	"replay":  "Replay is the span of recorded requests that are decided again, such as 7d, 12h or 0: writes, and of this server refusals and reads. The default is 0: none.",
+	"objects": "Objects says whether stored objects are tried under the proposed policy. The default is true. Those of kinds that the caller may not list in all namespaces are not tried, whatever the two policies say.",
+	"replay":  "Replay is the span of recorded requests that are decided again, such as 7d, 12h or 0: writes, and of this server refusals and reads. The default is 0: none. Those about kinds that the caller may not list in all namespaces, or not that far back, stay undecided.",
 	"samples": "Samples is the number of objects that each finding names. The default is 3.",
 	"accept":  "Accept names findings that the caller accepts: by ID, or by rule.",
 }

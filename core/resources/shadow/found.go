@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/core/decide"
+	"stele.dev/stele/core/read"
 	"stele.dev/stele/policy/plan"
 )
 
@@ -16,50 +17,82 @@ const auditIDs = 3
 
 // group is what requests of one group share.
 type group struct {
-	refused                                 bool
-	user, verb, resource, stage, rule, path string
+	refused                                       bool
+	user, verb, kind, resource, stage, rule, path string
 }
 
 // found is what a comparison has found. It is not safe for concurrent use.
 type found struct {
+	// of has the numbers of requests by kind, "" for requests that are about no stored kind.
+	of     map[string]*numbers
+	groups map[group]*plan.Flip
+}
+
+// numbers are those of the requests about one kind.
+type numbers struct {
 	requests Requests
 	reasons  map[string]uint64
-	groups   map[group]*plan.Flip
 	unlisted uint64
 }
 
-func newFound() found {
-	return found{reasons: map[string]uint64{}, groups: map[group]*plan.Flip{}}
+func newFound() found { return found{of: map[string]*numbers{}, groups: map[group]*plan.Flip{}} }
+
+// about returns the numbers of a kind.
+func (f *found) about(kind string) *numbers {
+	if f.of[kind] == nil {
+		f.of[kind] = &numbers{reasons: map[string]uint64{}}
+	}
+	return f.of[kind]
 }
 
-func (f *found) count(outcome string) {
+func (n *numbers) count(outcome string) {
 	switch outcome {
 	case outcomeSame:
-		f.requests.Same++
+		n.requests.Same++
 	case outcomeRefused:
-		f.requests.Refused++
+		n.requests.Refused++
 	case outcomeAllowed:
-		f.requests.Allowed++
+		n.requests.Allowed++
 	case outcomeUndecided:
-		f.requests.Undecided++
+		n.requests.Undecided++
 	case outcomeDropped:
-		f.requests.Dropped++
+		n.requests.Dropped++
 	}
 }
 
+// add adds the numbers of another kind.
+func (n *numbers) add(other *numbers) {
+	r := &other.requests
+	n.requests.Same, n.requests.Refused, n.requests.Allowed = n.requests.Same+r.Same, n.requests.Refused+r.Refused, n.requests.Allowed+r.Allowed
+	n.requests.Undecided, n.requests.Dropped, n.unlisted = n.requests.Undecided+r.Undecided, n.requests.Dropped+r.Dropped, n.unlisted+other.unlisted
+	for why, count := range other.reasons {
+		n.reasons[why] += count
+	}
+}
+
+// hidden returns the numbers for a reader who may not know how requests about the kind are decided.
+func (n *numbers) hidden() *numbers {
+	r := n.requests
+	all := r.Same + r.Refused + r.Allowed + r.Undecided
+	return &numbers{requests: Requests{Undecided: all, Dropped: r.Dropped}, reasons: map[string]uint64{isHidden: all}}
+}
+
+// isHidden is the reason why a reader is not told how requests are decided.
+const isHidden = "their kind, or one that rules for it read, is not one that you may list in all namespaces"
+
 // undecided counts why a request could not be decided.
-func (f *found) undecided(why string) {
-	if _, known := f.reasons[why]; !known && len(f.reasons) >= maxReasons {
+func (n *numbers) undecided(why string) {
+	if _, known := n.reasons[why]; !known && len(n.reasons) >= maxReasons {
 		why = "other reasons"
 	}
-	f.reasons[why]++
+	n.reasons[why]++
 }
 
 // anIndex matches the index of an element in the path of a field. Elements of one list are one group.
 var anIndex = regexp.MustCompile(`\[\d+\]`)
 
 // add adds a request that the policies decide differently, and why.
-func (f *found) add(seen *Seen, refused bool, by *decide.Verdict) {
+func (f *found) add(seen *Seen, kind string, refused bool, by *decide.Verdict) {
 	i := seen.Info
 	resource := i.Path
 	if i.IsResourceRequest {
@@ -67,12 +100,12 @@ func (f *found) add(seen *Seen, refused bool, by *decide.Verdict) {
 			resource += "/" + i.Subresource
 		}
 	}
-	g := group{refused, seen.User.GetName(), i.Verb, resource, by.Stage, by.Rule, anIndex.ReplaceAllString(by.Path, "[]")}
+	g := group{refused, seen.User.GetName(), i.Verb, kind, resource, by.Stage, by.Rule, anIndex.ReplaceAllString(by.Path, "[]")}
 	revision := seen.Tip.Revision()
 	is := f.groups[g]
 	if is == nil {
 		if len(f.groups) >= maxGroups {
-			f.unlisted++
+			f.about(kind).unlisted++
 			return
 		}
 		is = &plan.Flip{
@@ -88,23 +121,49 @@ func (f *found) add(seen *Seen, refused bool, by *decide.Verdict) {
 	}
 }
 
-// The messages in place of those that a user may not read.
+// The messages in place of those that quote an object with secrets.
 const (
 	hiddenRefused = "the proposed policy refuses it"
 	hiddenAllowed = "the policy in force refuses it"
 )
 
-// writeStatus sets the status to the counts and the sorted differences.
-func (f *found) writeStatus(s *Status, mayShow func(resource string) bool) {
-	s.Requests, s.Unlisted, s.Differences = f.requests, f.unlisted, make([]plan.Flip, 0, len(f.groups))
-	for _, why := range slices.Sorted(maps.Keys(f.reasons)) {
-		s.Undecided = append(s.Undecided, Reason{why, f.reasons[why]})
+// shown says what a reader may know of requests about a kind.
+type shown int
+
+const (
+	nothing  shown = iota // nor numbers, which tell what is in objects
+	decided               // and no messages: objects have secrets
+	messages              // everything
+)
+
+// writeStatus sets the status to the counts and the sorted differences, as far as a reader may know them.
+func (f *found) writeStatus(s *Status, may func(kind string) shown) {
+	all := &numbers{reasons: map[string]uint64{}}
+	known := map[string]shown{"": decided}
+	for _, kind := range slices.Sorted(maps.Keys(f.of)) {
+		if kind != "" {
+			known[kind] = may(kind)
+		}
+		if known[kind] == nothing {
+			all.add(f.of[kind].hidden())
+		} else {
+			all.add(f.of[kind])
+		}
+	}
+	s.Requests, s.Unlisted, s.Differences = all.requests, all.unlisted, make([]plan.Flip, 0, len(f.groups))
+	for _, why := range slices.Sorted(maps.Keys(all.reasons)) {
+		if n := all.reasons[why]; n > 0 {
+			s.Undecided = append(s.Undecided, Reason{why, n})
+		}
 	}
 	slices.SortStableFunc(s.Undecided, func(a, b Reason) int { return cmp.Compare(b.Count, a.Count) })
 	for g, is := range f.groups {
+		if known[g.kind] == nothing {
+			continue
+		}
 		d := *is
 		d.AuditIDs = slices.Clone(is.AuditIDs)
-		if ofObject(g.stage) && !mayShow(g.resource) {
+		if read.Quotes(g.stage) && known[g.kind] != messages {
 			if d.Message = hiddenAllowed; g.refused {
 				d.Message = hiddenRefused
 			}
@@ -122,9 +181,4 @@ func side(f plan.Flip) int {
 		return 0
 	}
 	return 1
-}
-
-// ofObject reports whether the messages of a stage may quote the object.
-func ofObject(stage string) bool {
-	return stage == "decode" || stage == "schema" || stage == "validation" || stage == "conditions"
 }

@@ -39,7 +39,7 @@ func seen(name string, body int) *Seen {
 	return s
 }
 
-func all(string) bool { return true }
+func all(string) shown { return messages }
 
 // TestTheQueueIsBounded: what does not fit is counted, by number and by size, and the rest is decided.
 func TestTheQueueIsBounded(t *testing.T) {
@@ -104,7 +104,7 @@ func TestGroupsAreBounded(t *testing.T) {
 	for i := range maxReasons + 10 {
 		r.record(seen("x", 0), decide.Verdict{Unknown: fmt.Sprint(i)})
 	}
-	s := r.status(func(string) bool { return false })
+	s := r.status(func(string) shown { return decided })
 	if len(s.Differences) != maxGroups || s.Unlisted != 50 || len(s.Undecided) != maxReasons+1 || s.Undecided[0] != (Reason{"other reasons", 10}) {
 		t.Errorf("%d groups, %d unlisted, %+v", len(s.Differences), s.Unlisted, s.Undecided)
 	}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"strings"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -151,17 +151,37 @@ func (v *service) answer(ctx context.Context, c *call.Call, f negotiate.Format, 
 		return call.Answer[*Shadow](c, form, f, code)
 	}
 	s := *r.shadow
-	s.Status = r.status(v.mayShow(ctx, c, r))
+	may, err := v.shown(ctx, c, r)
+	if err != nil {
+		return err
+	}
+	s.Status = r.status(may)
 	return call.Answer(c, form, f, code, &s)
 }
 
-// mayShow returns a function that reports whether the caller may read messages about objects of a resource: if the
-// caller may list them everywhere, and they have no secrets.
-func (v *service) mayShow(ctx context.Context, c *call.Call, r *running) func(string) bool {
-	secret, mayName := plans.SecretsOf(c.Tip.Policy, r.proposed), plans.MayName(ctx, c)
-	return func(resource string) bool {
-		name, _, _ := strings.Cut(resource, "/")
-		of := schema.ParseGroupResource(name)
-		return !secret[of] && mayName(of, "")
+// shown returns what the caller may know of requests about each kind: nothing, unless the caller may list the kind everywhere, and
+// those that rules for it read, as they have been since the shadow was started; no messages, if they have secrets.
+func (v *service) shown(ctx context.Context, c *call.Call, r *running) (func(kind string) shown, error) {
+	d := v.Disclosure(c, "list")
+	secret := plans.SecretsOf(c.Tip.Policy, r.proposed)
+	may := map[string]shown{}
+	for _, of := range r.kinds() {
+		kind := schema.ParseGroupResource(of)
+		may[of] = messages
+		if secret[kind] {
+			may[of] = decided
+		}
+		needed := slices.Concat([]schema.GroupResource{kind}, plans.RulesRead(c.Tip.Policy, kind), plans.RulesRead(r.proposed, kind))
+		for _, x := range needed {
+			lists, err := d.All(ctx, x, r.shadow.Status.Revision)
+			if err != nil {
+				return nil, err
+			}
+			if !lists {
+				may[of] = nothing
+				break
+			}
+		}
 	}
+	return func(kind string) shown { return may[kind] }, nil
 }

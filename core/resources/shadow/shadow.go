@@ -13,8 +13,10 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/decide"
+	"stele.dev/stele/core/read"
 	"stele.dev/stele/policy"
 )
 
@@ -117,7 +119,7 @@ func (s *Shadows) end(r *running, why string) bool {
 		return false
 	}
 	r.stop()
-	found := r.status(func(string) bool { return true }).Requests
+	found := r.status(func(string) shown { return messages }).Requests
 	s.logger.Info("the shadow policy has ended", "digest", r.proposed.DigestString(), "why", why,
 		"same", found.Same, "refused", found.Refused, "allowed", found.Allowed, "undecided", found.Undecided, "dropped", found.Dropped)
 	return true
@@ -158,7 +160,7 @@ func (r *running) offer(seen *Seen) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.queue) >= maxWaiting || r.bytes+n > maxBytes {
-		r.count(outcomeDropped)
+		r.count("", outcomeDropped)
 		return
 	}
 	r.bytes += n
@@ -174,10 +176,19 @@ func (r *running) add(e entry) {
 	}
 }
 
-// count counts a request. r.mu must be held.
-func (r *running) count(outcome string) {
+// count counts a request about a kind. r.mu must be held.
+func (r *running) count(kind, outcome string) {
 	r.of.counts[outcome].Inc()
-	r.found.count(outcome)
+	r.found.about(kind).count(outcome)
+}
+
+// kindOf returns the stored kind that a request is about; "" if it is about none.
+func (r *running) kindOf(seen *Seen) string {
+	of := schema.GroupResource{Group: seen.Info.APIGroup, Resource: seen.Info.Resource}
+	if !seen.Info.IsResourceRequest || (seen.Tip.Policy == nil || seen.Tip.Policy.Kind(of) == nil) && r.proposed.Kind(of) == nil {
+		return ""
+	}
+	return of.String()
 }
 
 // work decides the requests that wait, until none does or the shadow ends.
@@ -244,25 +255,25 @@ func (r *running) decide(seen *Seen) (v decide.Verdict) {
 
 // record counts a request that was decided again.
 func (r *running) record(seen *Seen, is decide.Verdict) {
-	was := &seen.Verdict
+	was, kind := &seen.Verdict, r.kindOf(seen)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
 	case is.Unknown != "":
-		r.count(outcomeUndecided)
-		r.found.undecided(is.Unknown)
+		r.count(kind, outcomeUndecided)
+		r.found.about(kind).undecided(is.Unknown)
 	case (was.Stage == "") == (is.Stage == ""):
-		r.count(outcomeSame)
+		r.count(kind, outcomeSame)
 	case is.Stage != "":
-		r.count(outcomeRefused)
-		r.found.add(seen, true, &is)
+		r.count(kind, outcomeRefused)
+		r.found.add(seen, kind, true, &is)
 	default:
-		r.count(outcomeAllowed)
+		r.count(kind, outcomeAllowed)
 		by := *was
-		if !ofObject(was.Stage) || was.Stage == "conditions" {
+		if !read.Quotes(was.Stage) || was.Stage == "conditions" {
 			by.Rule, by.Source = is.Rule, is.Source // the grant, not what lacks it
 		}
-		r.found.add(seen, false, &by)
+		r.found.add(seen, kind, false, &by)
 	}
 }
 
@@ -286,12 +297,24 @@ func (r *running) await(ctx context.Context) {
 	}
 }
 
-// status returns what was found. Messages about resources of which mayShow reports false are left out.
-func (r *running) status(mayShow func(resource string) bool) Status {
+// kinds returns the kinds of which requests were seen.
+func (r *running) kinds() (list []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for kind := range r.found.of {
+		if kind != "" {
+			list = append(list, kind)
+		}
+	}
+	return list
+}
+
+// status returns what was found, as far as a reader may know it.
+func (r *running) status(may func(kind string) shown) Status {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := r.shadow.Status
-	r.found.writeStatus(&s, mayShow)
+	r.found.writeStatus(&s, may)
 	for _, e := range r.queue {
 		if e.seen != nil {
 			s.Waiting++

@@ -10,6 +10,7 @@ import (
 	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/policy/plan"
+	"stele.dev/stele/schemas/wording"
 )
 
 const (
@@ -189,6 +190,9 @@ func (p *commentPart) heading() string {
 	fmt.Fprintf(&b, "\n<sub>%s: %s → %s", code(x.Name), from, x.To.Digest[:min(8, len(x.To.Digest))])
 	if x.Checked.Of > 0 {
 		fmt.Fprintf(&b, ", %d of %d objects checked", x.Checked.Objects, x.Checked.Of)
+	}
+	if n := len(x.Checked.NotTried); n > 0 {
+		fmt.Fprintf(&b, ", objects of %s not checked", wording.Count(n, "kind"))
 	}
 	if x.Checked.Replayed > 0 {
 		fmt.Fprintf(&b, ", %d writes replayed", x.Checked.Replayed)

@@ -201,6 +201,9 @@ func (p *Part) checked() string {
 	if p.Checked.Of > 0 {
 		all = append(all, fmt.Sprintf("Stored objects checked: %d of %d.", p.Checked.Objects, p.Checked.Of))
 	}
+	if len(p.Checked.NotTried) > 0 {
+		all = append(all, fmt.Sprintf("Stored objects not checked: %s.", strings.Join(p.Checked.NotTried, ", ")))
+	}
 	if p.Checked.Replayed > 0 {
 		all = append(all, fmt.Sprintf("Recorded writes decided again: %d.", p.Checked.Replayed))
 	}

@@ -35,16 +35,16 @@ const recentBytes = 1 << 20
 
 // New returns the stored objects that the rules of a policy read. They are empty until [All.Begin]. It returns nil if the rules read no
 // objects, or if the caller may not list a kind that they read.
-func New(p *policy.Policy, mayList func(schema.GroupResource) bool) *Objects {
+func New(p *policy.Policy, mayList func(schema.GroupResource) (bool, error)) (*Objects, error) {
 	reads := admission.MustOf(p).Reads()
 	if len(reads) == 0 {
-		return nil
+		return nil, nil
 	}
 	o := &Objects{kinds: map[schema.GroupResource]*kind{}, store: objects.New(recentBytes)}
 	var kinds []objects.Kind
 	for _, r := range reads {
-		if !mayList(r) {
-			return nil
+		if may, err := mayList(r); err != nil || !may {
+			return nil, err
 		}
 		k := p.Kind(r)
 		o.kinds[r], o.sorted = &kind{k, versions.Stored(k)}, append(o.sorted, k)
@@ -53,7 +53,7 @@ func New(p *policy.Policy, mayList func(schema.GroupResource) bool) *Objects {
 	tx := o.store.Begin()
 	tx.SetKinds(kinds, nil)
 	o.store.Publish(tx, 0)
-	return o
+	return o, nil
 }
 
 // Same reports whether both are the same objects, shown alike.
