@@ -28,14 +28,14 @@ type Replicas struct {
 
 // Of returns the replicas of an object. It fails if a field has the wrong type.
 func (s *Scale) Of(object map[string]any) (r Replicas, err error) {
-	if r.Spec, r.HasSpec, err = unstructured.NestedInt64(object, fields(s.SpecReplicasPath)...); err != nil {
+	if r.Spec, r.HasSpec, err = nested[int64](object, s.SpecReplicasPath); err != nil {
 		return r, err
 	}
-	if r.Status, _, err = unstructured.NestedInt64(object, fields(s.StatusReplicasPath)...); err != nil {
+	if r.Status, _, err = nested[int64](object, s.StatusReplicasPath); err != nil {
 		return r, err
 	}
 	if s.LabelSelectorPath != "" {
-		r.Selector, _, err = unstructured.NestedString(object, fields(s.LabelSelectorPath)...)
+		r.Selector, _, err = nested[string](object, s.LabelSelectorPath)
 	}
 	return r, err
 }
@@ -71,7 +71,7 @@ func (s *Scale) Validate(object map[string]any, onlyStatus bool) (errs field.Err
 		return nil
 	}
 	count := func(path string) {
-		switch n, _, err := unstructured.NestedInt64(object, fields(path)...); {
+		switch n, _, err := nested[int64](object, path); {
 		case err != nil:
 			errs = append(errs, field.Invalid(field.NewPath(path), n, err.Error()))
 		case n < 0:
@@ -85,11 +85,32 @@ func (s *Scale) Validate(object map[string]any, onlyStatus bool) (errs field.Err
 	}
 	count(s.StatusReplicasPath)
 	if s.LabelSelectorPath != "" {
-		if text, _, err := unstructured.NestedString(object, fields(s.LabelSelectorPath)...); err != nil {
+		if text, _, err := nested[string](object, s.LabelSelectorPath); err != nil {
 			errs = append(errs, field.Invalid(field.NewPath(s.LabelSelectorPath), text, err.Error()))
 		}
 	}
 	return errs
+}
+
+// nested returns the value at a path of an object, and whether there is one. Its error, unlike that of package unstructured, does not quote
+// what is at the path or at a parent of it, which may be a secret.
+func nested[T any](object map[string]any, path string) (value T, found bool, err error) {
+	var at any = object
+	names := fields(path)
+	for i, name := range names {
+		parent, is := at.(map[string]any)
+		if !is {
+			return value, false, fmt.Errorf(".%s accessor error: .%s is of the type %T, expected map[string]interface{}", strings.Join(names, "."), strings.Join(names[:i], "."), at)
+		}
+		if at, found = parent[name]; !found || at == nil && i < len(names)-1 {
+			return value, false, nil
+		}
+	}
+	value, is := at.(T)
+	if !is {
+		return value, false, fmt.Errorf(".%s accessor error: it is of the type %T, expected %T", strings.Join(names, "."), at, value)
+	}
+	return value, true, nil
 }
 
 func fields(path string) []string { return strings.Split(strings.TrimPrefix(path, "."), ".") }
