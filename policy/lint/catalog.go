@@ -143,7 +143,7 @@ var Lints = []Lint{
 		`A version that is neither served nor stored, a webhook that has nothing to convert, or a column that cannot be shown.`},
 
 	// Secrets and history.
-	{"SECRET_IN_MESSAGE", Warning, "A message shows a field that is `@stele(sensitive)`.", "a message without the value",
+	{"SECRET_IN_MESSAGE", Warning, "A message or an audit annotation shows a field that is `@stele(sensitive)`.", "a message or an annotation without the value",
 		`The messageExpression of a rule reads a secret field, so that the answer and the audit log show it. Paths through variables of the rule are followed; what a webhook or plugin says is not known.`},
 	{"VIEW_SHOWS_SECRET", Warning, "A view reads a field that is `@stele(sensitive)`, or is of a built-in kind that holds secrets.", "a view without the value",
 		`Access to a view is that of the view: its readers see its columns, and need no right to read the kind. A filter, a sort or an aggregate shows something of a secret field, too. Allow it at its line if that is meant.`},

@@ -324,6 +324,7 @@ func TestLints(t *testing.T) {
 		"a message with a secret":        {admit + `{` + match + `, validations: x: {expression: "!has(object.spec.token)", messageExpression: "'no ' + object.spec.token"}} // §`, []string{"SECRET_IN_MESSAGE"}},
 		"a message with a secret's name": {admit + `{` + match + `, validations: x: {expression: "!has(object.spec.token)", messageExpression: "'no token, ' + object.spec.owner"}}`, nil},
 		"a secret by way of a variable":  {admit + `{` + match + `, variables: t: "object.spec.?token.orValue('')", validations: x: {expression: "variables.t == ''", messageExpression: "'no ' + variables.t"}} // §`, []string{"SECRET_IN_MESSAGE"}},
+		"an annotation with a secret":    {admit + `{` + match + `, validations: x: expression: "!has(object.spec.token)", auditAnnotations: t: valueExpression: "'is ' + object.spec.?token.orValue('')"} // §`, []string{"SECRET_IN_MESSAGE"}},
 		"a secret in a rule of the kind": {rules + `{rule: "!has(self.spec.token)", messageExpression: "'no ' + self.spec.token"} // §`, []string{"SECRET_IN_MESSAGE"}},
 		"a view with a secret": {bound + role("r", `apiGroups: ["views.stele.dev"], resources: ["big"], verbs: ["list"]`) +
 			`bundle: teams: a: views: big: {kind: "widgets.a.example.com", version: "v1", filter: "object.spec.token == 'x'", columns: size: {expression: "object.spec.size", type: "integer"}} // §`, []string{"VIEW_SHOWS_SECRET"}},

@@ -149,6 +149,7 @@ func has(object map[string]any, path []string) bool {
 
 // secretsInMessages finds messages of rules that show secret fields.
 func (c *checking) secretsInMessages() {
+	const messages = "the message shows"
 	secrets := map[string][][]string{} // paths by group and resource
 	for i := range c.Form.Kinds {
 		k := &c.Form.Kinds[i]
@@ -161,7 +162,7 @@ func (c *checking) secretsInMessages() {
 			secrets[k.Resource()] = append(secrets[k.Resource()], paths...)
 			for n := range v.Rules {
 				if r := &v.Rules[n]; !k.Builtin && len(r.CheckedMessage) > 0 {
-					c.message(r.CheckedMessage, nil, r.Source, policy.RuleID(k, r), pathsBelow(paths, r.Path))
+					c.message(messages, r.CheckedMessage, nil, r.Source, policy.RuleID(k, r), pathsBelow(paths, r.Path))
 				}
 			}
 		}
@@ -169,6 +170,7 @@ func (c *checking) secretsInMessages() {
 	if len(secrets) == 0 {
 		return
 	}
+	const records = "the audit annotation shows"
 	for i := range c.Form.Validations {
 		r := &c.Form.Validations[i]
 		var paths [][]string
@@ -179,7 +181,12 @@ func (c *checking) secretsInMessages() {
 		}
 		for j := range r.Validations {
 			if x := &r.Validations[j]; x.MessageExpression != nil && len(paths) > 0 {
-				c.message(x.MessageExpression.Checked, r.Variables, x.MessageExpression.Source, x.ID, paths)
+				c.message(messages, x.MessageExpression.Checked, r.Variables, x.MessageExpression.Source, x.ID, paths)
+			}
+		}
+		for j := range r.Annotations {
+			if x := &r.Annotations[j]; len(paths) > 0 {
+				c.message(records, x.Checked, r.Variables, x.Source, r.ID+"/"+x.Name, paths)
 			}
 		}
 	}
@@ -206,8 +213,8 @@ func pathsBelow(paths [][]string, path string) (relative [][]string) {
 	return relative
 }
 
-// message reports a message whose expression, or a variable that it reads, reads one of the paths.
-func (c *checking) message(checked []byte, variables []policy.Variable, at schemas.Position, id string, paths [][]string) {
+// message reports a message or an annotation whose expression, or a variable that it reads, reads one of the paths.
+func (c *checking) message(what string, checked []byte, variables []policy.Variable, at schemas.Position, id string, paths [][]string) {
 	selections, err := expr.Selections(checked)
 	if err != nil {
 		return
@@ -216,7 +223,7 @@ func (c *checking) message(checked []byte, variables []policy.Variable, at schem
 	for _, s := range selections {
 		if i := slices.IndexFunc(variables, func(v policy.Variable) bool { return s.Variable == expr.VarVariables+v.Name }); i >= 0 {
 			before := len(c.findings)
-			if c.message(variables[i].Checked, variables[:i], at, id, paths); len(c.findings) > before {
+			if c.message(what, variables[i].Checked, variables[:i], at, id, paths); len(c.findings) > before {
 				return
 			}
 			continue
@@ -226,7 +233,7 @@ func (c *checking) message(checked []byte, variables []policy.Variable, at schem
 		}
 		for _, p := range paths {
 			if schemas.Overlap(p, s.Fields) {
-				c.add("SECRET_IN_MESSAGE", at, id, "the message shows "+strings.Join(append([]string{s.Variable}, p...), ".")+", which is @stele(sensitive)", "")
+				c.add("SECRET_IN_MESSAGE", at, id, what+" "+strings.Join(append([]string{s.Variable}, p...), ".")+", which is @stele(sensitive)", "")
 				return
 			}
 		}
