@@ -158,6 +158,8 @@ type Counterexample struct {
 	// Object and Old are the object and the one it replaces, as JSON.
 	Object json.RawMessage `json:"object,omitempty"`
 	Old    json.RawMessage `json:"old,omitempty"`
+	// Stored are the other stored objects on which both sides decide, as JSON, if there are any.
+	Stored []json.RawMessage `json:"stored,omitempty"`
 	// Before and After are the verdicts: "accepted", or the message of the refusal.
 	Before string `json:"before"`
 	After  string `json:"after"`

@@ -30,18 +30,18 @@ func (s *Search) Absent(ctx context.Context, v *policy.Version, path []string, c
 		h.validation(rule)
 		who = h.requesters(nil, nil)
 	}
-	decide := func(p *policy.Policy, v *policy.Version, w *write) (string, bool) {
+	decide := func(p *policy.Policy, v *policy.Version, w *write, st *store) opinion {
 		if program == nil {
-			return verdict(ctx, p, v, w, rule.ID)
+			return s.judge(ctx, p, v, w, rule.ID, st)
 		}
 		holds, err := program.Holds(ctx, v, &w.request, w.object.value(), nil)
 		switch {
 		case err != nil:
-			return "it cannot be evaluated: " + err.Error(), true
+			return opinion{asked: true, text: "it cannot be evaluated: " + err.Error()}
 		case !holds:
-			return "the condition does not hold", true
+			return opinion{asked: true, text: "the condition does not hold"}
 		}
-		return accepted, true
+		return opinion{asked: true, text: accepted}
 	}
 	// Requests that are as a user would write them come first, so each requester tries the first object.
 	s.writes(was, v, "", []policy.Operation{policy.Create}, h, who, min(perRule, s.left), func(w *write) bool {
@@ -55,11 +55,11 @@ func (s *Search) Absent(ctx context.Context, v *policy.Version, path []string, c
 		if len(was.Program.Validate(before.object.content)) > 0 || len(v.Program.Validate(after.object.content)) > 0 {
 			return true
 		}
-		a, asked := decide(s.from, was, &before)
-		b, asks := decide(s.to, v, &after)
-		if asked && asks {
+		st := newStore(w)
+		a, b := decide(s.from, was, &before, st), decide(s.to, v, &after, st)
+		if a.asked && b.asked {
 			w.object = sent
-			r.record(w, a, b)
+			r.record(w, a, b, st)
 		}
 		return !r.done() && ctx.Err() == nil
 	})

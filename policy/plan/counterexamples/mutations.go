@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/admission"
@@ -530,7 +531,18 @@ func (w *write) attributes(object *policy.Object) *admission.Attributes {
 		if r.Namespace == "" {
 			return nil
 		}
-		return &policy.Object{Meta: &metav1.ObjectMeta{Name: r.Namespace, Labels: w.labels}, Content: map[string]any{}}
+		labels := map[string]string{corev1.LabelMetadataName: r.Namespace}
+		for k, x := range w.labels {
+			if k != corev1.LabelMetadataName {
+				labels[k] = x
+			}
+		}
+		return &policy.Object{Meta: &metav1.ObjectMeta{Name: r.Namespace, Labels: labels}, Content: map[string]any{
+			"apiVersion": "v1", "kind": "Namespace", "spec": map[string]any{"finalizers": []any{"kubernetes"}}, "status": map[string]any{"phase": "Active"},
+		}}
+	}, Options: func() map[string]any {
+		kind := map[policy.Operation]string{policy.Create: "CreateOptions", policy.Update: "UpdateOptions", policy.Delete: "DeleteOptions"}[w.operation]
+		return map[string]any{"apiVersion": "meta.k8s.io/v1", "kind": kind}
 	}}
 }
 

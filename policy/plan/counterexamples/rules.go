@@ -20,16 +20,41 @@ func (s *Search) Rule(ctx context.Context, was, is *policy.Validation) (*Result,
 	tried := s.versions(is.ID, was.ID)
 	for _, t := range tried {
 		s.writes(t.was, t.is, t.subresource, t.operations, h, who, min(perRule/len(tried)+1, s.left), func(w *write) bool {
-			s.left--
-			before, asked := verdict(ctx, s.from, w.was, w, was.ID)
-			after, asks := verdict(ctx, s.to, w.is, w, is.ID)
-			if asked || asks {
-				r.record(w, before, after)
+			if subresource := w.request.Subresource; subresource != "" {
+				w.ofSubresource()
 			}
+			s.decide(ctx, w, was.ID, is.ID, r)
 			return !r.done() && ctx.Err() == nil
 		})
 	}
 	return r, ctx.Err()
+}
+
+// decide lets both sides decide a write by a rule, on generated states: without other objects; with those that rules look for; with others
+// of these kinds.
+func (s *Search) decide(ctx context.Context, w *write, was, is string, r *Result) {
+	compare := func(st *store) (settled bool) {
+		s.left--
+		before, after := s.judge(ctx, s.from, w.was, w, was, st), s.judge(ctx, s.to, w.is, w, is, st)
+		r.record(w, before, after, st)
+		return r.done()
+	}
+	empty := newStore(w)
+	if compare(empty) || len(empty.read) == 0 {
+		return
+	}
+	found := s.with(ctx, empty, w, r.Tried, false)
+	if found != nil && compare(found) {
+		return
+	}
+	if found != nil && len(found.read) > len(empty.read) { // what a rule reads may depend on what it has read
+		if more := s.with(ctx, found, w, r.Tried, false); more != nil && compare(more) {
+			return
+		}
+	}
+	if others := s.with(ctx, empty, w, r.Tried, true); others != nil {
+		compare(others)
+	}
 }
 
 // target is a version of both policies for which a rule is asked.
@@ -100,22 +125,22 @@ func (s *Search) Conditions(ctx context.Context, was, is Condition) (*Result, er
 	h.expression(&was.Is.Expression)
 	h.expression(&is.Is.Expression)
 	who := h.requesters(is.Subjects, is.Namespaces)
-	decide := func(c *policy.ConditionProgram, v *policy.Version, w *write) string {
+	decide := func(c *policy.ConditionProgram, v *policy.Version, w *write) opinion {
 		ctx, cancel := expr.Limited(ctx)
 		defer cancel()
 		switch holds, err := c.Holds(ctx, v, &w.request, w.object.value(), w.old.value()); {
 		case err != nil:
-			return "it cannot be evaluated: " + err.Error()
+			return opinion{asked: true, text: "it cannot be evaluated: " + err.Error()}
 		case !holds:
-			return "the condition does not hold"
+			return opinion{asked: true, text: "the condition does not hold"}
 		}
-		return accepted
+		return opinion{asked: true, text: accepted}
 	}
 	tried := s.conditional(is.Rules)
 	for _, t := range tried {
 		s.writes(t.was, t.is, t.subresource, t.operations, h, who, min(perRule/len(tried)+1, s.left), func(w *write) bool {
 			s.left--
-			r.record(w, decide(before, w.was, w), decide(after, w.is, w))
+			r.record(w, decide(before, w.was, w), decide(after, w.is, w), nil)
 			return !r.done() && ctx.Err() == nil
 		})
 	}

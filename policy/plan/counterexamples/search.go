@@ -4,7 +4,6 @@
 package counterexamples
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -13,8 +12,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"stele.dev/stele/policy"
-	"stele.dev/stele/policy/admission"
 	"stele.dev/stele/policy/plan"
 	"stele.dev/stele/schemas/samples"
 )
@@ -29,12 +28,18 @@ const (
 
 // Search looks for counterexamples of two policies. It must be used by one goroutine only.
 type Search struct {
-	from, to *policy.Policy
+	from, to *policy.Policy // without their outside authorizers
 	left     int
+	outside  bool // an authorizer outside of a policy was to be asked
+	sampled  map[*policy.Version][]*object
 }
 
 // New returns a search.
-func New(s plan.Sides) *Search { return &Search{from: s.From, to: s.To, left: perSearch} }
+func New(sides plan.Sides) *Search {
+	s := &Search{left: perSearch}
+	s.from, s.to = s.unasked(sides.From), s.unasked(sides.To)
+	return s
+}
 
 // Result is what a search found.
 type Result struct {
@@ -43,16 +48,22 @@ type Result struct {
 	// Tightened is a request that only the old side accepts, Loosened one that only the new side accepts; nil if none
 	// was found.
 	Tightened, Loosened *plan.Counterexample
+	// Undecided is the number of requests of which one side could not be told, Why is the first reason.
+	Undecided int
+	Why       string
+
+	// certain says of an example that the side which accepts it does so with all of its rules.
+	certain struct{ tightened, loosened bool }
 }
 
 // done reports whether nothing more can be found.
-func (r *Result) done() bool { return r.Tightened != nil && r.Loosened != nil }
+func (r *Result) done() bool { return r.certain.tightened && r.certain.loosened }
 
 // Set sets class, evidence and counterexample of a finding about a rule or a condition that refuses. For the exception of
 // a deny, accepting is the exception.
 func (r *Result) Set(f *plan.Finding) {
 	switch {
-	case r.done():
+	case r.Tightened != nil && r.Loosened != nil:
 		f.Class, f.Evidence, f.Counterexample = plan.Changes, plan.Shown, r.Tightened
 		f.Details = append(f.Details, "It refuses some requests that it accepted, and accepts some that it refused, such as: "+r.Loosened.Request+".")
 	case r.Tightened != nil:
@@ -61,27 +72,46 @@ func (r *Result) Set(f *plan.Finding) {
 		f.Class, f.Evidence, f.Counterexample = plan.Widens, plan.Shown, r.Loosened
 	default:
 		f.Class, f.Evidence = plan.Changes, plan.Possible
-		f.Details = append(f.Details, fmt.Sprintf("No difference was found in %d generated requests.", r.Tried))
+		if r.Tried > 0 || r.Undecided == 0 {
+			f.Details = append(f.Details, fmt.Sprintf("No difference was found in %d generated requests.", r.Tried))
+		}
+		if r.Undecided > 0 {
+			f.Details = append(f.Details, fmt.Sprintf("%d generated requests could not be decided: %s.", r.Undecided, r.Why))
+		}
 	}
 }
 
 // accepted is the verdict of a request that is not refused.
 const accepted = "accepted"
 
-// record compares the verdicts of a request.
-func (r *Result) record(w *write, before, after string) {
+// record compares the verdicts of a request. One that is not known is none. An example is replaced by one that is more certain.
+func (r *Result) record(w *write, before, after opinion, st *store) {
+	for _, o := range []opinion{before, after} {
+		if o.unknown != "" {
+			if r.Undecided++; r.Why == "" {
+				r.Why = o.unknown
+			}
+			return
+		}
+	}
+	if !before.asked && !after.asked {
+		return
+	}
 	r.Tried++
-	if (before == accepted) == (after == accepted) {
+	if before.accepts() == after.accepts() {
 		return
 	}
-	at := &r.Tightened
-	if after == accepted {
-		at = &r.Loosened
+	at, certain, by := &r.Tightened, &r.certain.tightened, &before
+	if after.accepts() {
+		at, certain, by = &r.Loosened, &r.certain.loosened, &after
 	}
-	if *at != nil {
+	if *at != nil && (*certain || by.but != "") {
 		return
 	}
-	*at = &plan.Counterexample{Request: w.String(), Object: w.object.json(w.is), Old: w.old.json(w.is), Before: before, After: after}
+	*at, *certain = &plan.Counterexample{Request: w.String(), Object: w.object.json(w.is), Old: w.old.json(w.is), Before: before.String(), After: after.String()}, by.but == ""
+	if st != nil {
+		(*at).Stored = st.json()
+	}
 }
 
 // object is a generated object.
@@ -193,6 +223,9 @@ func (h *hints) requesters(subjects []policy.Subject, namespaces []string) []req
 	}
 	list := []requester{plain}
 	for _, labels := range h.labels[1:] {
+		if !validLabels(labels) {
+			continue
+		}
 		x := plain
 		x.labels = labels
 		list = append(list, x)
@@ -209,6 +242,9 @@ func (h *hints) requesters(subjects []policy.Subject, namespaces []string) []req
 		member.groups = append([]string{word}, plain.groups...)
 		there.namespace = word
 		list = append(list, named, member)
+		if len(validation.IsDNS1123Label(word)) > 0 {
+			continue // no namespace has the name
+		}
 		if len(namespaces) == 0 || slices.ContainsFunc(namespaces, func(p string) bool { return policy.GlobMatches(p, word) }) {
 			list = append(list, there)
 		}
@@ -250,6 +286,11 @@ func (s *Search) writes(was, is *policy.Version, subresource string, operations 
 		}
 		if operation != policy.Create {
 			w.request.Name = old.meta.Name
+		}
+		if operation == policy.Update { // of the same object
+			now := *w.object
+			now.meta.Name = old.meta.Name
+			w.object = &now
 		}
 		return each(w)
 	}
@@ -296,7 +337,7 @@ func (s *Search) objects(was, is *policy.Version, h *hints) (list []*object) {
 	node := is.Program.Node()
 	seen := map[string]bool{}
 	add := func(o *object) {
-		if len(list) >= maxObjects {
+		if len(list) >= maxObjects || !o.validMeta() {
 			return
 		}
 		is.Program.Prepare(o.content)
@@ -350,16 +391,25 @@ func (s *Search) objects(was, is *policy.Version, h *hints) (list []*object) {
 	return list
 }
 
-func (o *object) copy() *object {
-	return &object{*o.meta.DeepCopy(), runtime.DeepCopyJSON(o.content)}
+// validMeta reports whether an object may have the metadata.
+func (o *object) validMeta() bool {
+	for key := range o.meta.Annotations {
+		if len(validation.IsQualifiedName(strings.ToLower(key))) > 0 {
+			return false
+		}
+	}
+	return len(validation.IsDNS1123Subdomain(o.meta.Name)) == 0 && validLabels(o.meta.Labels)
 }
 
-// verdict returns what a side says to a write by one admission rule.
-func verdict(ctx context.Context, p *policy.Policy, v *policy.Version, w *write, id string) (string, bool) {
-	a := w.attributes(w.object.value())
-	findings, asked := admission.MustOf(p).ValidateBy(ctx, v, a, id)
-	if len(findings) == 0 {
-		return accepted, asked
+func validLabels(labels map[string]string) bool {
+	for key, value := range labels {
+		if len(validation.IsQualifiedName(key))+len(validation.IsValidLabelValue(value)) > 0 {
+			return false
+		}
 	}
-	return findings[0].Message, asked
+	return true
+}
+
+func (o *object) copy() *object {
+	return &object{*o.meta.DeepCopy(), runtime.DeepCopyJSON(o.content)}
 }

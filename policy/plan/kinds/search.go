@@ -1,10 +1,12 @@
 package kinds
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/plan"
@@ -206,7 +208,7 @@ func (c *comparison) counterexample(at place, value any, accepting, refusing *po
 			continue
 		}
 		text, err := json.Marshal(object)
-		if err != nil || len(verdict(accepting.Program, object)) > 0 {
+		if err != nil || len(verdict(accepting.Program, object)) > 0 || !rulesAccept(accepting, object) {
 			continue
 		}
 		errs := verdict(refusing.Program, object)
@@ -220,6 +222,14 @@ func (c *comparison) counterexample(at place, value any, accepting, refusing *po
 		return found
 	}
 	return nil
+}
+
+// rulesAccept reports whether the rules of a version accept a new object that its schema admits.
+func rulesAccept(v *policy.Version, object map[string]any) bool {
+	object, _ = jsonvalue.Clone(object).(map[string]any)
+	v.Program.Prepare(object)
+	errs, _ := v.ValidateRules(context.Background(), &policy.Object{Meta: &metav1.ObjectMeta{Name: "example", Namespace: "example"}, Content: object}, nil)
+	return len(errs) == 0
 }
 
 // verdict returns why an object would be refused as a new one, if unknown fields are refused.

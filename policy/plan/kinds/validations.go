@@ -122,7 +122,7 @@ func (c *comparison) searchRules(a, b *schemas.Rule) (found direction, counterex
 		if (was == "") == (is == "") {
 			return
 		}
-		way, example := loses, &plan.Counterexample{Object: encoded(object), Old: encoded(old), Before: cmp.Or(was, "accepted"), After: cmp.Or(is, "accepted")}
+		way, example := loses, &plan.Counterexample{Object: encoded(object), Old: encoded(old), Before: cmp.Or(was, acceptance(c.was, object, old)), After: cmp.Or(is, acceptance(c.is, object, old))}
 		if was != "" {
 			way = gains
 		}
@@ -145,6 +145,14 @@ func (c *comparison) searchRules(a, b *schemas.Rule) (found direction, counterex
 		}
 	}
 	return found, counterexample
+}
+
+// acceptance says that a rule accepts an object, and whether the other rules of the kind do.
+func acceptance(v *policy.Version, object, old *policy.Object) string {
+	if errs, _ := v.ValidateRules(context.Background(), object, old); len(errs) > 0 {
+		return "accepted by this rule, and refused by another one: " + errs[0].Error()
+	}
+	return "accepted"
 }
 
 // refusal returns why a rule refuses an object, or "".

@@ -83,6 +83,26 @@ func withoutParams(deny bool) string {
 	return "If there are no params, the rule is skipped; it counted as failed."
 }
 
+// lostReads returns the kinds of which a rule read stored objects, or params, and no longer does.
+func lostReads(was, is *policy.Validation) (lost []string) {
+	read := func(r *policy.Validation) (list []string) {
+		for _, o := range r.Objects {
+			list = append(list, storedKind(o.Group, o.Version, o.Resource))
+		}
+		if p := r.ParamSource; p != nil {
+			list = append(list, storedKind(p.Group, p.Version, p.Resource))
+		}
+		return list
+	}
+	after := read(is)
+	for _, kind := range read(was) {
+		if !slices.Contains(after, kind) && !slices.Contains(lost, kind) {
+			lost = append(lost, kind)
+		}
+	}
+	return lost
+}
+
 // storedKinds describes the kinds whose stored objects expressions read.
 func storedKinds(objects []policy.StoredKind) string {
 	var list []string

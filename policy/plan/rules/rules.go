@@ -124,14 +124,18 @@ func (c *comparison) validation(was, is *policy.Validation) error {
 		for i := range decided {
 			f := &decided[i]
 			found.Set(f)
+			if lost := lostReads(was, is); len(lost) > 0 && f.Class != plan.Widens {
+				f.Class = plan.Widens
+				f.Details = append(f.Details, fmt.Sprintf("A check of stored objects may be gone: the rule no longer reads %s.", strings.Join(lost, ", ")))
+			}
 			if f.Rule == "RULE_CHANGED" {
-				switch f.Class {
-				case plan.Narrows:
-					f.Rule = "RULE_TIGHTENED"
-				case plan.Widens:
-					f.Rule = "RULE_LOOSENED"
+				f.Message = "The expressions of the rule differ."
+				switch {
+				case found.Tightened != nil && found.Loosened == nil && f.Class == plan.Narrows:
+					f.Rule, f.Message = "RULE_TIGHTENED", "The rule refuses more."
+				case found.Loosened != nil && found.Tightened == nil:
+					f.Rule, f.Message = "RULE_LOOSENED", "The rule refuses less."
 				}
-				f.Message = map[plan.Class]string{plan.Narrows: "The rule refuses more.", plan.Widens: "The rule refuses less.", plan.Changes: "The expressions of the rule differ."}[f.Class]
 			}
 			c.add(harmless(*f, was, is))
 		}

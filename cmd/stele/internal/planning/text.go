@@ -463,6 +463,9 @@ func (t *Text) counterexample(c *plan.Counterexample) {
 			t.wrapped(indent+"  "+x.label+"  ", indent+"    ", string(x.value))
 		}
 	}
+	for _, x := range c.Stored {
+		t.wrapped(indent+"  stored  ", indent+"    ", string(x))
+	}
 	t.wrapped(indent+"  before  ", indent+"    ", c.Before)
 	t.wrapped(indent+"  after   ", indent+"    ", c.After)
 }
