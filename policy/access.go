@@ -215,11 +215,12 @@ func IndexDenies(denies []Deny) (*DenyIndex, error) {
 	return &DenyIndex{s}, err
 }
 
-// Decide reports whether a request is denied, and whether that depends on the object.
+// Decide reports whether a request is denied, and whether that depends on the object. An exception that holds whatever the object is does not
+// depend on it.
 func (x *DenyIndex) Decide(r *Request) (denied, depends bool) {
 	var pending []*grant
 	d := x.subjects.decide(r, &pending)
-	return d != nil, len(pending) > 0
+	return d != nil, slices.ContainsFunc(pending, func(g *grant) bool { return !g.condition.holds(r) })
 }
 
 type grants struct {

@@ -20,7 +20,7 @@ func (c *compiler) meetsControllers(f *policy.Form) {
 		}
 		first := met[0]
 		_, account, _ := strings.Cut(strings.TrimPrefix(first.User, serviceaccount.ServiceAccountUsernamePrefix), ":")
-		message := fmt.Sprintf("it also meets the server's own %s, which then cannot %s %s: %s", account, first.Verbs[0], first.Resources[0], first.Otherwise)
+		message := fmt.Sprintf("it also meets the server's own %s, which then cannot %s %s%s: %s", account, first.Verbs[0], first.Resources[0], first.Which(), first.Otherwise)
 		c.Warnings = append(c.Warnings, schemas.Diagnostic{Pos: d.Source, Path: d.ID, Message: message, Hint: fmt.Sprintf("write unless: %q", servercontrollers.ExceptionFor(d, met)), Lint: "DENY_MEETS_CONTROLLERS"})
 	}
 }

@@ -223,13 +223,14 @@ func TestLints(t *testing.T) {
 		"tokens of accounts": {bound + marked("r", `apiGroups: [""], resources: ["serviceaccounts/token"], verbs: ["create"]`), []string{"GRANT_ESCALATES"}},
 		"escalate":           {bound + marked("r", `apiGroups: ["rbac.authorization.k8s.io"], resources: ["clusterroles"], verbs: ["escalate", "bind"]`), []string{"GRANT_ESCALATES"}},
 
-		"a deny that meets controllers":     {rbac + `denies: d: {reason: "x", subjects: [{group: "system:authenticated"}], rules: x: {` + widgets + `, verbs: ["delete"]}, unless: "request.userInfo.username == 'system:admin' || 'system:masters' in request.userInfo.groups && request.name == ''"} // §`, []string{"DENY_MEETS_CONTROLLERS"}},
-		"a deny that meets no controllers":  {rbac + `denies: d: {reason: "x", ` + somebody + `, rules: x: {` + widgets + `, verbs: ["delete"]}}`, nil},
-		"a chain without deny":              {`bundle: authorizers: ["system:masters", "rbac"] // §`, []string{"AUTHORIZER_LEFT_OUT"}},
-		"a chain with a late deny":          {`bundle: authorizers: ["system:masters", "rbac", "deny"] // §`, []string{"DENY_LATE"}},
-		"a chain that may lock out":         {`bundle: authorizers: ["deny", "webhook:w", "system:masters", "rbac"] // §`, []string{"LOCKOUT"}},
-		"the usual chain":                   {`bundle: authorizers: ["deny", "system:masters", "rbac"]`, nil},
-		"a plugin that is not in the chain": {`bundle: plugins: p: {sha256: "linux/amd64": "` + strings.Repeat("0", 64) + `"} // §`, []string{"PLUGIN_UNUSED"}},
+		"a deny that meets them for some objects": {rbac + `denies: d: {reason: "x", subjects: [{group: "system:authenticated"}], rules: x: {` + widgets + `, verbs: ["delete", "deletecollection"]}, unless: "oldObject.spec.size < 5"} // §`, []string{"DENY_MEETS_CONTROLLERS"}},
+		"a deny that meets controllers":           {rbac + `denies: d: {reason: "x", subjects: [{group: "system:authenticated"}], rules: x: {` + widgets + `, verbs: ["delete"]}, unless: "request.userInfo.username == 'system:admin' || 'system:masters' in request.userInfo.groups && request.name == ''"} // §`, []string{"DENY_MEETS_CONTROLLERS"}},
+		"a deny that meets no controllers":        {rbac + `denies: d: {reason: "x", ` + somebody + `, rules: x: {` + widgets + `, verbs: ["delete"]}}`, nil},
+		"a chain without deny":                    {`bundle: authorizers: ["system:masters", "rbac"] // §`, []string{"AUTHORIZER_LEFT_OUT"}},
+		"a chain with a late deny":                {`bundle: authorizers: ["system:masters", "rbac", "deny"] // §`, []string{"DENY_LATE"}},
+		"a chain that may lock out":               {`bundle: authorizers: ["deny", "webhook:w", "system:masters", "rbac"] // §`, []string{"LOCKOUT"}},
+		"the usual chain":                         {`bundle: authorizers: ["deny", "system:masters", "rbac"]`, nil},
+		"a plugin that is not in the chain":       {`bundle: plugins: p: {sha256: "linux/amd64": "` + strings.Repeat("0", 64) + `"} // §`, []string{"PLUGIN_UNUSED"}},
 
 		"a flow schema after a wider one": {
 			`bundle: flow: priorityLevels: own: {nominalConcurrencyShares: 5}` + "\n" +

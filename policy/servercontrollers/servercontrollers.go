@@ -44,11 +44,14 @@ type Denied struct {
 	// Verbs are those of its requests that are denied, Resources the kinds they are denied for, as
 	// plural.group.
 	Verbs, Resources []string
+	// Some says that none of them is denied for all objects: the exception of the deny depends on the object, and may hold for others.
+	Some bool
 }
 
 // DeniedBy returns the server's controllers that a deny stops, with what they cannot do any
 // more. It tries each request of each controller for each namespaced kind, in some namespaces that the
-// bundle names. The error is that of the deny's exception.
+// bundle names. An exception that depends on the object spares no controller: there may be objects for which it does not hold. The
+// error is that of the deny's exception.
 func DeniedBy(f *policy.Form, d *policy.Deny) (list []Denied, err error) {
 	index, err := policy.IndexDenies([]policy.Deny{*d})
 	if err != nil {
@@ -65,7 +68,7 @@ func DeniedBy(f *policy.Form, d *policy.Deny) (list []Denied, err error) {
 
 // deniedTo returns what a controller is denied; nil if that is nothing.
 func deniedTo(f *policy.Form, c *Controller, denies *policy.DenyIndex, namespaces []string) *Denied {
-	met := Denied{Controller: c}
+	met := Denied{Controller: c, Some: true}
 	left := maxTried
 	for i := range f.Kinds {
 		k := &f.Kinds[i]
@@ -80,9 +83,11 @@ func deniedTo(f *policy.Form, c *Controller, denies *policy.DenyIndex, namespace
 				}
 				r := policy.Request{User: c.User, Groups: Groups, Verb: verb, IsResource: true,
 					Group: k.Group, Version: k.StorageVersion, Resource: k.Plural, Namespace: namespace, Name: "x"}
-				if is, _ := denies.Decide(&r); !is {
+				is, depends := denies.Decide(&r)
+				if !is && !depends {
 					continue
 				}
+				met.Some = met.Some && !is
 				if denied = true; !slices.Contains(met.Verbs, verb) {
 					met.Verbs = append(met.Verbs, verb)
 				}
@@ -97,6 +102,14 @@ func deniedTo(f *policy.Form, c *Controller, denies *policy.DenyIndex, namespace
 		return nil
 	}
 	return &met
+}
+
+// Which says of which objects requests are denied: " for which the exception of the deny does not hold", or nothing for all.
+func (d *Denied) Which() string {
+	if d.Some {
+		return " for which the exception of the deny does not hold"
+	}
+	return ""
 }
 
 // ExceptionFor returns an exception for a deny that spares the controllers.

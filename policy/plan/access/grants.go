@@ -73,12 +73,15 @@ func grouped(changes []rights.AccessChange) []*group {
 func (c *comparison) finding(g *group) plan.Finding {
 	f := plan.Finding{Rule: c.ruleOf(g), Path: paths(g.By), Subject: subjectNames(g.subjects), Kind: kindOf(g.scopes), Scope: scopes(g.scopes)}
 	f.Source, f.Was = c.lines(g)
-	pattern := "%s may now %s."
+	pattern, exceptions := "%s may now %s.", c.exceptions(g)
 	switch g.Type {
 	case rights.Gained:
 		f.After = cmp.Or(g.After, "always")
 	case rights.Lost:
 		pattern, f.Before = "%s may no longer %s.", cmp.Or(g.Before, "always")
+		if len(exceptions) > 0 && f.Rule == "DENY_ADDED" {
+			pattern = "%s may no longer %s, unless the exception of the deny holds."
+		}
 	case rights.Changed:
 		pattern, f.Before, f.After = "%s may %s under another condition.", cmp.Or(g.Before, "always"), cmp.Or(g.After, "always")
 		if strings.HasPrefix(g.Before, "denied: ") {
@@ -86,6 +89,9 @@ func (c *comparison) finding(g *group) plan.Finding {
 		}
 	case rights.Denied:
 		pattern, f.After = "%s may not %s, whatever allows it.", cmp.Or(g.After, "always")
+		if len(exceptions) > 0 {
+			pattern = "%s may not %s, whatever allows it, unless the exception of the deny holds."
+		}
 	case rights.NotDenied:
 		pattern, f.Before = "%s may %s if something allows it: no deny refuses it any more.", cmp.Or(g.Before, "always")
 	}
@@ -98,10 +104,25 @@ func (c *comparison) finding(g *group) plan.Finding {
 	}
 	f.Message = fmt.Sprintf(pattern, subjectWords(g.subjects), what)
 	f.Details = append(f.Details, c.details(g)...)
+	if f.Rule == "DENY_ADDED" {
+		for _, text := range exceptions {
+			f.Details = append(f.Details, "Its exception: "+text)
+		}
+	}
 	if f.Rule == "CONDITION_CHANGED" {
 		c.direct(g, &f)
 	}
 	return f
+}
+
+// exceptions returns the exceptions of the new denies that cause a group of changes.
+func (c *comparison) exceptions(g *group) (texts []string) {
+	for _, by := range g.By {
+		if d := c.to.denies[by.ID]; d != nil && d.Unless != nil && !slices.Contains(texts, d.Unless.Text) {
+			texts = append(texts, d.Unless.Text)
+		}
+	}
+	return texts
 }
 
 // ruleOf returns the rule of a change: that of denies, if only denies caused it.

@@ -147,7 +147,7 @@ func (c *comparison) controllers() {
 		if was != nil {
 			before, err := servercontrollers.DeniedBy(c.from.Form, was)
 			if err == nil && slices.EqualFunc(met, before, func(a, b servercontrollers.Denied) bool {
-				return a.User == b.User && slices.Equal(a.Verbs, b.Verbs) && slices.Equal(a.Resources, b.Resources)
+				return a.User == b.User && a.Some == b.Some && slices.Equal(a.Verbs, b.Verbs) && slices.Equal(a.Resources, b.Resources)
 			}) {
 				continue
 			}
@@ -161,7 +161,7 @@ func (c *comparison) controllers() {
 		for _, m := range met {
 			s := policy.Subject{User: m.User}
 			names = append(names, rights.SubjectName(s))
-			f.Details = append(f.Details, fmt.Sprintf("%s cannot %s %s: %s.", m.User, strings.Join(m.Verbs, ", "), firstWords(m.Resources), m.Otherwise))
+			f.Details = append(f.Details, fmt.Sprintf("%s cannot %s %s%s: %s.", m.User, strings.Join(m.Verbs, ", "), firstWords(m.Resources), m.Which(), m.Otherwise))
 		}
 		f.Subject = strings.Join(names, ", ")
 		if resources := met[0].Resources; len(resources) == 1 {
