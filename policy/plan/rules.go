@@ -43,7 +43,7 @@ var Rules = []Rule{
 	{"ENUM_VALUE_ADDED", Kinds, Widens, "A value is admitted.",
 		"A value is admitted that was not. Clients that know all values by name may meet one that they do not know."},
 	{"ALTERNATIVE_REMOVED", Kinds, Narrows, "An alternative of a disjunction is gone.",
-		"A disjunction has an alternative less. Structs correspond by the value of their discriminator, or else by the fields and constants that they have in common."},
+		"A disjunction has an alternative less. Structs correspond by the value of their discriminator, or else by the fields and constants that they have in common. Fields that none of the other alternatives has are findings of their own, FIELD_REMOVED."},
 	{"ALTERNATIVE_ADDED", Kinds, Widens, "A disjunction has an alternative more.",
 		"A disjunction has an alternative more. Without a discriminator, an object may fit two alternatives from then on and be refused as ambiguous; this is not looked at."},
 	{"CONSTRAINT_CHANGED", Kinds, Changes, "A constraint between fields, or one that only CUE can check, differs.",

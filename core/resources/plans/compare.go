@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/jsonvalue"
 )
 
 // compareValues returns where two values differ, by the paths that findings have: a key of a map is [*], an item of a list [].
@@ -47,6 +48,22 @@ func (s spot) field(name string) spot {
 // item returns the spot of an item of a list.
 func (s spot) item(i int) spot {
 	return spot{s.path + "[]", append(slices.Clip(s.steps), strconv.Itoa(i)), itemsOf(s.nodes)}
+}
+
+// spotOf returns the spot at a path in a value.
+func spotOf(nodes []*schemas.Node, value any, steps []string) spot {
+	s := spot{nodes: nodes}
+	for i, step := range steps {
+		at, _ := jsonvalue.At(value, steps[:i]...)
+		if n, err := strconv.Atoi(step); err == nil {
+			if _, list := at.([]any); list {
+				s = s.item(n)
+				continue
+			}
+		}
+		s = s.field(step)
+	}
+	return s
 }
 
 // compare adds the paths at which two values differ. A value that only one side has differs with all that is in it.

@@ -16,6 +16,7 @@ import (
 // differ counts where the policies show an object otherwise.
 func (t *kindTrial) differ(o *Object, was, is *policy.Object, to *results) {
 	nodes := []*schemas.Node{t.from.version.Schema, t.to.version.Schema}
+	t.drop(o, was, nodes, to)
 	for path, x := range compareValues(nodes, was.Content, is.Content) {
 		d := to.difference(path)
 		d.objects++
@@ -25,6 +26,48 @@ func (t *kindTrial) differ(o *Object, was, is *policy.Object, to *results) {
 				s.Value = short(value)
 			}
 			d.samples.add(*s)
+		}
+	}
+}
+
+// drop counts the fields of an object that the new policy does not have: those for which the server refuses a push.
+func (t *kindTrial) drop(o *Object, was *policy.Object, nodes []*schemas.Node, to *results) {
+	unknown, _, err := t.to.version.Program.TryPrepare(copyOf(was.Content))
+	if err != nil {
+		return // an object that cannot be decoded is a failure of its own
+	}
+	seen := map[string]bool{}
+	for _, at := range unknown {
+		path := spotOf(nodes, was.Content, jsonvalue.FieldSteps(at)).path
+		if seen[path] {
+			continue
+		}
+		seen[path] = true
+		d := to.dropped[path]
+		if d == nil {
+			d = &difference{samples: make(samples, 0, to.room)}
+			to.dropped[path] = d
+		}
+		d.objects++
+		if s := t.sample(o, &outcome{}); s != nil {
+			d.samples.add(*s)
+		}
+	}
+}
+
+// attachDropped says of each field that stored objects would lose how many have it, in the finding about it or in one of its own, whatever made
+// the schema lose it: what a push refuses, the plan has said.
+func (t *kindTrial) attachDropped(p *plan.Plan, found *results) {
+	for _, path := range slices.Sorted(maps.Keys(found.dropped)) {
+		i := slices.IndexFunc(p.Findings, func(f plan.Finding) bool {
+			return f.Kind == t.is.Resource() && (f.Rule == "FIELD_REMOVED" || f.Rule == "STRUCT_CLOSED") && (f.Path == path || isBelow(path, f.Path))
+		})
+		if i < 0 {
+			p.Findings = append(p.Findings, plan.Finding{Rule: "FIELD_REMOVED", Kind: t.is.Resource(), Path: path, Message: "The schema of the objects that have the field has it no longer."})
+			i = len(p.Findings) - 1
+		}
+		if f := &p.Findings[i]; f.Objects == nil || f.Objects.Differ == 0 {
+			t.shownOtherwise(f, found.dropped[path])
 		}
 	}
 }

@@ -373,6 +373,7 @@ func (t *kindTrial) attach(p *plan.Plan, found *results) {
 		}
 	}
 	t.attachDifferences(p, found)
+	t.attachDropped(p, found)
 }
 
 // findingOf returns the index of the finding that explains a failure, or -1.

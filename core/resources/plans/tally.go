@@ -115,6 +115,8 @@ type results struct {
 	tallies map[key]*tally
 	// differ counts the objects that are shown otherwise, by path.
 	differ map[string]*difference
+	// dropped counts the objects with fields that the new policy does not have, by path.
+	dropped map[string]*difference
 }
 
 // difference counts objects that are shown otherwise at a path.
@@ -125,7 +127,7 @@ type difference struct {
 }
 
 func newResults(room int) *results {
-	return &results{room: room, tallies: map[key]*tally{}, differ: map[string]*difference{}}
+	return &results{room: room, tallies: map[key]*tally{}, differ: map[string]*difference{}, dropped: map[string]*difference{}}
 }
 
 // tally returns the tally of a key.
@@ -166,6 +168,16 @@ func (r *results) add(other *results) {
 		to.fixTried += x.fixTried
 		to.fixRefused += x.fixRefused
 		to.fixedBy(x.fixBy, x.fixSource)
+		for _, s := range x.samples {
+			to.samples.add(s)
+		}
+	}
+	for path, x := range other.dropped {
+		if r.dropped[path] == nil {
+			r.dropped[path] = &difference{samples: make(samples, 0, r.room)}
+		}
+		to := r.dropped[path]
+		to.objects += x.objects
 		for _, s := range x.samples {
 			to.samples.add(s)
 		}

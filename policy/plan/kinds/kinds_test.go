@@ -114,7 +114,11 @@ var rows = []row{
 
 	// Alternatives.
 	{name: "arm more", before: `a!: {type!: "x", x?: int} | {type!: "y", y?: int}`, after: `a!: {type!: "x", x?: int} | {type!: "y", y?: int} | {type!: "z", z?: int}`, want: []string{`widens ALTERNATIVE_ADDED spec.a:  → type: "z"`}},
-	{name: "arm gone", before: `a!: {type!: "x", x?: int} | {type!: "y", y?: int}  | {type!: "z", z?: int}`, after: `a!: {type!: "x", x?: int} | {type!: "y", y?: int}`, want: []string{`narrows ALTERNATIVE_REMOVED spec.a: type: "z" →`}},
+	{name: "arm gone", before: `a!: {type!: "x", x?: int} | {type!: "y", y?: int}  | {type!: "z", z?: int}`, after: `a!: {type!: "x", x?: int} | {type!: "y", y?: int}`, want: []string{`narrows ALTERNATIVE_REMOVED spec.a: type: "z" →`, `breaks FIELD_REMOVED spec.a.z: integer →`}},
+	{name: "arm gone whose fields others have", before: `a!: {type!: "x", x?: int} | {type!: "y", y?: int}  | {type!: "z", x?: int, y?: int}`, after: `a!: {type!: "x", x?: int} | {type!: "y", y?: int}`, want: []string{`narrows ALTERNATIVE_REMOVED spec.a: type: "z" →`}},
+	{name: "arm gone that differs deeper", before: `a!: {type!: "x", in!: x?: int} | {type!: "y", in!: {x?: int, y!: int}}`, after: `a!: {type!: "x", in!: x?: int}`, want: []string{`narrows ALTERNATIVE_REMOVED spec.a: type: "y" →`, `breaks FIELD_REMOVED spec.a.in.y: integer, required →`}},
+	{name: "arm gone without a discriminator", before: `a!: {x!: int} | {y!: int, z?: string}`, after: `a!: {x!: int}`, want: []string{`narrows ALTERNATIVE_REMOVED spec.a: {y, z} →`, `breaks FIELD_REMOVED spec.a.y: integer, required →`, `breaks FIELD_REMOVED spec.a.z: string →`}},
+	{name: "arm gone beside an open one", before: `a!: {type!: "x", ...} | {type!: "y", y?: int}`, after: `a!: {type!: "x", ...}`, want: []string{`narrows ALTERNATIVE_REMOVED spec.a: type: "y" →`}},
 	{name: "in an arm", before: `a!: {type!: "x", n?: int & <9} | {type!: "y", n?: int & <9}`, after: `a!: {type!: "x", n?: int & <8} | {type!: "y", n?: int & <9}`, want: []string{`narrows BOUND_TIGHTENED spec.a.n: <9 → <8`}},
 	{name: "in all arms", before: `a!: {type!: "x", n?: int & <9} | {type!: "y", n?: int & <9}`, after: `a!: {type!: "x", n?: int & <8} | {type!: "y", n?: int & <8}`, want: []string{`narrows BOUND_TIGHTENED spec.a.n: <9 → <8`}},
 	{name: "alternatives now", before: `a!: {type!: "x", x?: int}`, after: `a!: {type!: "x", x?: int} | {type!: "y", y?: int}`, want: []string{`widens ALTERNATIVE_ADDED spec.a:  → type: "y"`}},
@@ -148,7 +152,7 @@ var rows = []row{
 		want: []string{"breaks SELECTABLE_REMOVED selectableFields.spec.a: .spec.a →", "changes SELECTABLE_ADDED selectableFields.spec.b:  → .spec.b"}},
 	{name: "column", before: "a: string", after: "a: string", was: `additionalPrinterColumns: [{name: "A", type: "string", jsonPath: ".spec.a"}]`, is: `additionalPrinterColumns: [{name: "A", type: "string", jsonPath: ".spec.a", priority: 1}]`,
 		want: []string{"looks COLUMN_CHANGED columns.A: string .spec.a priority 0 → string .spec.a priority 1"}},
-	{name: "deprecated", before: "a: string", after: "a: string", is: `deprecated: "use b"`, want: []string{"changes VERSION_DEPRECATED versions.v1.deprecated:  → example.com/v1 R106s is deprecated: use b"}},
+	{name: "deprecated", before: "a: string", after: "a: string", is: `deprecated: "use b"`, want: []string{"changes VERSION_DEPRECATED versions.v1.deprecated:  → example.com/v1 R110s is deprecated: use b"}},
 
 	// Validations.
 	{name: "validation more", before: "a: int", after: "a: int", is: `validations: grow: {path: "spec.a", rule: "self >= oldSelf"}`, want: []string{"narrows VALIDATION_ADDED validations/grow:  → self >= oldSelf (self is spec.a)"}},

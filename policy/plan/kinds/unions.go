@@ -87,6 +87,47 @@ func (c *comparison) arm(at place, rule, text string, arm *schemas.Arm, a, b *sc
 		d.way, d.after, d.is, d.message = gains, text, position(arm.Source, b.Source), "The alternative is new."
 	}
 	c.add(at, d)
+	if rule == "ALTERNATIVE_REMOVED" {
+		c.armFields(at, text, arm.Struct, structsOf(b))
+	}
+}
+
+// armFields reports the fields of an alternative that is gone which none of the alternatives that are left has: stored objects lose them. If one of
+// these is open, the fields may be kept.
+func (c *comparison) armFields(at place, text string, gone *schemas.Struct, left []*schemas.Struct) {
+	if len(left) == 0 || slices.ContainsFunc(left, func(s *schemas.Struct) bool { return s.Open || len(s.Patterns) > 0 }) {
+		return
+	}
+	for _, f := range gone.AllFields() {
+		inside := at.field(f.Name)
+		var below []*schemas.Struct
+		known := false
+		for _, s := range left {
+			for _, other := range s.EveryField() {
+				if other.Name == f.Name {
+					known, below = true, append(below, structsOf(other.Schema)...)
+				}
+			}
+		}
+		switch {
+		case known:
+			for _, s := range structsOf(f.Schema) {
+				c.armFields(inside, text, s, below)
+			}
+		case !slices.ContainsFunc(c.found, func(x plan.Finding) bool { return x.Rule == "FIELD_REMOVED" && x.Path == inside.String() }):
+			c.removed(inside, &f, &schemas.Struct{})
+			last := &c.found[len(c.found)-1]
+			last.Details = append(last.Details, "It is of the alternative "+text+", which is gone.")
+		}
+	}
+}
+
+// structsOf returns the structs that a node admits; nil for no node.
+func structsOf(n *schemas.Node) []*schemas.Struct {
+	if n == nil {
+		return nil
+	}
+	return n.Structs()
 }
 
 // join adds what was found in several alternatives. What is found in all of them is one finding.
