@@ -36,7 +36,7 @@ func (p *Pipeline) Decide(ctx context.Context, q *decide.Question, under *policy
 	r := requestOf(ctx, q, under)
 	unknown, err := p.decideAs(ctx, r, q)
 	switch asked := r.replay.unanswered; {
-	case asked == decide.Optionless, asked != "" && (err == nil || errors.Is(err, errUnanswered)):
+	case asked == decide.Optionless, asked == decide.Outside, asked != "" && (err == nil || errors.Is(err, errUnanswered)):
 		return decide.Verdict{Unknown: asked}
 	case unknown != "":
 		return decide.Verdict{Unknown: unknown, Reviewed: len(r.reviewed) > 0}
@@ -170,7 +170,13 @@ func (r *Request) meet(ctx context.Context, w *decide.Recorded) (unknown string,
 func (p *Pipeline) decideWrite(ctx context.Context, r *Request) error {
 	for i := index("decode"); path[i].name != "commit"; i++ {
 		r.Stage = path[i].name
-		if err := path[i].run(p, ctx, r); err != nil {
+		noting, outside := decide.Noting(ctx)
+		err := path[i].run(p, noting, r)
+		if outside() && (r.Stage == "mutation" || r.Stage == "validation") { // an expression asks an authorizer
+			r.replay.unanswered = decide.Outside
+			return errUnanswered
+		}
+		if err != nil {
 			return err
 		}
 	}

@@ -25,9 +25,17 @@ func (r *Request) UserInfo() user.Info {
 // Authorizer returns the policy as an authorizer of k8s.io/apiserver. It does not allow requests
 // whose decision depends on the object. Each check of a CEL expression asks the whole chain; the
 // time of webhooks and plugins counts towards the expression's time limit.
-func (p *Policy) Authorizer() authorizer.UnconditionalAuthorizer { return asAuthorizer{p} }
+func (p *Policy) Authorizer() authorizer.UnconditionalAuthorizer { return asAuthorizer{p: p} }
 
-type asAuthorizer struct{ p *Policy }
+// AuthorizerWithin is [Policy.Authorizer] for CEL's library, which has no context: it asks within ctx.
+func (p *Policy) AuthorizerWithin(ctx context.Context) authorizer.UnconditionalAuthorizer {
+	return asAuthorizer{p, ctx}
+}
+
+type asAuthorizer struct {
+	p      *Policy
+	within context.Context // nil for that of each call
+}
 
 func (a asAuthorizer) Authorize(ctx context.Context, at authorizer.Attributes) (authorizer.Decision, string, error) {
 	r := &Request{
@@ -40,6 +48,9 @@ func (a asAuthorizer) Authorize(ctx context.Context, at authorizer.Attributes) (
 	s.Labels, s.LabelsError = at.GetLabelSelector()
 	if !s.empty() {
 		r.Selectors = s
+	}
+	if a.within != nil {
+		ctx = a.within
 	}
 	d := a.p.Authorize(ctx, r)
 	switch {

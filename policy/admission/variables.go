@@ -94,9 +94,9 @@ func (v *variables) ResolveName(name string) (any, bool) {
 	case expr.VarParams:
 		return v.params, true
 	case "authorizer":
-		return library.NewAuthorizerVal(v.a.Request.UserInfo(), v.p.Authorizer()), true
+		return library.NewAuthorizerVal(v.a.Request.UserInfo(), v.p.AuthorizerWithin(v.ctx)), true
 	case "authorizer.requestResource":
-		return library.NewResourceAuthorizerVal(v.a.Request.UserInfo(), v.p.Authorizer(), requestResource{v.a.Request}), true
+		return library.NewResourceAuthorizerVal(v.a.Request.UserInfo(), v.p.AuthorizerWithin(v.ctx), requestResource{v.a.Request}), true
 	}
 	if of := v.r.stored[name]; of != nil {
 		return stored.All(&storedObjects{v, of}), true

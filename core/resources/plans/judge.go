@@ -28,7 +28,7 @@ type judge struct {
 }
 
 func newJudge(p *policy.Policy, o *Options) *judge {
-	j := &judge{engine: o.Engine, policy: Unasked(p), records: o.Records, decided: o.Decided, benches: map[schema.GroupResource]*bench{}}
+	j := &judge{engine: o.Engine, policy: decide.Unasked(p), records: o.Records, decided: o.Decided, benches: map[schema.GroupResource]*bench{}}
 	for _, k := range j.policy.Kinds() {
 		if k.Of == nil {
 			j.benches[k.GroupResource()] = newBench(j.policy, k, nil)

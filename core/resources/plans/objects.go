@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/decide"
 	"stele.dev/stele/limits/batches"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/admission"
@@ -92,7 +93,10 @@ func tryObjects(ctx context.Context, s plan.Sides, o *Options, p *plan.Plan) err
 		if err != nil {
 			return err
 		}
-		p.Checked.Objects += t.of
+		if found.outside > 0 {
+			p.Notes = append(p.Notes, fmt.Sprintf("%d of %d %s could not be tried: rules ask authorizers outside of the policy about them.", found.outside, t.of, t.resource))
+		}
+		p.Checked.Objects += t.of - found.outside
 		t.attach(p, found)
 	}
 	return nil
@@ -111,7 +115,7 @@ func newTrials(ctx context.Context, s plan.Sides, o *Options, p *plan.Plan) (tri
 	if !s.From.Quotas().Same(s.To.Quotas()) {
 		concerned[quotas.Quotas] = true // what their specs can name
 	}
-	from, to := Unasked(s.From), Unasked(s.To)
+	from, to := decide.Unasked(s.From), decide.Unasked(s.To)
 	spaces := &namespaces{source: o.Objects, known: map[string]*policy.Object{}}
 	readBefore, readAfter, err := readables(ctx, from, to, o)
 	if err != nil {
@@ -236,6 +240,7 @@ func (t *kindTrial) object(ctx context.Context, o *Object, to *results) error {
 		}
 	}
 	failed := map[key]*outcome{}
+	ctx, outside := decide.Noting(ctx)
 	for w := recreated; w < ways; w++ {
 		if w == statusWritten && !t.to.version.Status {
 			continue
@@ -266,6 +271,10 @@ func (t *kindTrial) object(ctx context.Context, o *Object, to *results) error {
 			failed[k].failure = earlierFailure(failed[k].failure, &found[i])
 			failed[k].ways[w] = true
 		}
+	}
+	if outside() {
+		to.outside++
+		return nil // whether it fails depends on what was not asked
 	}
 	for k, x := range failed {
 		x.value, x.extent = t.valueAt(was, x.failure)

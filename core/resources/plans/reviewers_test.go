@@ -14,6 +14,23 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
+// Rules that ask authorizers outside of the policy decide neither stored objects nor recorded writes.
+func TestRulesThatAskOutsideDecideNothing(t *testing.T) {
+	s := stocked(t)
+	next := changed(t, `cluster: "test"`, "cluster: \"test\"\n\tauthorizers: [\"deny\", \"rbac\", \"abac\"]", "admission: validate: limit:", `admission: validate: asks: {
+			match: {apiGroups: ["data.corp.example"], resources: ["databases"]}
+			validations: reads: {expression: "object.spec.storageGiB > 250 || authorizer.serviceAccount('shop', 'robot').group('').resource('secrets').namespace('shop').check('get').allowed()", message: "the robot may not read secrets"}
+		}
+		admission: validate: limit:`)
+	p := s.plan(t, "admin", next, week)
+	if strings.Contains(show(p), "the robot") || p.Checked.Objects != 5 || !strings.Contains(strings.Join(p.Notes, "\n"), "5 of 10 databases.data.corp.example could not be tried") {
+		t.Errorf("%s", show(p))
+	}
+	if why := strings.Join(p.Replay.Why, "\n"); len(p.Replay.Flips) != 0 || p.Replay.Undecided != 5 || !strings.Contains(why, "outside of the policy") {
+		t.Errorf("%s", show(p))
+	}
+}
+
 // A plan asks no webhook. Writes that one changed, and refusals by one, are undecided.
 func TestReplaysAskNoWebhooks(t *testing.T) {
 	var asked atomic.Int32

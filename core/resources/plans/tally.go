@@ -117,6 +117,8 @@ type results struct {
 	differ map[string]*difference
 	// dropped counts the objects with fields that the new policy does not have, by path.
 	dropped map[string]*difference
+	// outside is the number of objects about which rules ask authorizers outside of the policy.
+	outside int
 }
 
 // difference counts objects that are shown otherwise at a path.
@@ -160,6 +162,7 @@ func (r *results) keys() (keys []key) {
 
 // add adds the results of another worker.
 func (r *results) add(other *results) {
+	r.outside += other.outside
 	for k, x := range other.tallies {
 		to := r.tally(k, x.failure)
 		to.violating += x.violating

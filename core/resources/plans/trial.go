@@ -56,17 +56,6 @@ type bench struct {
 	reading *readable // nil if rules do not read stored objects
 }
 
-// quiet is an authorizer outside of a policy that is not asked.
-type quiet struct{}
-
-func (quiet) Authorize(context.Context, *policy.Request) policy.Opinion { return policy.Opinion{} }
-func (quiet) ByName(*policy.Request) bool                               { return false }
-
-// Unasked returns the policy without its authorizers outside of it.
-func Unasked(p *policy.Policy) *policy.Policy {
-	return p.WithAuthorizers(func(string) policy.Authorizer { return quiet{} })
-}
-
 // newBench returns a bench of a kind of a policy, whose outside authorizers are not asked.
 func newBench(p *policy.Policy, k *policy.Kind, spaces *namespaces) *bench {
 	b := &bench{policy: p, version: k.Storage(), kind: commit.KindOf(k), stored: versions.Stored(k), places: map[string]string{}, spaces: spaces}

@@ -243,6 +243,22 @@ func TestAuthorizersOutsideAreNotAsked(t *testing.T) {
 	}
 }
 
+// A rule that asks an authorizer outside of the proposed policy decides nothing.
+func TestRulesThatAskOutsideAreUndecided(t *testing.T) {
+	s := start(t)
+	s.begin(t, changed(t, `cluster: "test"`, "cluster: \"test\"\n\tauthorizers: [\"deny\", \"rbac\", \"abac\"]", `admission: validate: limit: {`, `admission: validate: asks: {
+			match: {apiGroups: ["data.corp.example"], resources: ["databases"], operations: ["CREATE"]}
+			validations: secrets: {expression: "object.spec.tier == 'dev' || authorizer.group('').resource('secrets').namespace('x').check('get').allowed()", message: "only for those who may read secrets"}
+		}
+		admission: validate: limit: {`))
+	s.must(t, "dana", "POST", databases, database("a", ""))
+	s.must(t, "dana", "POST", databases, database("b", `"tier":"critical"`))
+	x := s.show(t, "dana").Status
+	if len(x.Differences) > 0 || x.Requests.Undecided != 1 || len(x.Undecided) != 1 || !strings.Contains(x.Undecided[0].Why, "outside") {
+		t.Errorf("%+v", x)
+	}
+}
+
 // A shadow decides rules over other objects on the state on which the request was decided.
 func TestRulesOverOtherObjectsAsAShadow(t *testing.T) {
 	s := start(t)
