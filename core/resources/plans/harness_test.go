@@ -64,7 +64,9 @@ bundle: policy.#Bundle & {
 			bindings: della: {clusterRole: "pipelines", subjects: [{user: "della"}], namespaces: ["*"]}
 			clusterRoles: "databases-self": rules: r: {apiGroups: ["data.corp.example"], resources: ["databases"], verbs: ["create", "update", "patch"]}
 			bindings: self: {clusterRole: "databases-self", subjects: [{group: "developers"}], namespaces: ["shared"], when: "object.spec.tier == 'dev'"}
-			bindings: planner: {clusterRole: "policy:planner", subjects: [{user: "planner"}, {user: "pia"}], namespaces: ["*"]}
+			bindings: planner: {clusterRole: "policy:planner", subjects: [{user: "planner"}, {user: "pia"}, {user: "lisa"}], namespaces: ["*"]}
+			clusterRoles: "lists-pipelines": rules: r: {apiGroups: ["data.corp.example"], resources: ["pipelines"], verbs: ["list"]}
+			bindings: lisa: {clusterRole: "lists-pipelines", subjects: [{user: "lisa"}], namespaces: ["*"]}
 			bindings: pia: {clusterRole: "pipelines", subjects: [{user: "pia"}], namespaces: ["*"]}
 			bindings: lists: {clusterRole: "view", subjects: [{user: "dana"}], namespaces: ["*"]}
 		}

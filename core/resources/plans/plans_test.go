@@ -247,6 +247,27 @@ func TestWhoMayNotListLearnsNothing(t *testing.T) {
 	s.refused(t, 403, "planner", "GET", databases, "")
 }
 
+// TestAReplayKeepsToTheWindowOfItsReader decides again only what the reader may read of the past.
+func TestAReplayKeepsToTheWindowOfItsReader(t *testing.T) {
+	for window, sees := range map[string]bool{"": true, `history: windows: "pipelines.data.corp.example": "0s"`: false} {
+		s := start(t)
+		edit := func(steps string) string {
+			return changed(t, `cluster: "test"`, `cluster: "test"`+"\n\t"+window, "steps: int & >=1 & <=50", "steps: int & >=1 & <="+steps)
+		}
+		s.Activate(t, edit("50"))
+		s.must(t, "admin", "POST", "/api/v1/namespaces", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"shop"}}`)
+		for i := range 3 {
+			s.must(t, "della", "POST", pipelines, fmt.Sprintf(`{"apiVersion":"data.corp.example/v1","kind":"Pipeline","metadata":{"name":"pipe-%d"},"spec":{"steps":3}}`, i))
+		}
+		for user, all := range map[string]bool{"lisa": sees, "pia": true} { // who may do everything with pipelines has the verb history
+			p := s.plan(t, user, edit("2"), map[string]any{"replay": "7d"})
+			if p.Checked.Objects != 3 || (len(p.Replay.Flips) > 0) != all || all == strings.Contains(strings.Join(p.Replay.Why, "\n"), "3: you may not list pipelines.data.corp.example") {
+				t.Errorf("%s with %q: %s", user, window, show(p))
+			}
+		}
+	}
+}
+
 // TestAKindIsRemoved is change set 5.
 func TestAKindIsRemoved(t *testing.T) {
 	s := stocked(t)

@@ -40,18 +40,21 @@ type opinion struct {
 	asked bool
 	// unknown says why it cannot be told; empty if it can. Then the rest holds.
 	unknown string
-	// but says why the side may refuse the write all the same, if the rule accepts it: another rule, or a webhook that is not asked.
-	but string
+	// otherwise says why the side may refuse the write all the same, if the rule accepts it: another rule, or a webhook that is not asked. It
+	// is empty if the side accepts the write. nil is the same.
+	otherwise func() string
 }
 
 func (o *opinion) accepts() bool { return o.text == accepted }
 
-// String returns the verdict.
-func (o *opinion) String() string {
-	if o.accepts() && o.but != "" {
-		return "accepted by this rule, and " + o.but
+// verdict returns the verdict in words, and whether it is that of the whole side.
+func (o *opinion) verdict() (text string, whole bool) {
+	if o.accepts() && o.otherwise != nil {
+		if but := o.otherwise(); but != "" {
+			return "accepted by this rule, and " + but, false
+		}
 	}
-	return o.text
+	return o.text, true
 }
 
 // judge lets a side decide a write by one rule, on stored objects. The write passes mutation, the schema and the other rules, too, as it
@@ -96,12 +99,13 @@ func (s *Search) judge(ctx context.Context, p *policy.Policy, v *policy.Version,
 		is.text = findings[0].Message
 		return is
 	}
-	is.but = s.otherwise(ctx, rules, v, &one, result, old, id, st)
+	is.otherwise = func() string { return s.otherwise(ctx, rules, v, &one, result, old, id, st) }
 	return is
 }
 
 // otherwise says why a side may refuse a write that one rule accepts; empty if it accepts it.
 func (s *Search) otherwise(ctx context.Context, rules admission.Rules, v *policy.Version, w *write, result *policy.Object, old *object, id string, st *store) string {
+	s.outside = false
 	if result != nil {
 		if errs, _ := v.ValidateRules(ctx, result, old.value()); len(errs) > 0 {
 			return "refused by the kind: " + errs[0].Error()
@@ -118,6 +122,9 @@ func (s *Search) otherwise(ctx context.Context, rules admission.Rules, v *policy
 		if is, err := rules.Concerns(ctx, &x, v, w.attributes(result)); err != nil || is {
 			return "perhaps not by the " + x.What() + " " + x.ID + ", which is not asked"
 		}
+	}
+	if s.outside || st.unreadable != "" {
+		return "perhaps not by others, which read what is not known here"
 	}
 	return ""
 }

@@ -101,14 +101,19 @@ func (r *Result) record(w *write, before, after opinion, st *store) {
 	if before.accepts() == after.accepts() {
 		return
 	}
-	at, certain, by := &r.Tightened, &r.certain.tightened, &before
+	at, certain := &r.Tightened, &r.certain.tightened
 	if after.accepts() {
-		at, certain, by = &r.Loosened, &r.certain.loosened, &after
+		at, certain = &r.Loosened, &r.certain.loosened
 	}
-	if *at != nil && (*certain || by.but != "") {
+	if *certain {
 		return
 	}
-	*at, *certain = &plan.Counterexample{Request: w.String(), Object: w.object.json(w.is), Old: w.old.json(w.is), Before: before.String(), After: after.String()}, by.but == ""
+	was, whole := before.verdict()
+	is, all := after.verdict()
+	if whole = whole && all; *at != nil && !whole {
+		return
+	}
+	*at, *certain = &plan.Counterexample{Request: w.String(), Object: w.object.json(w.is), Old: w.old.json(w.is), Before: was, After: is}, whole
 	if st != nil {
 		(*at).Stored = st.json()
 	}
