@@ -230,7 +230,7 @@ func detail(out *show.Output, d *client.Decision) error {
 	}
 	if d.Decided != nil {
 		for _, f := range d.Decided.Findings {
-			add(f.Actions, f.Rule+" ("+f.Source+"): "+f.Message)
+			add(f.Actions, strings.TrimSuffix(f.Rule+" ("+f.Source+"): "+f.Message, ": ")) // without a message, it is not for the reader
 		}
 	}
 	if d.FlowSchema != "" {
