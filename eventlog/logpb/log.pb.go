@@ -92,6 +92,11 @@ const (
 	Type_TYPE_CLOCK_SET     Type = 67
 	// A replica's log of decisions had this head. Skippable.
 	Type_TYPE_DECISIONS_ANCHORED Type = 68
+	// A tree head that ends with this event was handed out: the batch is never forgotten, so that the head can always be
+	// compared. Skippable.
+	Type_TYPE_TREE_HEAD_TAKEN Type = 69
+	// A replica made this checkpoint of the fold of the log. Skippable.
+	Type_TYPE_CHECKPOINT_RECORDED Type = 70
 	// Events of a log of decisions; no other log has them.
 	Type_TYPE_DECISION          Type = 96
 	Type_TYPE_DECISIONS_COUNTED Type = 97
@@ -115,29 +120,33 @@ var (
 		66: "TYPE_LEVEL_RAISED",
 		67: "TYPE_CLOCK_SET",
 		68: "TYPE_DECISIONS_ANCHORED",
+		69: "TYPE_TREE_HEAD_TAKEN",
+		70: "TYPE_CHECKPOINT_RECORDED",
 		96: "TYPE_DECISION",
 		97: "TYPE_DECISIONS_COUNTED",
 		98: "TYPE_DECISIONS_LOST",
 		99: "TYPE_DECISIONS_CLOSED",
 	}
 	Type_value = map[string]int32{
-		"TYPE_UNSPECIFIED":        0,
-		"TYPE_CREATED":            1,
-		"TYPE_UPDATED":            2,
-		"TYPE_DELETED":            3,
-		"TYPE_BULK_DELETED":       4,
-		"TYPE_POLICY_CHUNK":       32,
-		"TYPE_POLICY_PROPOSED":    33,
-		"TYPE_POLICY_ACTIVATED":   34,
-		"TYPE_LOG_CREATED":        64,
-		"TYPE_EPOCH_STARTED":      65,
-		"TYPE_LEVEL_RAISED":       66,
-		"TYPE_CLOCK_SET":          67,
-		"TYPE_DECISIONS_ANCHORED": 68,
-		"TYPE_DECISION":           96,
-		"TYPE_DECISIONS_COUNTED":  97,
-		"TYPE_DECISIONS_LOST":     98,
-		"TYPE_DECISIONS_CLOSED":   99,
+		"TYPE_UNSPECIFIED":         0,
+		"TYPE_CREATED":             1,
+		"TYPE_UPDATED":             2,
+		"TYPE_DELETED":             3,
+		"TYPE_BULK_DELETED":        4,
+		"TYPE_POLICY_CHUNK":        32,
+		"TYPE_POLICY_PROPOSED":     33,
+		"TYPE_POLICY_ACTIVATED":    34,
+		"TYPE_LOG_CREATED":         64,
+		"TYPE_EPOCH_STARTED":       65,
+		"TYPE_LEVEL_RAISED":        66,
+		"TYPE_CLOCK_SET":           67,
+		"TYPE_DECISIONS_ANCHORED":  68,
+		"TYPE_TREE_HEAD_TAKEN":     69,
+		"TYPE_CHECKPOINT_RECORDED": 70,
+		"TYPE_DECISION":            96,
+		"TYPE_DECISIONS_COUNTED":   97,
+		"TYPE_DECISIONS_LOST":      98,
+		"TYPE_DECISIONS_CLOSED":    99,
 	}
 )
 
@@ -829,6 +838,7 @@ type Metadata struct {
 	//	*Metadata_DecisionsCounted
 	//	*Metadata_DecisionsLost
 	//	*Metadata_DecisionsAnchored
+	//	*Metadata_CheckpointRecorded
 	Detail        isMetadata_Detail `protobuf_oneof:"detail"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1056,6 +1066,15 @@ func (x *Metadata) GetDecisionsAnchored() *DecisionsAnchored {
 	return nil
 }
 
+func (x *Metadata) GetCheckpointRecorded() *CheckpointRecorded {
+	if x != nil {
+		if x, ok := x.Detail.(*Metadata_CheckpointRecorded); ok {
+			return x.CheckpointRecorded
+		}
+	}
+	return nil
+}
+
 type isMetadata_Detail interface {
 	isMetadata_Detail()
 }
@@ -1108,6 +1127,10 @@ type Metadata_DecisionsAnchored struct {
 	DecisionsAnchored *DecisionsAnchored `protobuf:"bytes,75,opt,name=decisions_anchored,json=decisionsAnchored,proto3,oneof"`
 }
 
+type Metadata_CheckpointRecorded struct {
+	CheckpointRecorded *CheckpointRecorded `protobuf:"bytes,76,opt,name=checkpoint_recorded,json=checkpointRecorded,proto3,oneof"`
+}
+
 func (*Metadata_LogCreated) isMetadata_Detail() {}
 
 func (*Metadata_EpochStarted) isMetadata_Detail() {}
@@ -1131,6 +1154,8 @@ func (*Metadata_DecisionsCounted) isMetadata_Detail() {}
 func (*Metadata_DecisionsLost) isMetadata_Detail() {}
 
 func (*Metadata_DecisionsAnchored) isMetadata_Detail() {}
+
+func (*Metadata_CheckpointRecorded) isMetadata_Detail() {}
 
 type Object struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3246,6 +3271,60 @@ func (x *SinkCursor) GetRevision() uint64 {
 	return 0
 }
 
+// CheckpointRecorded says what the fold of the log is at an earlier revision. A checkpoint that comes from elsewhere is
+// believed by this.
+type CheckpointRecorded struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Revision      uint64                 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	Fold          []byte                 `protobuf:"bytes,2,opt,name=fold,proto3" json:"fold,omitempty"` // checkpoint.Info.Fold: the hash of its sections and records
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckpointRecorded) Reset() {
+	*x = CheckpointRecorded{}
+	mi := &file_log_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckpointRecorded) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckpointRecorded) ProtoMessage() {}
+
+func (x *CheckpointRecorded) ProtoReflect() protoreflect.Message {
+	mi := &file_log_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckpointRecorded.ProtoReflect.Descriptor instead.
+func (*CheckpointRecorded) Descriptor() ([]byte, []int) {
+	return file_log_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *CheckpointRecorded) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *CheckpointRecorded) GetFold() []byte {
+	if x != nil {
+		return x.Fold
+	}
+	return nil
+}
+
 var File_log_proto protoreflect.FileDescriptor
 
 const file_log_proto_rawDesc = "" +
@@ -3281,8 +3360,7 @@ const file_log_proto_rawDesc = "" +
 	"\acontent\x18\x02 \x01(\fR\acontent\x12\x15\n" +
 	"\x06key_id\x18\x03 \x01(\tR\x05keyId\x12\x12\n" +
 	"\x04hash\x18\x04 \x01(\fR\x04hash\x12\x12\n" +
-	"\x04gone\x18\x05 \x01(\bR\x04gone\"\xc2\n" +
-	"\n" +
+	"\x04gone\x18\x05 \x01(\bR\x04gone\"\x9c\v\n" +
 	"\bMetadata\x12+\n" +
 	"\x04type\x18\x01 \x01(\x0e2\x17.stele.eventlog.v1.TypeR\x04type\x12\x1c\n" +
 	"\tskippable\x18\x02 \x01(\bR\tskippable\x12\x12\n" +
@@ -3309,7 +3387,8 @@ const file_log_proto_rawDesc = "" +
 	"\bdecision\x18H \x01(\v2\x1b.stele.eventlog.v1.DecisionH\x00R\bdecision\x12R\n" +
 	"\x11decisions_counted\x18I \x01(\v2#.stele.eventlog.v1.DecisionsCountedH\x00R\x10decisionsCounted\x12I\n" +
 	"\x0edecisions_lost\x18J \x01(\v2 .stele.eventlog.v1.DecisionsLostH\x00R\rdecisionsLost\x12U\n" +
-	"\x12decisions_anchored\x18K \x01(\v2$.stele.eventlog.v1.DecisionsAnchoredH\x00R\x11decisionsAnchoredB\b\n" +
+	"\x12decisions_anchored\x18K \x01(\v2$.stele.eventlog.v1.DecisionsAnchoredH\x00R\x11decisionsAnchored\x12X\n" +
+	"\x13checkpoint_recorded\x18L \x01(\v2%.stele.eventlog.v1.CheckpointRecordedH\x00R\x12checkpointRecordedB\b\n" +
 	"\x06detail\"\xac\x01\n" +
 	"\x06Object\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12\x1a\n" +
@@ -3486,10 +3565,13 @@ const file_log_proto_rawDesc = "" +
 	"\n" +
 	"SinkCursor\x12\x12\n" +
 	"\x04sink\x18\x01 \x01(\tR\x04sink\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x04R\brevision*9\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\"D\n" +
+	"\x12CheckpointRecorded\x12\x1a\n" +
+	"\brevision\x18\x01 \x01(\x04R\brevision\x12\x12\n" +
+	"\x04fold\x18\x02 \x01(\fR\x04fold*9\n" +
 	"\vCompression\x12\x14\n" +
 	"\x10COMPRESSION_NONE\x10\x00\x12\x14\n" +
-	"\x10COMPRESSION_ZSTD\x10\x01*\x8e\x03\n" +
+	"\x10COMPRESSION_ZSTD\x10\x01*\xc6\x03\n" +
 	"\x04Type\x12\x14\n" +
 	"\x10TYPE_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fTYPE_CREATED\x10\x01\x12\x10\n" +
@@ -3503,7 +3585,9 @@ const file_log_proto_rawDesc = "" +
 	"\x12TYPE_EPOCH_STARTED\x10A\x12\x15\n" +
 	"\x11TYPE_LEVEL_RAISED\x10B\x12\x12\n" +
 	"\x0eTYPE_CLOCK_SET\x10C\x12\x1b\n" +
-	"\x17TYPE_DECISIONS_ANCHORED\x10D\x12\x11\n" +
+	"\x17TYPE_DECISIONS_ANCHORED\x10D\x12\x18\n" +
+	"\x14TYPE_TREE_HEAD_TAKEN\x10E\x12\x1c\n" +
+	"\x18TYPE_CHECKPOINT_RECORDED\x10F\x12\x11\n" +
 	"\rTYPE_DECISION\x10`\x12\x1a\n" +
 	"\x16TYPE_DECISIONS_COUNTED\x10a\x12\x17\n" +
 	"\x13TYPE_DECISIONS_LOST\x10b\x12\x19\n" +
@@ -3551,49 +3635,50 @@ func file_log_proto_rawDescGZIP() []byte {
 }
 
 var file_log_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_log_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
+var file_log_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_log_proto_goTypes = []any{
-	(Compression)(0),          // 0: stele.eventlog.v1.Compression
-	(Type)(0),                 // 1: stele.eventlog.v1.Type
-	(Mutator)(0),              // 2: stele.eventlog.v1.Mutator
-	(AuditLevel)(0),           // 3: stele.eventlog.v1.AuditLevel
-	(Role)(0),                 // 4: stele.eventlog.v1.Role
-	(Outcome)(0),              // 5: stele.eventlog.v1.Outcome
-	(*Batch)(nil),             // 6: stele.eventlog.v1.Batch
-	(*Header)(nil),            // 7: stele.eventlog.v1.Header
-	(*Events)(nil),            // 8: stele.eventlog.v1.Events
-	(*Entry)(nil),             // 9: stele.eventlog.v1.Entry
-	(*Blob)(nil),              // 10: stele.eventlog.v1.Blob
-	(*Metadata)(nil),          // 11: stele.eventlog.v1.Metadata
-	(*Object)(nil),            // 12: stele.eventlog.v1.Object
-	(*Actor)(nil),             // 13: stele.eventlog.v1.Actor
-	(*Extra)(nil),             // 14: stele.eventlog.v1.Extra
-	(*Request)(nil),           // 15: stele.eventlog.v1.Request
-	(*Decisions)(nil),         // 16: stele.eventlog.v1.Decisions
-	(*Mutation)(nil),          // 17: stele.eventlog.v1.Mutation
-	(*Review)(nil),            // 18: stele.eventlog.v1.Review
-	(*Audit)(nil),             // 19: stele.eventlog.v1.Audit
-	(*ScalePaths)(nil),        // 20: stele.eventlog.v1.ScalePaths
-	(*Annotation)(nil),        // 21: stele.eventlog.v1.Annotation
-	(*Admission)(nil),         // 22: stele.eventlog.v1.Admission
-	(*Read)(nil),              // 23: stele.eventlog.v1.Read
-	(*Payload)(nil),           // 24: stele.eventlog.v1.Payload
-	(*Class)(nil),             // 25: stele.eventlog.v1.Class
-	(*LogCreated)(nil),        // 26: stele.eventlog.v1.LogCreated
-	(*ClockSet)(nil),          // 27: stele.eventlog.v1.ClockSet
-	(*EpochStarted)(nil),      // 28: stele.eventlog.v1.EpochStarted
-	(*LevelRaised)(nil),       // 29: stele.eventlog.v1.LevelRaised
-	(*PolicyChunk)(nil),       // 30: stele.eventlog.v1.PolicyChunk
-	(*PolicyProposed)(nil),    // 31: stele.eventlog.v1.PolicyProposed
-	(*File)(nil),              // 32: stele.eventlog.v1.File
-	(*PolicyActivated)(nil),   // 33: stele.eventlog.v1.PolicyActivated
-	(*Bulk)(nil),              // 34: stele.eventlog.v1.Bulk
-	(*BulkObject)(nil),        // 35: stele.eventlog.v1.BulkObject
-	(*Decision)(nil),          // 36: stele.eventlog.v1.Decision
-	(*DecisionsCounted)(nil),  // 37: stele.eventlog.v1.DecisionsCounted
-	(*DecisionsLost)(nil),     // 38: stele.eventlog.v1.DecisionsLost
-	(*DecisionsAnchored)(nil), // 39: stele.eventlog.v1.DecisionsAnchored
-	(*SinkCursor)(nil),        // 40: stele.eventlog.v1.SinkCursor
+	(Compression)(0),           // 0: stele.eventlog.v1.Compression
+	(Type)(0),                  // 1: stele.eventlog.v1.Type
+	(Mutator)(0),               // 2: stele.eventlog.v1.Mutator
+	(AuditLevel)(0),            // 3: stele.eventlog.v1.AuditLevel
+	(Role)(0),                  // 4: stele.eventlog.v1.Role
+	(Outcome)(0),               // 5: stele.eventlog.v1.Outcome
+	(*Batch)(nil),              // 6: stele.eventlog.v1.Batch
+	(*Header)(nil),             // 7: stele.eventlog.v1.Header
+	(*Events)(nil),             // 8: stele.eventlog.v1.Events
+	(*Entry)(nil),              // 9: stele.eventlog.v1.Entry
+	(*Blob)(nil),               // 10: stele.eventlog.v1.Blob
+	(*Metadata)(nil),           // 11: stele.eventlog.v1.Metadata
+	(*Object)(nil),             // 12: stele.eventlog.v1.Object
+	(*Actor)(nil),              // 13: stele.eventlog.v1.Actor
+	(*Extra)(nil),              // 14: stele.eventlog.v1.Extra
+	(*Request)(nil),            // 15: stele.eventlog.v1.Request
+	(*Decisions)(nil),          // 16: stele.eventlog.v1.Decisions
+	(*Mutation)(nil),           // 17: stele.eventlog.v1.Mutation
+	(*Review)(nil),             // 18: stele.eventlog.v1.Review
+	(*Audit)(nil),              // 19: stele.eventlog.v1.Audit
+	(*ScalePaths)(nil),         // 20: stele.eventlog.v1.ScalePaths
+	(*Annotation)(nil),         // 21: stele.eventlog.v1.Annotation
+	(*Admission)(nil),          // 22: stele.eventlog.v1.Admission
+	(*Read)(nil),               // 23: stele.eventlog.v1.Read
+	(*Payload)(nil),            // 24: stele.eventlog.v1.Payload
+	(*Class)(nil),              // 25: stele.eventlog.v1.Class
+	(*LogCreated)(nil),         // 26: stele.eventlog.v1.LogCreated
+	(*ClockSet)(nil),           // 27: stele.eventlog.v1.ClockSet
+	(*EpochStarted)(nil),       // 28: stele.eventlog.v1.EpochStarted
+	(*LevelRaised)(nil),        // 29: stele.eventlog.v1.LevelRaised
+	(*PolicyChunk)(nil),        // 30: stele.eventlog.v1.PolicyChunk
+	(*PolicyProposed)(nil),     // 31: stele.eventlog.v1.PolicyProposed
+	(*File)(nil),               // 32: stele.eventlog.v1.File
+	(*PolicyActivated)(nil),    // 33: stele.eventlog.v1.PolicyActivated
+	(*Bulk)(nil),               // 34: stele.eventlog.v1.Bulk
+	(*BulkObject)(nil),         // 35: stele.eventlog.v1.BulkObject
+	(*Decision)(nil),           // 36: stele.eventlog.v1.Decision
+	(*DecisionsCounted)(nil),   // 37: stele.eventlog.v1.DecisionsCounted
+	(*DecisionsLost)(nil),      // 38: stele.eventlog.v1.DecisionsLost
+	(*DecisionsAnchored)(nil),  // 39: stele.eventlog.v1.DecisionsAnchored
+	(*SinkCursor)(nil),         // 40: stele.eventlog.v1.SinkCursor
+	(*CheckpointRecorded)(nil), // 41: stele.eventlog.v1.CheckpointRecorded
 }
 var file_log_proto_depIdxs = []int32{
 	0,  // 0: stele.eventlog.v1.Batch.compression:type_name -> stele.eventlog.v1.Compression
@@ -3617,32 +3702,33 @@ var file_log_proto_depIdxs = []int32{
 	37, // 18: stele.eventlog.v1.Metadata.decisions_counted:type_name -> stele.eventlog.v1.DecisionsCounted
 	38, // 19: stele.eventlog.v1.Metadata.decisions_lost:type_name -> stele.eventlog.v1.DecisionsLost
 	39, // 20: stele.eventlog.v1.Metadata.decisions_anchored:type_name -> stele.eventlog.v1.DecisionsAnchored
-	14, // 21: stele.eventlog.v1.Actor.extra:type_name -> stele.eventlog.v1.Extra
-	13, // 22: stele.eventlog.v1.Actor.impersonator:type_name -> stele.eventlog.v1.Actor
-	22, // 23: stele.eventlog.v1.Decisions.admission:type_name -> stele.eventlog.v1.Admission
-	19, // 24: stele.eventlog.v1.Decisions.audit:type_name -> stele.eventlog.v1.Audit
-	17, // 25: stele.eventlog.v1.Decisions.mutations:type_name -> stele.eventlog.v1.Mutation
-	23, // 26: stele.eventlog.v1.Decisions.reads:type_name -> stele.eventlog.v1.Read
-	18, // 27: stele.eventlog.v1.Decisions.reviews:type_name -> stele.eventlog.v1.Review
-	2,  // 28: stele.eventlog.v1.Mutation.by:type_name -> stele.eventlog.v1.Mutator
-	2,  // 29: stele.eventlog.v1.Review.by:type_name -> stele.eventlog.v1.Mutator
-	3,  // 30: stele.eventlog.v1.Audit.level:type_name -> stele.eventlog.v1.AuditLevel
-	21, // 31: stele.eventlog.v1.Audit.annotations:type_name -> stele.eventlog.v1.Annotation
-	20, // 32: stele.eventlog.v1.Audit.scale:type_name -> stele.eventlog.v1.ScalePaths
-	4,  // 33: stele.eventlog.v1.Payload.role:type_name -> stele.eventlog.v1.Role
-	25, // 34: stele.eventlog.v1.Payload.class:type_name -> stele.eventlog.v1.Class
-	32, // 35: stele.eventlog.v1.PolicyProposed.form:type_name -> stele.eventlog.v1.File
-	32, // 36: stele.eventlog.v1.PolicyProposed.sources:type_name -> stele.eventlog.v1.File
-	35, // 37: stele.eventlog.v1.Bulk.objects:type_name -> stele.eventlog.v1.BulkObject
-	12, // 38: stele.eventlog.v1.BulkObject.object:type_name -> stele.eventlog.v1.Object
-	5,  // 39: stele.eventlog.v1.Decision.outcome:type_name -> stele.eventlog.v1.Outcome
-	36, // 40: stele.eventlog.v1.DecisionsCounted.like:type_name -> stele.eventlog.v1.Decision
-	40, // 41: stele.eventlog.v1.DecisionsAnchored.sinks:type_name -> stele.eventlog.v1.SinkCursor
-	42, // [42:42] is the sub-list for method output_type
-	42, // [42:42] is the sub-list for method input_type
-	42, // [42:42] is the sub-list for extension type_name
-	42, // [42:42] is the sub-list for extension extendee
-	0,  // [0:42] is the sub-list for field type_name
+	41, // 21: stele.eventlog.v1.Metadata.checkpoint_recorded:type_name -> stele.eventlog.v1.CheckpointRecorded
+	14, // 22: stele.eventlog.v1.Actor.extra:type_name -> stele.eventlog.v1.Extra
+	13, // 23: stele.eventlog.v1.Actor.impersonator:type_name -> stele.eventlog.v1.Actor
+	22, // 24: stele.eventlog.v1.Decisions.admission:type_name -> stele.eventlog.v1.Admission
+	19, // 25: stele.eventlog.v1.Decisions.audit:type_name -> stele.eventlog.v1.Audit
+	17, // 26: stele.eventlog.v1.Decisions.mutations:type_name -> stele.eventlog.v1.Mutation
+	23, // 27: stele.eventlog.v1.Decisions.reads:type_name -> stele.eventlog.v1.Read
+	18, // 28: stele.eventlog.v1.Decisions.reviews:type_name -> stele.eventlog.v1.Review
+	2,  // 29: stele.eventlog.v1.Mutation.by:type_name -> stele.eventlog.v1.Mutator
+	2,  // 30: stele.eventlog.v1.Review.by:type_name -> stele.eventlog.v1.Mutator
+	3,  // 31: stele.eventlog.v1.Audit.level:type_name -> stele.eventlog.v1.AuditLevel
+	21, // 32: stele.eventlog.v1.Audit.annotations:type_name -> stele.eventlog.v1.Annotation
+	20, // 33: stele.eventlog.v1.Audit.scale:type_name -> stele.eventlog.v1.ScalePaths
+	4,  // 34: stele.eventlog.v1.Payload.role:type_name -> stele.eventlog.v1.Role
+	25, // 35: stele.eventlog.v1.Payload.class:type_name -> stele.eventlog.v1.Class
+	32, // 36: stele.eventlog.v1.PolicyProposed.form:type_name -> stele.eventlog.v1.File
+	32, // 37: stele.eventlog.v1.PolicyProposed.sources:type_name -> stele.eventlog.v1.File
+	35, // 38: stele.eventlog.v1.Bulk.objects:type_name -> stele.eventlog.v1.BulkObject
+	12, // 39: stele.eventlog.v1.BulkObject.object:type_name -> stele.eventlog.v1.Object
+	5,  // 40: stele.eventlog.v1.Decision.outcome:type_name -> stele.eventlog.v1.Outcome
+	36, // 41: stele.eventlog.v1.DecisionsCounted.like:type_name -> stele.eventlog.v1.Decision
+	40, // 42: stele.eventlog.v1.DecisionsAnchored.sinks:type_name -> stele.eventlog.v1.SinkCursor
+	43, // [43:43] is the sub-list for method output_type
+	43, // [43:43] is the sub-list for method input_type
+	43, // [43:43] is the sub-list for extension type_name
+	43, // [43:43] is the sub-list for extension extendee
+	0,  // [0:43] is the sub-list for field type_name
 }
 
 func init() { file_log_proto_init() }
@@ -3663,6 +3749,7 @@ func file_log_proto_init() {
 		(*Metadata_DecisionsCounted)(nil),
 		(*Metadata_DecisionsLost)(nil),
 		(*Metadata_DecisionsAnchored)(nil),
+		(*Metadata_CheckpointRecorded)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -3670,7 +3757,7 @@ func file_log_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_log_proto_rawDesc), len(file_log_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   35,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -357,6 +357,21 @@ func (t *Tree) Head(ctx context.Context, size uint64) (TreeHead, error) {
 	return r.head(ctx, size)
 }
 
+// HeadAt returns the head of the tree whose newest batch has a revision. Errors are [ErrNoEvent], [ErrForgotten] and those of
+// the source.
+func (t *Tree) HeadAt(ctx context.Context, revision uint64) (TreeHead, error) {
+	size := uint64(0)
+	r, err := t.start(ctx, &size)
+	if err != nil {
+		return TreeHead{}, err
+	}
+	index, _, err := r.find(ctx, revision)
+	if err != nil {
+		return TreeHead{}, err
+	}
+	return r.head(ctx, index+1)
+}
+
 // Inclusion proves that the event that has a revision is in the tree of a size; 0 stands for all batches. With
 // contents the proof has the event's contents, as far as they are kept. Errors are [ErrNoEvent], [ErrNoSize] and
 // those of the source.

@@ -3,7 +3,10 @@
 // declares, the checksums of segments, the newest position, and tree heads that were kept elsewhere.
 //
 // [Log] stops at the first difference, and names it. What a hash cannot tell is who wrote a batch: whoever can write
-// all of the store can make another log that is right in itself. Only a tree head that was kept elsewhere finds that.
+// all of the store can make another log that is right in itself. Only a tree head that was kept elsewhere finds that. A
+// head agrees only if the log still has the position at which it ends: a hash that the next batch continues. Of batches
+// that are forgotten nothing but hashes is left, which nothing that is kept continues, so that a head that ends among
+// them is an [*IncomparableError].
 package verify
 
 import (
@@ -13,6 +16,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 
 	"github.com/transparency-dev/merkle/compact"
 	"github.com/transparency-dev/merkle/rfc6962"
@@ -67,6 +71,25 @@ func (d *Difference) Error() string {
 	return fmt.Sprintf("%s: revision %d: %s", d.Where, d.Revision, d.What)
 }
 
+// IncomparableError reports tree heads that end among batches that are forgotten: whether the log is theirs is not known.
+// Everything else in the log is right.
+type IncomparableError struct{ Heads []Incomparable }
+
+// Incomparable is a tree head that cannot be compared, and the batches that are forgotten around its end, counted from 1.
+type Incomparable struct {
+	Head     proof.TreeHead
+	From, To uint64
+}
+
+// Error implements error.
+func (e *IncomparableError) Error() string {
+	texts := make([]string, len(e.Heads))
+	for i, h := range e.Heads {
+		texts[i] = fmt.Sprintf("the tree head of size %d cannot be compared: batches %d to %d are forgotten", h.Head.Size, h.From, h.To)
+	}
+	return strings.Join(texts, "; ")
+}
+
 // walk is what has been verified.
 type walk struct {
 	Options
@@ -74,11 +97,16 @@ type walk struct {
 	source Source
 	at     eventlog.Head
 	tree   *compact.Range
+	// gapAt is the number of the first batch of the gap at whose end the walk is, counted from 1; 0 if it is at none.
+	gapAt uint64
+	// incomparable are the heads that end among forgotten batches.
+	incomparable []Incomparable
 }
 
 var factory = &compact.RangeFactory{Hash: rfc6962.DefaultHasher.HashChildren}
 
-// Log verifies a log. The error is a [*Difference] for the first one that it finds, or says why the log cannot be read.
+// Log verifies a log. The error is a [*Difference] for the first one that it finds, an [*IncomparableError] if there is none
+// but a head could not be compared, or says why the log cannot be read.
 func Log(ctx context.Context, s Source, o Options) (*Result, error) {
 	o.Heads = slices.SortedFunc(slices.Values(o.Heads), func(a, b proof.TreeHead) int { return cmp.Compare(a.Size, b.Size) })
 	w := &walk{Options: o, source: s, at: eventlog.Head{Log: s.ID}, tree: factory.NewEmptyRange(0)}
@@ -106,10 +134,16 @@ func Log(ctx context.Context, s Source, o Options) (*Result, error) {
 	if err := s.Confirm(ctx, w.at); err != nil {
 		return nil, w.differenceIn(s.Name, err)
 	}
+	if w.gapAt > 0 {
+		w.passOver(func(h *proof.TreeHead) bool { return h.Size == w.tree.End() })
+	}
 	if len(w.Heads) > 0 {
 		return nil, &Difference{s.Name, w.at.Revision + 1, fmt.Sprintf("it ends after %d batches, before the tree head of size %d (revision %d): what follows is lost, or was taken away", w.tree.End(), w.Heads[0].Size, w.Heads[0].Revision)}
 	}
 	w.Head = w.head()
+	if len(w.incomparable) > 0 {
+		return nil, &IncomparableError{w.incomparable}
+	}
 	return &w.Result, nil
 }
 
@@ -128,6 +162,9 @@ func (w *walk) compare(where string) error {
 		want, got := w.Heads[0], w.head()
 		if want.Size != got.Size || want.Root != got.Root {
 			return &Difference{where, 0, fmt.Sprintf("the first %d batches, up to revision %d, are not those of the tree head: their root is %v, the head's %v", got.Size, got.Revision, got.Root, want.Root)}
+		}
+		if want.Revision > 0 && want != got {
+			return &Difference{where, 0, fmt.Sprintf("the newest of the first %d batches is not that of the tree head: it is %v up to revision %d, the head's %v up to %d", got.Size, got.Batch, got.Revision, want.Batch, want.Revision)}
 		}
 		w.Heads = w.Heads[1:]
 	}
@@ -175,7 +212,7 @@ func (w *walk) segment(ctx context.Context, of *segment.Segment) error {
 	w.Events += info.KeptEvents
 	w.Forgotten += info.Batches - info.KeptBatches
 	w.Epochs = append(w.Epochs, info.Epochs...)
-	if len(w.Heads) > 0 && w.Heads[0].Size < info.Ordinal+info.Batches {
+	if len(w.Heads) > 0 && w.Heads[0].Size <= info.Ordinal+info.Batches {
 		return w.steps(ctx, of)
 	}
 	tree, err := factory.NewRange(info.Ordinal, info.Ordinal+info.Batches, info.Tree)
@@ -185,39 +222,65 @@ func (w *walk) segment(ctx context.Context, of *segment.Segment) error {
 	if err != nil {
 		return w.differenceIn(file, err)
 	}
-	w.at = info.After
+	w.at, w.gapAt = info.After, 0
 	return w.compare(file)
 }
 
-// steps goes through a segment that has been verified, to compare it with heads that end within it. A head that ends
-// among batches that are forgotten cannot be compared.
+// steps goes through a segment that has been verified, to compare it with heads that end within it.
 func (w *walk) steps(ctx context.Context, of *segment.Segment) error {
 	file := of.Paths()[0]
 	for item, err := range of.Metadata(ctx, of.Info().Before.Revision) {
-		if err != nil {
-			return w.differenceIn(file, err)
-		}
-		if item.Gap == nil {
-			err = w.tree.Append(segment.LeafHash(item.Batch.Hash), nil)
-			w.at = item.Batch.Head()
-		} else {
-			var tree *compact.Range
-			if tree, err = factory.NewRange(w.tree.End(), w.tree.End()+item.Gap.Batches, item.Gap.Tree); err == nil {
-				err = w.tree.AppendRange(tree, nil)
+		switch {
+		case err != nil:
+		case item.Gap != nil:
+			err = w.gap(item.Gap)
+		default:
+			if err = w.endGap(file); err == nil {
+				err = w.tree.Append(segment.LeafHash(item.Batch.Hash), nil)
 			}
-			w.at = item.Gap.After
-			for len(w.Heads) > 0 && w.Heads[0].Size < w.tree.End() {
-				w.Heads = w.Heads[1:]
+			if w.at = item.Batch.Head(); err == nil {
+				err = w.compare(file)
 			}
 		}
 		if err != nil {
 			return w.differenceIn(file, err)
-		}
-		if err := w.compare(file); err != nil {
-			return err
 		}
 	}
 	return nil
+}
+
+// gap goes over batches that are forgotten. A head that ends among them cannot be compared. Whether one that ends with them
+// can, the next batch says: no batch continues the hashes in a gap, so that they alone prove nothing.
+func (w *walk) gap(g *segment.Gap) error {
+	if w.gapAt == 0 {
+		w.gapAt = w.tree.End() + 1
+	}
+	tree, err := factory.NewRange(w.tree.End(), w.tree.End()+g.Batches, g.Tree)
+	if err == nil {
+		err = w.tree.AppendRange(tree, nil)
+	}
+	w.at = g.After
+	w.passOver(func(h *proof.TreeHead) bool { return h.Size < w.tree.End() })
+	return err
+}
+
+// endGap is called before a batch that continues what is before it. If that is a gap, heads that end with it are compared: by
+// the hash of their batch, if they have it.
+func (w *walk) endGap(where string) error {
+	if w.gapAt == 0 {
+		return nil
+	}
+	w.passOver(func(h *proof.TreeHead) bool { return h.Size == w.tree.End() && h.Revision == 0 })
+	w.gapAt = 0
+	return w.compare(where)
+}
+
+// passOver notes that the next heads cannot be compared, as long as they end in the gap.
+func (w *walk) passOver(ends func(*proof.TreeHead) bool) {
+	for len(w.Heads) > 0 && ends(&w.Heads[0]) {
+		w.incomparable = append(w.incomparable, Incomparable{w.Heads[0], w.gapAt, w.tree.End()})
+		w.Heads = w.Heads[1:]
+	}
 }
 
 // batch verifies that a batch, whose hash has been computed, continues what is before it.
@@ -231,6 +294,9 @@ func (w *walk) batch(p *eventlog.Parts) error {
 	}
 	if started := b.Events[0].Meta.GetEpochStarted(); started != nil {
 		w.Epochs = append(w.Epochs, segment.Epoch{LostFrom: started.GetLostFrom(), Next: started.GetNext()})
+	}
+	if err := w.endGap(w.source.Name); err != nil {
+		return err
 	}
 	if err := w.tree.Append(segment.LeafHash(p.Hash), nil); err != nil {
 		return err

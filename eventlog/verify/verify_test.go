@@ -184,7 +184,7 @@ func TestForgottenBatchesAreDeclared(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	r, err := f.verify(true, f.heads...)
+	r, err := f.verify(true, slices.Concat(f.heads[:26], f.heads[29:])...) // the others end among batches 27 to 30
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -273,5 +273,67 @@ func TestAnotherLogIsNotThatOfTheHead(t *testing.T) {
 	longer.Size, longer.Revision = 120, 200
 	if _, err := f.verify(true, longer); !errors.As(err, &d) || !strings.Contains(d.What, "before the tree head of size 120") {
 		t.Errorf("a head of a longer log: %v", err)
+	}
+}
+
+// forget forgets the batches of the second segment from the n-th to the last but m.
+func (f *fixture) forget(n, m int) {
+	f.Helper()
+	a := f.archive()
+	info, i := a.Segments()[1], 0
+	if _, err := a.Rewrite(f.Context(), info.First, func(*eventlog.Batch, *eventlog.Event) segment.Keep {
+		if i++; i > n && i <= int(info.Batches)-m {
+			return segment.Nothing
+		}
+		return segment.All
+	}); err != nil {
+		f.Fatal(err)
+	}
+}
+
+// Who writes the store rewrites the log from before a head that an auditor has, and lets retention forget the batches around
+// the end of that head.
+func TestAForgedLogThatHasForgottenTheHead(t *testing.T) {
+	f := newFixture(t)
+	f.forget(5, 5) // the batches 26 to 35
+	for size := 1; size <= 100; size++ {
+		_, err := f.verify(true, f.heads[size-1])
+		var unknown *verify.IncomparableError
+		if among := size > 25 && size < 35; errors.As(err, &unknown) != among || !among && err != nil {
+			t.Errorf("the head of size %d: %v", size, err)
+		}
+		forged := f.heads[size-1] // it is of the log before it was forged
+		forged.Root[3] ^= 1
+		if _, err := f.verify(true, forged); err == nil {
+			t.Errorf("a head of size %d of another log agrees", size)
+		}
+	}
+	_, err := f.verify(true, f.heads[29], f.heads[99], f.heads[3])
+	want := "the tree head of size 30 cannot be compared: batches 26 to 35 are forgotten"
+	if err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+	changed := f.heads[99]
+	changed.Root[0] ^= 1
+	var d *verify.Difference
+	if _, err := f.verify(true, f.heads[29], changed); !errors.As(err, &d) {
+		t.Errorf("a difference behind a head that cannot be compared: %v", err)
+	}
+}
+
+// A forger can write into a gap the hashes of another log. The position at its end is what the next batch continues.
+func TestHashesOfAGapAreNotBelieved(t *testing.T) {
+	f := newFixture(t)
+	f.forget(5, 5)
+	head := f.heads[34] // it ends with the gap
+	head.Batch[0] ^= 1  // of a log with the same hashes in its gap
+	var d *verify.Difference
+	if _, err := f.verify(true, head); !errors.As(err, &d) || !strings.Contains(d.What, "the newest of the first 35 batches is not that of the tree head") {
+		t.Errorf("%v", err)
+	}
+	head.Revision, head.Batch = 0, eventlog.Hash{} // a head of another program, with the root alone
+	var unknown *verify.IncomparableError
+	if _, err := f.verify(true, head); !errors.As(err, &unknown) {
+		t.Errorf("%v", err)
 	}
 }

@@ -21,7 +21,8 @@ type Change struct {
 	// Time is the time of the log, with nanoseconds.
 	Time string `json:"time"`
 	// Type is Created, Updated, Deleted, or one of the log's own: LogCreated, PolicyChunk, PolicyProposed,
-	// PolicyActivated, EpochStarted, LevelRaised, ClockSet, DecisionsAnchored.
+	// PolicyActivated, EpochStarted, LevelRaised, ClockSet, DecisionsAnchored, TreeHeadTaken,
+	// CheckpointRecorded.
 	Type string `json:"type"`
 	// Object is the object that changed.
 	Object *Object `json:"object,omitempty"`

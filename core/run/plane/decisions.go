@@ -2,10 +2,8 @@ package plane
 
 import (
 	"context"
-	"errors"
 	"time"
 
-	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/record/audit"
 	"stele.dev/stele/core/record/decisions"
 	"stele.dev/stele/eventlog"
@@ -47,15 +45,8 @@ func (p *Plane) anchorDecisions(ctx context.Context, head eventlog.Head) error {
 	if err != nil {
 		return err
 	}
-	for {
-		_, _, err := p.Committer.Commit(ctx, &commit.Proposal{Entry: entry, Checks: commit.Checks{PolicyRevision: p.Committer.Tip().PolicyRevision()}})
-		if !errors.As(err, new(*commit.Stale)) || ctx.Err() != nil {
-			return err
-		}
-		if _, err := p.Committer.Confirm(ctx); err != nil { // another policy was activated
-			return err
-		}
-	}
+	_, err = p.Committer.Record(ctx, entry)
+	return err
 }
 
 // backDecisions says where a search in the log of decisions goes on.

@@ -415,7 +415,7 @@ func (p *Plane) checks() []core.Check {
 // routes returns the paths that are no resources and that parts of this plane serve.
 func (p *Plane) routes() []core.Route {
 	files := logapi.FileOptions{Log: p.Log, Archive: p.Archive, Checkpoints: p.checkpoints, Retention: p.path(retention.Folder)}
-	routes := slices.Concat(logapi.ProofRoutes(p.Log), logapi.FileRoutes(files), []core.Route{p.verifier.Route()}, p.config.Routes)
+	routes := slices.Concat(logapi.ProofRoutes(p.Log, p.Committer), logapi.FileRoutes(files), []core.Route{p.verifier.Route()}, p.config.Routes)
 	if p.eraser != nil {
 		routes = append(routes, p.eraser.Route())
 	}

@@ -13,16 +13,31 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/mod/sumdb/note"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
 	"stele.dev/stele/cmd/stele/internal/client"
+	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/core/auth/pki"
 	"stele.dev/stele/core/keep/logapi"
 	"stele.dev/stele/eventlog/proof"
+	"stele.dev/stele/eventlog/verify"
 )
 
 // Commands returns the subcommands.
 func Commands(check DatabaseCheck) []*cobra.Command {
 	return []*cobra.Command{headCommand(), keyCommand(), proveCommand(), checkCommand(), verifyCommand(check)}
+}
+
+// exitIncomparable is the exit code of commands that could not compare a tree head with the log, because what is around its end
+// is forgotten: neither yes nor no.
+const exitIncomparable = 3
+
+// incomparable gives an error its exit code if it says that a head cannot be compared.
+func incomparable(err error) error {
+	if errors.As(err, new(*verify.IncomparableError)) || apierrors.IsResourceExpired(err) {
+		return usage.Exit(exitIncomparable, err)
+	}
+	return err
 }
 
 // serverFlags are the flags of commands that ask a server.
@@ -57,17 +72,21 @@ func (s server) head(ctx context.Context, size uint64) (proof.TreeHead, error) {
 
 // consistency reads the proof that the tree of one head begins with that of an earlier one, and checks it. The texts
 // of the heads become part of the proof. The error wraps [proof.ErrInvalid] if the server's log does not go on from
-// the earlier head.
+// the earlier head, and it has the exit code [exitIncomparable] if the server cannot say.
 func (s server) consistency(ctx context.Context, from, to namedHead) (*proof.Consistency, error) {
 	query := sizes("from", from.head.Size)
 	query.Set("to", strconv.FormatUint(to.head.Size, 10))
 	document, err := client.Read(ctx, s.config, logapi.ConsistencyPath, query)
 	if err != nil {
-		return nil, err
+		return nil, incomparable(err)
 	}
 	p, err := proof.DecodeConsistency(document)
 	if err != nil {
 		return nil, err
+	}
+	// The hashes of forgotten batches, which lead to the root, may be made up. The newest batch of the head is not.
+	if own, err := proof.ParseHead(proof.Body(p.From)); err != nil || from.head.Revision > 0 && own != from.head {
+		return nil, fmt.Errorf("%w: the server's log does not go on from the head of size %d: its own head of that size is another", proof.ErrInvalid, from.head.Size)
 	}
 	p.From, p.To = from.text, to.text
 	if err := p.Verify(from.head, to.head); err != nil {

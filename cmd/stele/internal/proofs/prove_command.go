@@ -34,7 +34,9 @@ event's metadata: who changed what, when, and by which rule. The contents are in
 
 With --from it proves that the log of the newer head begins with the whole log of the older one.
 
---head names the file of the (newer) head; without it, it is the newest, and not signed.`,
+--head names the file of the (newer) head; without it, it is the newest, and not signed.
+
+The exit code is 3 if the server cannot prove it, because what is around a head is forgotten.`,
 		Example: `  stele log prove 1234 --head head.txt --file proof.json
   stele log prove --from old.txt --head head.txt --file proof.json`,
 		Args: usage.AtMost(1),
@@ -106,7 +108,7 @@ func (s server) inclusion(ctx context.Context, revision uint64, head namedHead, 
 	query := url.Values{"revision": {strconv.FormatUint(revision, 10)}, "size": {strconv.FormatUint(head.head.Size, 10)}}
 	document, err := client.Read(ctx, s.config, path, query)
 	if err != nil {
-		return nil, err
+		return nil, incomparable(err)
 	}
 	p, err := proof.DecodeInclusion(document)
 	if err != nil {

@@ -56,7 +56,8 @@ To read a server's log you need permission to get the nonResourceURLs /log/*, wi
 objects. Segments are downloaded one after the other.
 
 With --head it also compares the log with tree heads that you have kept. Only that finds a log that was
-replaced by another one as a whole.
+replaced by another one as a whole. The exit code is 3 if nothing is wrong but a head cannot be compared,
+because retention has forgotten the batches around its end.
 
 For backups there is ` + "`stele backup verify`" + `, for what serves there is ` + "`stele projection verify`" + `.`,
 		Example: `  stele log verify
@@ -98,7 +99,7 @@ func (o *verifyOptions) run(cmd *cobra.Command) error {
 	}
 	found, err := look(ctx, heads, newProgress(cmd.ErrOrStderr()))
 	if err != nil {
-		return err
+		return incomparable(err)
 	}
 	if o.Format != "" {
 		return o.Document(cmd, found)
