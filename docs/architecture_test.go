@@ -96,8 +96,7 @@ const (
 
 // small says for each such package why it is one all the same. Each command of the program is a package, and so is each example.
 var small = map[string]string{
-	"core/keep/checkpoints":      "a control plane assembles what keeps its log; each of them is started and tested alone",
-	"core/keep/expiry":           "the same",
+	"core/keep/expiry":           "a control plane assembles what keeps its log; each of them is started and tested alone",
 	"core/run/clientca":          "the same",
 	"core/record/audit/otlp":     "the protocol of OpenTelemetry stays apart from the queue of lines",
 	"core/resources/plans/past":  "the state at each revision of a replay, which knows nothing of plans",

@@ -39,6 +39,7 @@ func (o *storageOptions) addFlags(f *pflag.FlagSet) {
 	o.etcd.AddFlags(f, "default: an etcd embedded in this process")
 	f.StringVar(&o.bucket.Place, "bucket", "", "folder or bucket that all replicas of the log share, for older events and checkpoints: a path, file://, s3://, gs:// or azblob://, as for backups, the last two in builds that have them (default: none; then nothing leaves an etcd of --etcd-endpoints)")
 	f.BoolVar(&o.bucket.Replace, "replace-lost-bucket", false, "use --bucket in place of the bucket that the log has recorded; it is filled with what this replica has")
+	f.BoolVar(&o.bucket.AcceptUnrecorded, "accept-unrecorded-checkpoint", false, "start from a checkpoint of --bucket of which the log has no record, as those of former versions; whoever can write to the bucket can forge one")
 	f.Var(&o.quota, "etcd-quota", "maximum size of the database of the newest events; when 80 % of it are in use, writes are refused (507), and at 90 % deletes too")
 	f.Var(&o.minFree, "min-free-disk", "free space of the disk below which writes are refused (507), and below half of it deletes too")
 	f.DurationVar(&o.segments.Window, "log-window", archive.DefaultWindow, "how long events stay in etcd once they are in a file of the data directory, too; fewer if half of the limit of --etcd-quota is in use")
@@ -63,6 +64,9 @@ func (o *storageOptions) check() error {
 	}
 	if o.bucket.Replace && o.bucket.Place == "" {
 		return errors.New("--replace-lost-bucket needs --bucket, the place of the new one")
+	}
+	if o.bucket.AcceptUnrecorded && o.bucket.Place == "" {
+		return errors.New("--accept-unrecorded-checkpoint needs --bucket, the place of the checkpoint")
 	}
 	if o.retention.Longest < 0 || o.retained.Value() < 0 {
 		return errors.New("--retain and --retain-bytes: want values that are not negative")

@@ -161,25 +161,45 @@ func readTip(ctx context.Context, r *checkpoint.Reader, log eventlog.ID, loaded 
 	return tip, err
 }
 
-// Restore moves the committer to the position of a checkpoint, if the log continues it. It may be called before
+// Restore moves the committer to the position of a checkpoint of this replica, if the log continues it. It may be called before
 // [Committer.Replay], and again if it failed: an error changes nothing. The error is [ErrUnreachable] if the log could
-// not be asked; every other one says why the checkpoint cannot be used.
-func (c *Committer) Restore(ctx context.Context, r *checkpoint.Reader) error {
+// not be asked; every other one says why the checkpoint cannot be used. recorded reports whether the log has a record of it;
+// one without is used, because it is a replica's own.
+func (c *Committer) Restore(ctx context.Context, r *checkpoint.Reader) (recorded bool, err error) {
 	c.loaded.Store(0)
 	tip, err := c.read(ctx, r)
 	if err != nil {
-		return err
+		return false, err
 	}
 	switch _, err := c.log.CatchUp(ctx, tip.Head); { // Replay reads the same again
 	case eventlog.IsFatal(err):
-		return err
+		return false, err
 	case err != nil:
-		return fmt.Errorf("%w: %w", ErrUnreachable, err)
+		return false, fmt.Errorf("%w: %w", ErrUnreachable, err)
+	}
+	if recorded, err = c.checkOrigin(ctx, r, tip); err != nil {
+		return false, err
 	}
 	c.log.Resume(tip.Head, tip.Time)
 	c.use(tip)
 	c.restored = tip.Head
-	return nil
+	return recorded, nil
+}
+
+// checkOrigin compares a checkpoint with what the log has recorded of it, and its policy with the one that the log has
+// activated.
+func (c *Committer) checkOrigin(ctx context.Context, r *checkpoint.Reader, tip *Tip) (isRecorded bool, err error) {
+	info, err := r.Info()
+	if err == nil {
+		err = recorded(ctx, c.log, tip.Head, info.Fold)
+	}
+	if isRecorded = err == nil; errors.Is(err, ErrUnrecorded) {
+		err = checkActivation(ctx, c.log, tip)
+	}
+	if err != nil && !errors.Is(err, ErrForged) && !eventlog.IsFatal(err) {
+		err = fmt.Errorf("%w: %w", ErrUnreachable, err)
+	}
+	return isRecorded, err
 }
 
 // read reads the tip of a checkpoint of this log, and loads its policy.

@@ -1,6 +1,7 @@
 package archive
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -121,7 +122,8 @@ func (a *Archive) Install(ctx context.Context, path string) (bool, error) {
 func (s *state) fits(info *segment.Info, lack Lack) error {
 	i := s.slotAt(info.First) // the slot in whose place it comes, or behind which
 	if lack == LacksGeneration {
-		if was := &s.slots[i].info; was.Before != info.Before || was.After != info.After || was.Ordinal != info.Ordinal {
+		// The batches that are left must be those of before: a gap could hide that others follow it.
+		if was := &s.slots[i].info; was.Before != info.Before || was.After != info.After || was.Ordinal != info.Ordinal || !slices.EqualFunc(was.Tree, info.Tree, bytes.Equal) {
 			return fmt.Errorf("%w: it is not a later generation of the segment that is there", eventlog.ErrDiverged)
 		}
 		return nil

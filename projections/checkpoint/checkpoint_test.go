@@ -177,7 +177,7 @@ func TestDamageIsNoticed(t *testing.T) {
 		if _, err := read(t, f, 9); err == nil {
 			t.Errorf("%s: not noticed", what)
 		}
-		if _, err := f.Verify(t.Context(), 9, 0); err == nil {
+		if _, err := f.Verify(t.Context(), 9, 0, nil); err == nil {
 			t.Errorf("%s: not noticed by Verify", what)
 		}
 	}

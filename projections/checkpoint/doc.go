@@ -21,5 +21,7 @@
 //
 // [Folder.Write] writes a file under a temporary name, syncs it, renames it, syncs the folder, and reads the file back
 // from its beginning. Only then it counts. A reader believes a checkpoint when it has read the footer, and never
-// before: [Reader.Close] returns an error if not everything was read.
+// before: [Reader.Close] returns an error if not everything was read. That finds damage. It does not find a file that
+// somebody else has written, with checksums of its own: a file of elsewhere is believed if the log has recorded its fold
+// ([Folder.Recorded]; package commit has the records).
 package checkpoint

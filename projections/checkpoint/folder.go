@@ -42,6 +42,8 @@ type Checkpoint struct {
 	Info     Info
 	// Size is the size of the file in bytes.
 	Size int64
+	// Recorded is set once the log is known to have recorded the hash of this fold, see [Folder.Record].
+	Recorded bool
 }
 
 // Open opens a folder, or makes it, and removes what an interrupted [Folder.Write] left. files is the file system; nil
@@ -144,10 +146,30 @@ func (c *counter) Read(b []byte) (int, error) {
 	return n, err
 }
 
+// Record notes that the log has recorded the fold of one of the good checkpoints: those who get a copy of its file can
+// believe it.
+func (f *Folder) Record(revision uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range f.good {
+		if f.good[i].Revision == revision {
+			f.good[i].Recorded = true
+		}
+	}
+}
+
+// Recorded returns those of [Folder.Good] that the log has recorded.
+func (f *Folder) Recorded() []Checkpoint {
+	return slices.DeleteFunc(f.Good(), func(c Checkpoint) bool { return !c.Recorded })
+}
+
 func (f *Folder) believe(c Checkpoint) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.good = slices.DeleteFunc(f.good, func(g Checkpoint) bool { return g.Revision == c.Revision })
+	f.good = slices.DeleteFunc(f.good, func(g Checkpoint) bool {
+		c.Recorded = c.Recorded || g.Revision == c.Revision && g.Recorded && g.Info.Fold == c.Info.Fold
+		return g.Revision == c.Revision
+	})
 	f.good = append(f.good, c)
 	slices.SortFunc(f.good, func(a, b Checkpoint) int { return cmp.Compare(b.Revision, a.Revision) })
 	f.good = f.good[:min(len(f.good), kept)]
@@ -267,11 +289,27 @@ func (f *Folder) prune() error {
 }
 
 // Verify reads the checkpoint of a revision from its beginning to its end, and returns what its footer says. If it is
-// good, it is one of [Folder.Good]. pace bounds how much of a processor that takes.
-func (f *Folder) Verify(ctx context.Context, revision uint64, pace Pace) (info Info, err error) {
+// good, and check returns no error, it is one of [Folder.Good]; check may be nil. pace bounds how much of a processor that
+// takes.
+func (f *Folder) Verify(ctx context.Context, revision uint64, pace Pace, check func(Info) error) (info Info, err error) {
 	err = f.Read(revision, func(r *Reader) error {
-		info, err = r.verify(ctx, pace.Rests(ctx))
+		if info, err = r.verify(ctx, pace.Rests(ctx)); err == nil && check != nil {
+			err = check(info)
+		}
 		return err
 	})
+	return info, err
+}
+
+// InfoOf reads a checkpoint that is in no folder, and returns what its footer says. It closes the file.
+func InfoOf(ctx context.Context, file io.ReadCloser) (Info, error) {
+	r, err := newReader(file)
+	if err != nil {
+		return Info{}, err
+	}
+	info, err := r.verify(ctx, nil)
+	if closeErr := r.Close(); err == nil {
+		err = closeErr
+	}
 	return info, err
 }

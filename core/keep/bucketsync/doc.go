@@ -5,6 +5,9 @@
 // were lost. While it runs, [Syncer.Run] fetches segments that are damaged or that another replica has rewritten, and
 // [Syncer.Fill] those that have left the log's store before this replica sealed them.
 //
+// A checkpoint of the bucket is used only if the log has recorded its fold: its own checksums are as good as the one who
+// wrote it.
+//
 // The replica that leads stores what the bucket lacks. Any number of them may do so at once: files are written once, under
 // the hash of their content. Only the replica that leads erases the past; the others follow it by fetching the segments
 // that it has rewritten, so that replicas with different flags do not undo each other's work.

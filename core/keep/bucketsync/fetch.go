@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -144,7 +145,8 @@ func (s *Syncer) checkEnd(ctx context.Context, newest bucket.Segment) error {
 }
 
 // fetchCheckpoint fetches the newest checkpoint into a folder, unless a checkpoint there is as new as the older one of the
-// bucket. A start from that one needs nothing that was erased from the log.
+// bucket. A start from that one needs nothing that was erased from the log. Whoever writes to the bucket can put a
+// checkpoint there, so one is used only if the log has recorded it. Without any the start reads the whole log.
 func (s *Syncer) fetchCheckpoint(ctx context.Context, content *bucket.Content, dir string) error {
 	if len(content.Checkpoints) == 0 {
 		return nil
@@ -157,19 +159,45 @@ func (s *Syncer) fetchCheckpoint(ctx context.Context, content *bucket.Content, d
 	if err != nil {
 		return err
 	}
-	newest := content.Checkpoints[0]
 	if older := content.Checkpoints[min(1, len(content.Checkpoints)-1)]; len(has) > 0 && has[0] >= older.Revision {
 		return nil
 	}
-	text := fmt.Sprintf("the checkpoint of revision %d from the bucket", newest.Revision)
-	s.fetching.Store(&text)
 	if err := durable.MakeFolder(filepath.Clean(dir)); err != nil {
 		return err
 	}
-	if err := s.o.Bucket.FetchCheckpoint(ctx, newest, folder.Path(newest.Revision)); err != nil {
-		return err
+	for _, found := range content.Checkpoints { // the newest first
+		used, err := s.fetchRecorded(ctx, found, folder)
+		if err != nil || used {
+			return err
+		}
 	}
-	s.fetched.Add(float64(newest.Size))
-	s.o.Logger.Info("a checkpoint was fetched from the bucket", "revision", newest.Revision)
 	return nil
+}
+
+// fetchRecorded fetches a checkpoint into a folder if the log has recorded it, and reports whether it has.
+func (s *Syncer) fetchRecorded(ctx context.Context, found bucket.Checkpoint, to *checkpoint.Folder) (bool, error) {
+	text := fmt.Sprintf("the checkpoint of revision %d from the bucket", found.Revision)
+	s.fetching.Store(&text)
+	apart, err := checkpoint.Open(filepath.Join(s.o.Dir, "checkpoints"), nil)
+	if err != nil {
+		return false, err
+	}
+	file := apart.Path(found.Revision)
+	if err := s.o.Bucket.FetchCheckpoint(ctx, found, file); err != nil {
+		return false, err
+	}
+	s.fetched.Add(float64(found.Size))
+	_, err = apart.Verify(ctx, found.Revision, 0, func(info checkpoint.Info) error { return s.o.Recorded(ctx, found.Revision, info.Fold) })
+	if ctx.Err() != nil {
+		return false, ctx.Err()
+	}
+	if err != nil {
+		s.o.Logger.Error("a checkpoint of the bucket is not used", "bucket", s.o.Bucket.Place(), "revision", found.Revision, "reason", err)
+		return false, nil
+	}
+	if err := os.Rename(file, to.Path(found.Revision)); err != nil {
+		return false, err
+	}
+	s.o.Logger.Info("a checkpoint was fetched from the bucket", "revision", found.Revision)
+	return true, durable.SyncFolder(filepath.Dir(to.Path(found.Revision)))
 }

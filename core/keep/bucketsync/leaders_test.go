@@ -405,6 +405,7 @@ func (l *leader) open() (err error) {
 		return err
 	}
 	l.syncer = bucketsync.New(bucketsync.Options{Bucket: shared, Log: l.log, Archive: l.archive, Dir: l.path("fetching"),
+		Recorded: func(context.Context, uint64, checkpoint.Hash) error { return nil },
 		Adopt: func(_ context.Context, floors bucket.Floors) error {
 			return retention.RaiseFiles(l.path(retention.Folder), l.archive.Segments(), reached(floors))
 		}})
@@ -424,9 +425,10 @@ func (l *leader) openProjections(ctx context.Context) (err error) {
 		return err
 	}
 	for _, revision := range revisions {
-		if _, err := l.folder.Verify(ctx, revision, 0); err != nil {
+		if _, err := l.folder.Verify(ctx, revision, 0, nil); err != nil {
 			return err
 		}
+		l.folder.Record(revision)
 	}
 	if l.history, err = history.Open(history.Options{Dir: l.path("history"), Log: l.log, Start: l.log.Start()}); err != nil {
 		return err
@@ -620,6 +622,7 @@ func (l *leader) checkpoint() error {
 		}
 		return to.Put(fmt.Append(nil, "the state at ", revision))
 	})
+	l.folder.Record(revision)
 	return err
 }
 

@@ -150,10 +150,10 @@ func match(content *bucket.Content, info *segment.Info) (bucket.Segment, matchin
 // keptCheckpoints is how many checkpoints the bucket keeps.
 const keptCheckpoints = 2
 
-// storeCheckpoints stores the checkpoints that are newer than those of the bucket, and removes all but the newest two.
+// storeCheckpoints stores the recorded checkpoints that are newer than those of the bucket, and removes all but the newest two.
 func (s *Syncer) storeCheckpoints(ctx context.Context, content *bucket.Content) error {
 	has := content.Checkpoints // the newest first
-	for _, own := range s.source.Checkpoints.Good() {
+	for _, own := range s.source.Checkpoints.Recorded() {
 		newer := 0
 		for newer < len(has) && has[newer].Revision > own.Revision {
 			newer++

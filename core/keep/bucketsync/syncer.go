@@ -30,6 +30,8 @@ type Options struct {
 	Leading func() bool
 	// Adopt is told what was erased of a segment before the segment is used.
 	Adopt func(context.Context, bucket.Floors) error
+	// Recorded returns why a checkpoint of the bucket is not to be used: the log has not recorded this fold of the revision.
+	Recorded func(ctx context.Context, revision uint64, fold checkpoint.Hash) error
 	// Every is the time between two looks at the bucket; 15 s if 0.
 	Every time.Duration
 	// ScrubEvery is the time between two readings of all segments, which finds those that are damaged; a day if 0.

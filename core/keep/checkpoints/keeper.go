@@ -3,6 +3,7 @@ package checkpoints
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -22,6 +23,9 @@ type Options struct {
 	Bytes int64
 	// Every is how long after a checkpoint the next one is made, if anything has changed: 1 h.
 	Every time.Duration
+	// Unrecorded leaves out the events in the log that say what the fold of a checkpoint is. No other replica and no backup
+	// can then use it.
+	Unrecorded bool
 	// Metrics gets the metrics of the keeper; nil for none.
 	Metrics prometheus.Registerer
 	// Logger gets errors; nil for none.
@@ -32,6 +36,8 @@ type Options struct {
 type Keeper struct {
 	o    Options
 	last mark
+	// asked is when the log was last asked to record a checkpoint.
+	asked time.Time
 	// failed is when the last attempt failed; zero if it did not.
 	failed time.Time
 
@@ -50,6 +56,9 @@ type mark struct {
 const (
 	checkEvery = time.Second
 	retryAfter = time.Minute
+	// recordWithin bounds an attempt to record a checkpoint. The next one is recordAgain later.
+	recordWithin = 10 * time.Second
+	recordAgain  = 10 * time.Second
 	// finishWithin bounds the checkpoint that is made when the keeper stops.
 	finishWithin = 20 * time.Second
 	// atStop is the share of Events and Bytes after which a checkpoint is made when the keeper stops.
@@ -100,6 +109,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 			if k.due(1) && (k.failed.IsZero() || time.Since(k.failed) >= retryAfter) {
 				k.write(ctx, checkpoint.Background)
 			}
+			k.record(ctx)
 		case <-ctx.Done():
 			if k.due(atStop) {
 				finish, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishWithin)
@@ -123,7 +133,17 @@ func (k *Keeper) readOlder(ctx context.Context) {
 		if revision >= good[0].Revision {
 			continue
 		}
-		if _, err = k.o.Folder.Verify(ctx, revision, checkpoint.Background); err == nil || ctx.Err() != nil {
+		var unrecorded error
+		_, err = k.o.Folder.Verify(ctx, revision, checkpoint.Background, func(info checkpoint.Info) error {
+			if unrecorded = k.o.Committer.CheckRecorded(ctx, revision, info.Fold); errors.Is(unrecorded, commit.ErrForged) {
+				return unrecorded
+			}
+			return nil
+		})
+		if err == nil && unrecorded == nil {
+			k.o.Folder.Record(revision)
+		}
+		if err == nil || ctx.Err() != nil {
 			return
 		}
 	}
@@ -142,6 +162,29 @@ func (k *Keeper) due(share uint64) bool {
 	bytes := max(k.o.Bytes, k.last.size/8) / int64(share)
 	return tip.Revision()-k.last.revision >= events || k.o.Committer.Folded()-k.last.folded >= bytes ||
 		share == 1 && time.Since(k.last.at) >= k.o.Every
+}
+
+// record lets the log record the newest checkpoint, if it has not. That of an earlier version, and one that was made while the
+// server stopped, are recorded so after the next start. The event alone makes no new checkpoint due.
+func (k *Keeper) record(ctx context.Context) {
+	good := k.o.Folder.Good()
+	if k.o.Unrecorded || len(good) == 0 || good[0].Recorded || time.Since(k.asked) < recordAgain {
+		return
+	}
+	k.asked = time.Now()
+	within, cancel := context.WithTimeout(ctx, recordWithin)
+	defer cancel()
+	revision, err := k.o.Committer.RecordCheckpoint(within, good[0].Revision, good[0].Info.Fold)
+	if err != nil {
+		if ctx.Err() == nil {
+			k.o.Logger.Warn("the log has not recorded a checkpoint: no other replica and no backup uses it before; it is tried again", "revision", good[0].Revision, "error", err)
+		}
+		return
+	}
+	k.o.Folder.Record(good[0].Revision)
+	if revision == k.last.revision+1 {
+		k.last.revision = revision
+	}
 }
 
 // write makes a checkpoint of the tip.

@@ -13,8 +13,9 @@ import (
 	"stele.dev/stele/projections/checkpoint"
 )
 
-// Load moves a new committer to the newest checkpoint that is good. It logs why others are not used, one line each. If
-// none is good, the committer stays at the beginning of the log, which [commit.Committer.Replay] then reads as a whole.
+// Load moves a new committer to the newest checkpoint that is good, and that is the one that the log has recorded, if it
+// has recorded one. It logs why others are not used, one line each. If none is good, the committer stays at the beginning
+// of the log, which [commit.Committer.Replay] then reads as a whole.
 // The error is that of a context that ended, or of a log that cannot be read at the moment.
 func Load(ctx context.Context, folder *checkpoint.Folder, committer *commit.Committer, logger *slog.Logger) error {
 	revisions, err := folder.Revisions()
@@ -24,9 +25,16 @@ func Load(ctx context.Context, folder *checkpoint.Folder, committer *commit.Comm
 	}
 	for i, revision := range revisions {
 		begun := time.Now()
-		err := folder.Read(revision, func(r *checkpoint.Reader) error { return committer.Restore(ctx, r) })
+		recorded := false
+		err := folder.Read(revision, func(r *checkpoint.Reader) (err error) {
+			recorded, err = committer.Restore(ctx, r)
+			return err
+		})
 		switch {
 		case err == nil:
+			if recorded {
+				folder.Record(revision)
+			}
 			logger.Info("the start goes on from a checkpoint", "revision", revision, "objects", committer.Loaded(), "for", time.Since(begun).Round(time.Millisecond))
 			return nil
 		case ctx.Err() != nil:
@@ -38,7 +46,9 @@ func Load(ctx context.Context, folder *checkpoint.Folder, committer *commit.Comm
 		if i+1 < len(revisions) {
 			instead = folder.Path(revisions[i+1])
 		}
-		if errors.Is(err, eventlog.ErrDiverged) {
+		if errors.Is(err, commit.ErrForged) {
+			logger.Error("a checkpoint is not used: keep the file, and find out who has written it", "file", folder.Path(revision), "reason", err, "instead", instead)
+		} else if errors.Is(err, eventlog.ErrDiverged) {
 			logger.Error("the log does not continue a checkpoint: it has lost acknowledged writes, or is another one's backup", "file", folder.Path(revision), "reason", err, "instead", instead)
 		} else {
 			logger.Warn("a checkpoint is not used", "file", folder.Path(revision), "reason", err, "instead", instead)

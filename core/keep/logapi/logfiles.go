@@ -62,7 +62,11 @@ func (o FileOptions) Source() *backup.Local {
 	}
 	if o.Checkpoints != nil {
 		l.Checkpoints = func() (dir string, found []backup.StateCheckpoint) {
-			for _, c := range slices.Backward(o.Checkpoints.Good()) { // the oldest first
+			checkpoints := o.Checkpoints.Recorded() // others cannot be believed elsewhere
+			if len(checkpoints) == 0 {
+				checkpoints = o.Checkpoints.Good() // a former version made them
+			}
+			for _, c := range slices.Backward(checkpoints) { // the oldest first
 				name := path.Join("checkpoints", filepath.Base(c.File))
 				dir = filepath.Dir(c.File)
 				found = append(found, backup.StateCheckpoint{Revision: c.Revision, File: backup.StateFile{Name: name, Size: c.Size}})

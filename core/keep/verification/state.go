@@ -2,6 +2,7 @@ package verification
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -11,7 +12,7 @@ import (
 )
 
 // Objects is the projection of the current objects and of the policies, which are folded together: a policy renders
-// objects. It is rebuilt from the older checkpoint and the log, or from the whole log if there is none.
+// objects. It is rebuilt from the older checkpoint that the log has recorded and the log, or from the whole log if there is none.
 type Objects struct {
 	Committer *commit.Committer
 	Folder    *checkpoint.Folder
@@ -32,23 +33,28 @@ func (o *Objects) Rebuild(ctx context.Context, revision uint64, pause func() err
 	options := o.Options
 	options.Objects = objects.New(1) // nobody watches
 	options.Objects.MayLack(o.Erased())
-	from := uint64(0)
-	for _, c := range o.Folder.Good() { // the newest first
+	var from checkpoint.Checkpoint
+	for _, c := range o.Folder.Recorded() { // the newest first
 		if c.Revision <= revision {
-			from = c.Revision
+			from = c
 		}
 	}
-	if from == 0 {
+	if from.Revision == 0 {
 		tip, err := commit.Rebuild(ctx, options, nil, revision, pause)
 		return tipState{tip}, err
 	}
 	var tip *commit.Tip
-	err := o.Folder.Read(from, func(r *checkpoint.Reader) (err error) {
-		tip, err = commit.Rebuild(ctx, options, r, revision, pause)
-		return err
+	err := o.Folder.Read(from.Revision, func(r *checkpoint.Reader) (err error) {
+		if tip, err = commit.Rebuild(ctx, options, r, revision, pause); err != nil {
+			return err
+		}
+		if info, err := r.Info(); err != nil || info.Fold != from.Info.Fold {
+			return errors.Join(commit.ErrForged, err)
+		}
+		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("from the checkpoint of revision %d: %w", from, err)
+		return nil, fmt.Errorf("from the checkpoint of revision %d: %w", from.Revision, err)
 	}
 	return tipState{tip}, nil
 }

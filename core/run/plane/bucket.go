@@ -7,11 +7,13 @@ import (
 	"time"
 
 	"stele.dev/stele/core"
+	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/keep/bucketsync"
 	"stele.dev/stele/core/keep/retention"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/backup/stores"
 	"stele.dev/stele/eventlog/bucket"
+	"stele.dev/stele/projections/checkpoint"
 )
 
 // Bucket is a place for segments and checkpoints that all replicas of a log share.
@@ -24,6 +26,8 @@ type Bucket struct {
 	Replace bool
 	// Every is the time between two looks at it; 15 s if 0.
 	Every time.Duration
+	// AcceptUnrecorded uses a checkpoint of the bucket of which the log has no record. Never one that differs from a record.
+	AcceptUnrecorded bool
 }
 
 // openBucket opens the bucket, and fetches from it what this replica lacks.
@@ -41,6 +45,7 @@ func (p *Plane) openBucket(ctx context.Context) error {
 	}
 	p.bucket = bucketsync.New(bucketsync.Options{
 		Bucket: opened, Log: p.Log, Archive: p.Archive, Dir: p.path("fetching"), Leading: p.leads, Every: c.Bucket.Every, Logger: c.Logger, Metrics: c.Metrics,
+		Recorded: p.checkRecorded,
 		Adopt: func(_ context.Context, floors bucket.Floors) error {
 			return retention.RaiseFiles(p.path(retention.Folder), p.Archive.Segments(), reachedOf(floors))
 		},
@@ -48,6 +53,19 @@ func (p *Plane) openBucket(ctx context.Context) error {
 	p.Archive.FillWith(p.bucket.Fill)
 	p.startup.measure(p.bucket.String)
 	return p.bucket.Start(ctx, p.path("checkpoints"))
+}
+
+// checkRecorded returns why a checkpoint of the bucket is not to be used.
+func (p *Plane) checkRecorded(ctx context.Context, revision uint64, fold checkpoint.Hash) error {
+	err := commit.CheckRecorded(ctx, p.Log, revision, fold)
+	if !errors.Is(err, commit.ErrUnrecorded) {
+		return err
+	}
+	if p.config.Bucket.AcceptUnrecorded {
+		p.config.Logger.Warn("a checkpoint of the bucket is used although the log has no record of it", "revision", revision)
+		return nil
+	}
+	return fmt.Errorf("%w; if a former version of this program made it, and nobody else can write to the bucket, start once with --accept-unrecorded-checkpoint", err)
 }
 
 // refuseWithoutBucket returns an error if the log has a bucket, and this replica does not.

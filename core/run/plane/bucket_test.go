@@ -80,14 +80,7 @@ func (s *site) open(dir string, schedule memlog.Schedule, bundle string) *replic
 	s.t.Helper()
 	o := s.options(dir, schedule)
 	o.Bundle = bundle
-	p := planetest.Start(s.t, o)
-	config := p.Client("admin", "system:masters")
-	config.QPS = -1
-	client, err := dynamic.NewForConfig(config)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return &replica{s.t, p, client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}).Namespace("default")}
+	return replicaOf(s.t, planetest.Start(s.t, o))
 }
 
 // refused returns the error with which a replica does not start.

@@ -317,6 +317,7 @@ func (p *Plane) replay(ctx context.Context) error {
 func (p *Plane) explainReplay(err error) error {
 	if forgotten := (*eventlog.ForgottenError)(nil); errors.As(err, &forgotten) {
 		return fmt.Errorf("%w, and no checkpoint in %s goes back further and can be used: restore a checkpoint of revision %d or later into that folder, from a backup or from another server of this log; "+
+			"--accept-unrecorded-checkpoint uses one of the bucket that the log has not recorded; "+
 			"if this program is newer than the one that made the checkpoints there, start the former version once more", err, p.path("checkpoints"), forgotten.Oldest.Revision)
 	}
 	return err

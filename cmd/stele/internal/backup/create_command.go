@@ -14,6 +14,7 @@ import (
 	"stele.dev/stele/cmd/stele/internal/client"
 	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
+	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/keep/logapi"
 	"stele.dev/stele/core/keep/retention"
 	"stele.dev/stele/core/run/plane/datadir"
@@ -226,6 +227,7 @@ func openFolder(ctx context.Context, dir *datadir.Dir) (backup.Source, error) {
 	if err != nil {
 		return nil, err
 	}
+	log.SetArchive(segments)
 	checkpoints, err := checkpoint.Open(dir.Path("checkpoints"), nil)
 	if err != nil {
 		return nil, err
@@ -235,7 +237,16 @@ func openFolder(ctx context.Context, dir *datadir.Dir) (backup.Source, error) {
 		return nil, err
 	}
 	for _, revision := range revisions {
-		if _, err := checkpoints.Verify(ctx, revision, 0); err == nil { // a bad one is not needed
+		var unrecorded error
+		_, err := checkpoints.Verify(ctx, revision, 0, func(info checkpoint.Info) error {
+			unrecorded = commit.CheckRecorded(ctx, log, revision, info.Fold)
+			if errors.Is(unrecorded, commit.ErrForged) {
+				return unrecorded
+			}
+			return nil
+		})
+		if err == nil && unrecorded == nil { // a bad one is not needed
+			checkpoints.Record(revision)
 			break
 		}
 	}

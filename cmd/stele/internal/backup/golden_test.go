@@ -393,7 +393,7 @@ func (g *goldenServer) backup(place string, change func(*backup.CreateOptions)) 
 		g.t.Fatal(err)
 	}
 	for _, revision := range revisions {
-		if _, err := folder.Verify(g.t.Context(), revision, 0); err != nil {
+		if _, err := folder.Verify(g.t.Context(), revision, 0, nil); err != nil {
 			g.t.Fatal(err)
 		}
 	}

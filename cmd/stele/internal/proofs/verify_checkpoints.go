@@ -27,7 +27,8 @@ type checkpoints struct {
 }
 
 // verify verifies the checkpoints in a folder, the oldest first. The error is a [*verify.Difference] for the first one
-// that is damaged, ahead of the log, or not what the log makes of the objects.
+// that is damaged, ahead of the log, or not what the log makes of the objects or has recorded. One that could be compared
+// with neither vouches for no later one.
 func (c *checkpoints) verify(ctx context.Context, path string, v *verified) error {
 	folder, err := checkpoint.Open(path, nil)
 	if err != nil {
@@ -38,39 +39,57 @@ func (c *checkpoints) verify(ctx context.Context, path string, v *verified) erro
 		return err
 	}
 	slices.Reverse(revisions)
-	before := uint64(0) // the checkpoint before, which has been compared
+	before := uint64(0) // the newest checkpoint that has been compared
 	for _, revision := range revisions {
-		difference := func(what string) error {
-			return &verify.Difference{Where: folder.Path(revision), Revision: revision, What: what}
-		}
-		if revision > c.tip {
-			return difference(fmt.Sprintf("it is ahead of the log, which ends at revision %d", c.tip))
-		}
-		info, err := folder.Verify(ctx, revision, 0)
+		compared, err := c.compare(ctx, folder, before, revision)
 		if ctx.Err() != nil {
 			return ctx.Err()
-		} else if err != nil {
-			return difference(err.Error())
+		}
+		unknown := (*notCompared)(nil)
+		if err != nil && !errors.As(err, &unknown) {
+			return &verify.Difference{Where: folder.Path(revision), Revision: revision, What: err.Error()}
 		}
 		v.Checkpoints++
-		if c.quick {
-			v.NotCompared = "--quick was given"
-			continue
+		if unknown != nil {
+			v.NotCompared = unknown.Error()
 		}
-		want, err := c.fold(ctx, folder, before, revision)
-		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case err != nil: // the log itself is right: its policies or older contents cannot be read any more
-			v.NotCompared = err.Error()
-		case want != info:
-			return difference(fmt.Sprintf("it does not hold what the log makes of the objects: its hash is %v, it should be %v", info.Fold, want.Fold))
-		default:
+		if compared {
 			v.Compared++
+			before = revision
 		}
-		before = revision
 	}
 	return nil
+}
+
+// notCompared says why a checkpoint cannot be compared. The log itself is right: its policies or older contents cannot be
+// read any more.
+type notCompared struct{ error }
+
+// compare reports whether a checkpoint is what the log makes of the objects, or, if that cannot be known or is not to be
+// found out, what the log has recorded. The error is a [*notCompared] if neither is known.
+func (c *checkpoints) compare(ctx context.Context, folder *checkpoint.Folder, before, revision uint64) (bool, error) {
+	if revision > c.tip {
+		return false, fmt.Errorf("it is ahead of the log, which ends at revision %d", c.tip)
+	}
+	info, err := folder.Verify(ctx, revision, 0, nil)
+	if err != nil {
+		return false, err
+	}
+	unknown := errors.New("--quick was given")
+	if !c.quick {
+		var want checkpoint.Info
+		if want, unknown = c.fold(ctx, folder, before, revision); unknown == nil && want != info {
+			return false, fmt.Errorf("it does not hold what the log makes of the objects: its hash is %v, it should be %v", info.Fold, want.Fold)
+		}
+	}
+	if unknown == nil {
+		return true, nil
+	}
+	err = commit.CheckRecorded(ctx, c.log, revision, info.Fold)
+	if errors.Is(err, commit.ErrUnrecorded) {
+		err = &notCompared{fmt.Errorf("revision %d: %w; %w", revision, unknown, err)}
+	}
+	return err == nil, err
 }
 
 // fold returns what a checkpoint of a revision should be, from the log and the checkpoint of an earlier revision; 0 for

@@ -56,8 +56,10 @@ To read a server's log you need permission to get the nonResourceURLs /log/*, wi
 objects. Segments are downloaded one after the other.
 
 With --head it also compares the log with tree heads that you have kept. Only that finds a log that was
-replaced by another one as a whole. The exit code is 3 if nothing is wrong but a head cannot be compared,
-because retention has forgotten the batches around its end.
+replaced by another one as a whole.
+
+The exit code is 3 if nothing is wrong but something cannot be compared: a head, because retention has
+forgotten the batches around its end, or a checkpoint that the log neither makes again nor has recorded.
 
 For backups there is ` + "`stele backup verify`" + `, for what serves there is ` + "`stele projection verify`" + `.`,
 		Example: `  stele log verify
@@ -102,9 +104,13 @@ func (o *verifyOptions) run(cmd *cobra.Command) error {
 		return incomparable(err)
 	}
 	if o.Format != "" {
-		return o.Document(cmd, found)
+		err = o.Document(cmd, found)
+	} else {
+		_, err = fmt.Fprint(cmd.OutOrStdout(), found.text())
 	}
-	_, err = fmt.Fprint(cmd.OutOrStdout(), found.text())
+	if err == nil && found.NotCompared != "" && !o.quick {
+		err = usage.Exit(exitIncomparable, errors.New("a checkpoint cannot be compared with the log"))
+	}
 	return err
 }
 

@@ -24,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/util/keyutil"
 	"stele.dev/stele/core/auth/pki"
+	"stele.dev/stele/core/keep/checkpoints"
 	"stele.dev/stele/core/resources/activation"
 	"stele.dev/stele/core/run/plane"
 	"stele.dev/stele/eventlog"
@@ -149,6 +150,9 @@ func (o *Options) config(p *Plane, tokens string) plane.Config {
 	}
 	if c.Decisions == (plane.Decisions{}) {
 		c.Decisions.Unanchored = true // for the same reason
+	}
+	if c.Checkpoints == (checkpoints.Options{}) {
+		c.Checkpoints.Unrecorded = true // for the same reason
 	}
 	if c.Version == (version.Info{}) {
 		c.Version = version.Info{Major: "1", Minor: "37"}

@@ -1,0 +1,294 @@
+package plane_test
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/keep/checkpoints"
+	"stele.dev/stele/core/run/plane/planetest"
+	"stele.dev/stele/eventlog"
+	"stele.dev/stele/eventlog/memlog"
+	"stele.dev/stele/projections/checkpoint"
+	"stele.dev/stele/projections/objects"
+	"stele.dev/stele/projections/policies"
+)
+
+// forge makes a checkpoint file with other records, whose checksums and hash are right.
+func forge(t *testing.T, file string, revision uint64, change func([]byte) []byte) []byte {
+	t.Helper()
+	from, err := checkpoint.Open(t.TempDir(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(file)
+	if err == nil {
+		err = os.WriteFile(from.Path(revision), text, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	to, err := checkpoint.Open(t.TempDir(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, err := to.Write(t.Context(), revision, 0, func(w checkpoint.Sink) error {
+		return from.Read(revision, func(r *checkpoint.Reader) error {
+			for _, section := range []struct {
+				name    string
+				version uint32
+			}{{"tip", 1}, {"policies", policies.FoldVersion}, {"kinds", objects.FoldVersion}, {"objects", objects.FoldVersion}} {
+				if err := errors.Join(r.Section(section.name, section.version), w.Begin(section.name, section.version)); err != nil {
+					return err
+				}
+				if err := checkpoint.Records(t.Context(), r, func(b []byte) ([]byte, error) { return change(bytes.Clone(b)), nil }, w.Put); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	})
+	if err == nil {
+		text, err = os.ReadFile(made.File)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// evil replaces what is stored by something as long.
+func evil(b []byte) []byte { return bytes.ReplaceAll(b, []byte("GOOD"), []byte("EVIL")) }
+
+// putCheckpoint writes a checkpoint into the folder of a bucket, as whoever can write there does.
+func (s *site) putCheckpoint(revision uint64, text []byte) {
+	s.t.Helper()
+	name := fmt.Sprintf("%020d.%x.ckpt", revision, sha256.Sum256(text))
+	dir := filepath.Join(s.folder, "checkpoints")
+	if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, name), text, 0o600)); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// checkpoints returns the paths and revisions of the bucket's checkpoints.
+func (s *site) checkpoints() map[string]uint64 {
+	s.t.Helper()
+	found, err := filepath.Glob(filepath.Join(s.folder, "checkpoints", "*.ckpt"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	revisions := map[string]uint64{}
+	for _, file := range found {
+		var revision uint64
+		if _, err := fmt.Sscanf(filepath.Base(file), "%d.", &revision); err != nil {
+			s.t.Fatal(err)
+		}
+		revisions[file] = revision
+	}
+	return revisions
+}
+
+// starting starts a replica with a folder, and returns what it has logged.
+func (s *site) starting(dir string, change func(*planetest.Options)) (*planetest.Plane, string) {
+	s.t.Helper()
+	var said bytes.Buffer
+	o := s.options(dir, nil)
+	o.Logger = slog.New(slog.NewTextHandler(&said, nil))
+	if change != nil {
+		change(&o)
+	}
+	p, err := planetest.Open(s.t.Context(), o)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	text := said.String()
+	s.t.Cleanup(p.Stop)
+	return p, text
+}
+
+// replicaOf returns a plane with a client.
+func replicaOf(t *testing.T, p *planetest.Plane) *replica {
+	t.Helper()
+	config := p.Client("admin", "system:masters")
+	config.QPS = -1
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &replica{t, p, client.Resource(configMaps.WithVersion("v1")).Namespace("default")}
+}
+
+// value returns what a plane has stored in the ConfigMap note.
+func value(p *planetest.Plane) string {
+	o := p.Committer.Tip().Objects.Get(configMaps, "default", "note")
+	if o == nil {
+		return ""
+	}
+	return string(o.JSON)
+}
+
+var configMaps = schema.GroupResource{Resource: "configmaps"}
+
+// Whoever writes the bucket changes all its checkpoints, with checksums and hashes that are right.
+func TestACheckpointOfTheBucketIsNotBelievedByItsOwnChecksum(t *testing.T) {
+	s := newSite(t)
+	a := s.start(plain)
+	a.write("note", "GOOD")
+	for i := range 30 {
+		a.write("other", fmt.Sprint(i))
+	}
+	eventually(t, "two checkpoints are in the bucket", func() bool {
+		a.write("other", fmt.Sprint(len(s.checkpoints()), a.Committer.Tip().Revision()))
+		return len(s.checkpoints()) == 2
+	})
+	a.Stop()
+
+	p, said := s.starting(t.TempDir(), nil)
+	if p.Committer.Restored().Revision == 0 {
+		t.Errorf("a recorded checkpoint is not used: %s", said)
+	}
+	p.Stop()
+	for file, revision := range s.checkpoints() {
+		text := forge(t, file, revision, evil)
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+		s.putCheckpoint(revision, text)
+	}
+	for _, accept := range []bool{false, true} { // a record is there, so that nobody can accept another fold
+		p, said := s.starting(t.TempDir(), func(o *planetest.Options) { o.Bucket.AcceptUnrecorded = accept })
+		if from := p.Committer.Restored().Revision; from != 0 || strings.Count(said, "it was changed after it was made") != 2 {
+			t.Errorf("accept %v: the start goes on from %d: %s", accept, from, said)
+		}
+		if got := value(p); !strings.Contains(got, "GOOD") {
+			t.Errorf("accept %v: it has %s", accept, got)
+		}
+		p.Stop()
+	}
+}
+
+// The checkpoints of a former version have no record in the log.
+func TestACheckpointWithoutARecord(t *testing.T) {
+	s := newSite(t)
+	dir := t.TempDir()
+	o := s.options(dir, nil)
+	o.Bundle, o.Checkpoints.Unrecorded = plain, true
+	former := planetest.Start(t, o)
+	writer := replicaOf(t, former)
+	writer.write("note", "GOOD")
+	for i := range 40 {
+		writer.write("other", fmt.Sprint(i))
+	}
+	eventually(t, "it has a checkpoint", func() bool {
+		local, _ := filepath.Glob(filepath.Join(dir, "checkpoints", "*.ckpt"))
+		return len(local) > 0
+	})
+	former.Stop()
+	if n := len(s.checkpoints()); n != 0 {
+		t.Fatalf("%d checkpoints without a record are in the bucket", n)
+	}
+	local, _ := filepath.Glob(filepath.Join(dir, "checkpoints", "*.ckpt"))
+	file := local[len(local)-1]
+	var revision uint64
+	if _, err := fmt.Sscanf(filepath.Base(file), "%d.", &revision); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.putCheckpoint(revision, text)
+
+	p, said := s.starting(t.TempDir(), func(o *planetest.Options) { o.Checkpoints.Unrecorded = true })
+	if from := p.Committer.Restored().Revision; from != 0 || !strings.Contains(said, "--accept-unrecorded-checkpoint") || !strings.Contains(value(p), "GOOD") {
+		t.Errorf("of the bucket: the start goes on from %d: %s", from, said)
+	}
+	p.Stop()
+	p, said = s.starting(t.TempDir(), func(o *planetest.Options) { o.Bucket.AcceptUnrecorded, o.Checkpoints.Unrecorded = true, true })
+	if from := p.Committer.Restored().Revision; from != revision {
+		t.Errorf("accepted by hand: the start goes on from %d: %s", from, said)
+	}
+	p.Stop()
+	// That of the replica itself is used, and recorded.
+	p, said = s.starting(dir, nil)
+	if from := p.Committer.Restored().Revision; from != revision {
+		t.Errorf("its own: the start goes on from %d, not %d: %s", from, revision, said)
+	}
+	eventually(t, "a checkpoint of it is recorded, and in the bucket", func() bool {
+		for file, newer := range s.checkpoints() {
+			if newer > revision && isRecorded(t, p.Log, file, newer) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// A policy that was never activated is not enforced, whatever the folder of checkpoints says.
+func TestThePolicyOfACheckpointIsOneThatTheLogHasActivated(t *testing.T) {
+	var store memlog.Store
+	dir, keys := t.TempDir(), filepath.Join(t.TempDir(), "sa.key")
+	if _, err := planetest.WriteKeys(keys); err != nil {
+		t.Fatal(err)
+	}
+	options := planetest.Options{Dir: dir, KeyFile: keys, Backend: store.Open(nil), Bundle: plain}
+	options.Checkpoints = checkpoints.Options{Events: 1, Unrecorded: true}
+	p := planetest.Start(t, options)
+	form := bytes.Clone(p.Committer.Tip().Policies.Active.Form)
+	digest := p.Committer.Tip().Policies.Active.Digest
+	var files []string
+	eventually(t, "it has a checkpoint", func() bool {
+		files, _ = filepath.Glob(filepath.Join(dir, "checkpoints", "*.ckpt"))
+		return len(files) > 0
+	})
+	p.Stop()
+	files, _ = filepath.Glob(filepath.Join(dir, "checkpoints", "*.ckpt"))
+	changed := func(b []byte) []byte { return bytes.ReplaceAll(b, []byte("Text by key"), []byte("Tent by key")) }
+	if bytes.Equal(changed(form), form) {
+		t.Fatal("the form has no such text")
+	}
+	other := policies.DigestOf(changed(form))
+	for _, file := range files {
+		var revision uint64
+		if _, err := fmt.Sscanf(filepath.Base(file), "%d.", &revision); err != nil {
+			t.Fatal(err)
+		}
+		text := forge(t, file, revision, func(b []byte) []byte { return bytes.ReplaceAll(changed(b), digest[:], other[:]) })
+		if err := os.WriteFile(file, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var said bytes.Buffer
+	options.Bundle, options.Backend, options.Logger = "", store.Open(nil), slog.New(slog.NewTextHandler(&said, nil))
+	p, err := planetest.Open(t.Context(), options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Stop()
+	if in := p.Committer.Tip().Policies.Active.Digest; in != digest || p.Committer.Restored().Revision != 0 {
+		t.Errorf("policy %v is in force, not %v: %s", in, digest, said.String())
+	}
+	if !strings.Contains(said.String(), "was not activated at revision") {
+		t.Errorf("it says %s", said.String())
+	}
+}
+
+// isRecorded reports whether the log has recorded a checkpoint. Its file may be gone.
+func isRecorded(t *testing.T, log eventlog.Reader, file string, revision uint64) bool {
+	t.Helper()
+	f, err := os.Open(file)
+	if err != nil {
+		return false
+	}
+	info, err := checkpoint.InfoOf(t.Context(), f)
+	return err == nil && commit.CheckRecorded(t.Context(), log, revision, info.Fold) == nil
+}
