@@ -142,6 +142,9 @@ func checkActivation(ctx context.Context, log eventlog.Reader, tip *Tip) error {
 		return nil
 	}
 	batches, err := log.Back(ctx, active.Revision, 1)
+	if errors.As(err, new(*eventlog.ForgottenError)) {
+		return nil // only the checkpoint has it: the segments of that time are gone
+	}
 	if err != nil {
 		return err
 	}

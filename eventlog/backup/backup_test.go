@@ -3,8 +3,10 @@ package backup_test
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -86,7 +88,7 @@ func (p *plant) backup(store stores.Store, change ...func(*backup.CreateOptions)
 
 func verify(t testing.TB, store stores.Store, m *backup.Manifest, identities ...age.Identity) *backup.Verification {
 	t.Helper()
-	v, err := backup.Verify(t.Context(), backup.VerifyOptions{Store: store, Manifest: m, Identities: identities, Patience: impatient})
+	v, err := backup.Verify(t.Context(), backup.VerifyOptions{Store: store, Manifest: m, Identities: identities, FoldOf: foldOf, Patience: impatient})
 	require.NoError(t, err)
 	return v
 }
@@ -97,11 +99,18 @@ type restoration struct {
 	into *memlog.Store
 }
 
+// foldOf takes the SHA-256 of a file for the fold in it.
+func foldOf(_ context.Context, file io.ReadCloser) (fold [32]byte, err error) {
+	defer file.Close()
+	content, err := io.ReadAll(file)
+	return sha256.Sum256(content), err
+}
+
 func newRestoration(t testing.TB, store stores.Store, m *backup.Manifest) *restoration {
 	r := &restoration{}
 	dir := t.TempDir()
 	r.RestoreOptions = backup.RestoreOptions{
-		Store: store, Manifest: m, Patience: impatient, Dir: dir, Marker: filepath.Join(dir, "restoring.json"), Software: "test",
+		Store: store, Manifest: m, FoldOf: foldOf, Patience: impatient, Dir: dir, Marker: filepath.Join(dir, "restoring.json"), Software: "test",
 		OpenStore: func(context.Context) (eventlog.Backend, error) {
 			r.into = &memlog.Store{}
 			return r.into.Open(nil), nil

@@ -32,7 +32,11 @@ type RestoreOptions struct {
 	Manifest *Manifest
 	// Identities decrypt the backup.
 	Identities []age.Identity
-	Patience   stores.Patience
+	// FoldOf reads checkpoints, to compare them with what the log has recorded.
+	FoldOf FoldOf
+	// AcceptUnrecorded restores a checkpoint of which the log has no record; else it is left out.
+	AcceptUnrecorded bool
+	Patience         stores.Patience
 	// To is the moment to restore; the end of the backup if zero.
 	To Target
 	// Next is the first revision of the new epoch. It MUST be above every revision that was ever issued. If it is 0, it
@@ -69,6 +73,8 @@ type Restored struct {
 	Next uint64
 	// Keys is set if the keys are in the backup.
 	Keys bool
+	// LeftOut is the revision of a checkpoint that was left out because the log has no record of it; 0 for none.
+	LeftOut uint64
 	// Erased are the kinds, as plural.group, of which retention had erased versions that At shows: objects are missing.
 	Erased []string
 }
@@ -129,7 +135,10 @@ type restoration struct {
 	tail     []string        // paths of files of batches that go into the log's store, in order
 	before   eventlog.Head   // position before the tail; where the log ends if there is none
 	end      eventlog.Head   // where the restored log ends
-	time     time.Time       // log time at the end
+	// checkpoint is the one to restore; nil for none. leftOut says why none is.
+	checkpoint *Checkpoint
+	leftOut    *UnrecordedError
+	time       time.Time // log time at the end
 }
 
 func (r *restoration) report() {
@@ -183,7 +192,7 @@ func removeTemporary(dir string) error {
 // fetchParts fetches the log, and follows its chain.
 func (r *restoration) fetchParts(ctx context.Context, whole int, piece bool) error {
 	m := r.Manifest
-	c := &chain{head: eventlog.Head{Log: m.LogID()}}
+	c := m.newChain()
 	c.visit = func(b *eventlog.Batch, value func() []byte) error {
 		if b.First == 1 {
 			r.first = eventlog.Stored{First: 1, Value: slices.Clone(value())}
@@ -210,6 +219,14 @@ func (r *restoration) fetchParts(ctx context.Context, whole int, piece bool) err
 	if len(r.tail) == 0 {
 		r.before = r.end
 	}
+	rest := m.Parts[whole:]
+	if piece {
+		rest = rest[1:]
+	}
+	c.visit = nil
+	if err := r.chooseCheckpoint(ctx, c, rest); err != nil {
+		return err
+	}
 	return r.checkComplete()
 }
 
@@ -217,8 +234,11 @@ func (r *restoration) fetchParts(ctx context.Context, whole int, piece bool) err
 // forgotten the beginning of the log, it takes a checkpoint.
 func (r *restoration) checkComplete() error {
 	oldest := r.Manifest.Oldest().Revision
-	if oldest == 0 || r.checkpoint() != nil {
+	if oldest == 0 || r.checkpoint != nil {
 		return nil
+	}
+	if r.leftOut != nil {
+		return fmt.Errorf("the log up to revision %d was forgotten, and %w: choose another backup; if a former version of this program made it, and nobody else can write to the place, accept it with --accept-unrecorded-checkpoint", oldest, r.leftOut)
 	}
 	if n := len(r.Manifest.Checkpoints); n > 0 {
 		return fmt.Errorf("the log up to revision %d was forgotten, and the backup's checkpoint is of revision %d: choose a --to from there on, or an earlier backup", oldest, r.Manifest.Checkpoints[n-1].Revision)
@@ -226,20 +246,50 @@ func (r *restoration) checkComplete() error {
 	return fmt.Errorf("the log up to revision %d was forgotten, and the backup has no checkpoint: choose another backup", oldest)
 }
 
-// checkpoint returns the newest checkpoint that is not newer than what is restored; nil if there is none.
-func (r *restoration) checkpoint() *Checkpoint {
-	for i, c := range slices.Backward(r.Manifest.Checkpoints) {
-		if c.Revision <= r.end.Revision {
-			return &r.Manifest.Checkpoints[i]
+// chooseCheckpoint fetches the newest checkpoint that is not newer than what is restored, and compares it with what the log
+// has recorded, also in the rest of the backup. One without a record is left out: the start then reads the whole log.
+func (r *restoration) chooseCheckpoint(ctx context.Context, at *chain, rest []Part) error {
+	i := len(r.Manifest.Checkpoints) - 1
+	for i >= 0 && r.Manifest.Checkpoints[i].Revision > r.end.Revision {
+		i--
+	}
+	if i < 0 {
+		return nil
+	}
+	c := &r.Manifest.Checkpoints[i]
+	if err := r.fetchFile(ctx, c.File, r.staged(c)); err != nil {
+		return err
+	}
+	for _, part := range rest {
+		if err := at.follow(ctx, &r.fetcher, part, filepath.Join(r.Dir, staging)); err != nil {
+			return err
 		}
 	}
+	s, err := openSpool(r.staged(c))
+	if err != nil {
+		return err
+	}
+	defer s.discard()
+	err = c.compare(ctx, s, at.records, r.FoldOf)
+	if errors.As(err, &r.leftOut) && !r.AcceptUnrecorded {
+		return nil
+	}
+	if err != nil && r.leftOut == nil {
+		return err
+	}
+	r.leftOut, r.checkpoint = nil, c
 	return nil
+}
+
+// staged returns the path at which the file of a checkpoint is before it is known to be right.
+func (r *restoration) staged(c *Checkpoint) string {
+	return filepath.Join(r.Dir, staging, filepath.Base(c.File.Name))
 }
 
 // erased returns the kinds of which retention had erased versions that the end of the restored log shows. A checkpoint
 // has them.
 func (r *restoration) erased() (kinds []string) {
-	if r.checkpoint() != nil {
+	if r.checkpoint != nil {
 		return nil
 	}
 	for kind, floor := range r.Manifest.Floors {
@@ -275,7 +325,7 @@ func (r *restoration) fetchPart(ctx context.Context, c *chain, part Part) error 
 	if part.Kind == SegmentPart {
 		return r.fetchSegment(ctx, c, part)
 	}
-	c.head = part.Before.Head(c.head.Log)
+	c.begin(part)
 	file := filepath.Join(r.Dir, staging, filepath.Base(part.Files[0].Name))
 	if err := r.fetchFile(ctx, part.Files[0], file); err != nil {
 		return err
@@ -385,7 +435,7 @@ func (r *restoration) seed(ctx context.Context) (err error) {
 	if started == nil {
 		return fmt.Errorf("begin a new epoch: another process has written to the log, %d batches", len(newer))
 	}
-	r.restored = &Restored{Log: r.end.Log, At: r.end, Time: r.time, Next: r.Next, Keys: len(r.Manifest.Keys) > 0, Erased: r.erased()}
+	r.restored = &Restored{LeftOut: r.leftOut.revision(), Log: r.end.Log, At: r.end, Time: r.time, Next: r.Next, Keys: len(r.Manifest.Keys) > 0, Erased: r.erased()}
 	return nil
 }
 
@@ -425,10 +475,14 @@ func put(ctx context.Context, backend eventlog.Backend, from, to eventlog.Head, 
 	return nil
 }
 
-// fetchOthers fetches keys, and the newest checkpoint that is not newer than what is restored.
+// fetchOthers fetches keys, and puts the checkpoint in its place.
 func (r *restoration) fetchOthers(ctx context.Context) error {
-	if c := r.checkpoint(); c != nil {
-		if err := r.fetchFile(ctx, c.File, filepath.Join(r.Dir, filepath.FromSlash(c.File.Name))); err != nil {
+	if c := r.checkpoint; c != nil {
+		file := filepath.Join(r.Dir, filepath.FromSlash(c.File.Name))
+		if err := durable.MakeFolder(filepath.Dir(file)); err != nil {
+			return err
+		}
+		if err := os.Rename(r.staged(c), file); err != nil {
 			return err
 		}
 	}

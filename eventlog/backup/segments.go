@@ -5,14 +5,11 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"path"
 	"path/filepath"
 
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/segment"
-	"stele.dev/stele/limits/durable"
 )
 
 const segmentsFolder = "segments"
@@ -55,24 +52,8 @@ func openSegment(ctx context.Context, dir string, part Part, log eventlog.ID) (*
 
 // followSegment checks the files of a segment and the batches in it.
 func (c *chain) followSegment(ctx context.Context, f *fetcher, part Part, temporary string) error {
-	dir, err := os.MkdirTemp(temporary, ".stele-segment-*")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	var bad error
-	for _, file := range part.Files {
-		to := filepath.Join(dir, path.Base(file.Name))
-		err := f.fetch(ctx, file, func(write func(io.Writer) error) error { return durable.WriteFile(to, write) })
-		if missing := (*BadFileError)(nil); err != nil && !errors.As(err, &missing) {
-			return err
-		}
-		bad = errors.Join(bad, err) // both files may be bad
-	}
-	if bad != nil {
-		return bad
-	}
-	s, err := openSegment(ctx, dir, part, c.head.Log)
+	s, remove, err := f.segment(ctx, part, temporary)
+	defer remove()
 	if err != nil {
 		return err
 	}
@@ -80,8 +61,8 @@ func (c *chain) followSegment(ctx context.Context, f *fetcher, part Part, tempor
 		c.v.Batches += s.Info().KeptBatches
 		c.v.Events += s.Info().KeptEvents
 	}
-	if c.visit == nil {
-		return nil
+	if err := c.noteSegment(ctx, s); err != nil || c.visit == nil {
+		return err
 	}
 	for step, err := range s.Verbatim(ctx, 0) {
 		if err != nil {
@@ -101,6 +82,24 @@ func (c *chain) followSegment(ctx context.Context, f *fetcher, part Part, tempor
 	return nil
 }
 
+// noteSegment notes the records of a segment. Nothing binds those before a gap to what follows.
+func (c *chain) noteSegment(ctx context.Context, s *segment.Segment) error {
+	if c.records == nil || s.Info().Last <= c.recordsFrom {
+		return nil
+	}
+	for item, err := range s.Metadata(ctx, 0) {
+		switch {
+		case err != nil:
+			return err
+		case item.Gap != nil:
+			clear(c.records)
+		default:
+			c.note(item.Batch)
+		}
+	}
+	return nil
+}
+
 // fetchSegment fetches a segment that is restored as a whole.
 func (r *restoration) fetchSegment(ctx context.Context, c *chain, part Part) error {
 	for _, f := range part.Files {
@@ -113,6 +112,10 @@ func (r *restoration) fetchSegment(ctx context.Context, c *chain, part Part) err
 	}
 	s, err := openSegment(ctx, filepath.Join(r.Dir, segmentsFolder), part, c.head.Log)
 	if err != nil {
+		return err
+	}
+	c.begin(part)
+	if err := c.noteSegment(ctx, s); err != nil {
 		return err
 	}
 	c.head = part.After.Head(c.head.Log)

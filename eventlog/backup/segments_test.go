@@ -144,6 +144,11 @@ func TestOlderSegmentsMayBeForgotten(t *testing.T) {
 	for to, want := range map[uint64]string{0: "", 152: "", 149: "the backup's checkpoint is of revision 150", oldest: "does not go back to"} {
 		r := newRestoration(t, store, m)
 		r.To.Revision = to
+		if want == "" { // the log has no record of the checkpoint, and nothing can be restored without it
+			_, err := backup.Restore(t.Context(), r.RestoreOptions)
+			require.ErrorContains(t, err, "--accept-unrecorded-checkpoint")
+		}
+		r.AcceptUnrecorded = true
 		restored, err := backup.Restore(t.Context(), r.RestoreOptions)
 		if want != "" {
 			require.ErrorContains(t, err, want)

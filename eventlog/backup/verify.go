@@ -8,6 +8,8 @@ import (
 	"filippo.io/age"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/backup/stores"
+	"stele.dev/stele/eventlog/proof"
+	"stele.dev/stele/eventlog/verify"
 )
 
 // VerifyOptions for [Verify].
@@ -16,7 +18,11 @@ type VerifyOptions struct {
 	Manifest *Manifest
 	// Identities decrypt the backup. Without them only the checksums of what is stored are compared.
 	Identities []age.Identity
-	Patience   stores.Patience
+	// FoldOf reads checkpoints, to compare them with what the log has recorded.
+	FoldOf FoldOf
+	// Heads are tree heads that the log must agree with.
+	Heads    []proof.TreeHead
+	Patience stores.Patience
 	// Temporary is the folder for files that are being read; the system's if empty.
 	Temporary string
 	Progress  func(Progress) // nil for none
@@ -27,6 +33,10 @@ type Verification struct {
 	Files           int
 	Bytes           int64
 	Batches, Events uint64
+	// Unrecorded are the revisions of checkpoints that the log has not recorded. A restore leaves them out.
+	Unrecorded []uint64
+	// Incomparable says which tree heads could not be compared; nil if none.
+	Incomparable *verify.IncomparableError
 	// Chain is set if the hash chain was followed from the first batch to the manifest's head.
 	Chain bool
 	// Problems name all files that are missing or damaged, and the first break of the chain.
@@ -34,7 +44,8 @@ type Verification struct {
 }
 
 // Verify reads a backup back. It compares the checksums of all files, and follows the hash chain of all batches to the
-// manifest's head, so that no batch is missing, twice or changed. The error is nil if the backup was read, however
+// manifest's head, so that no batch is missing, twice or changed. Checkpoints must be as the log has recorded them. All that is of the
+// place alone: only tree heads find a log that was replaced as a whole. The error is nil if the backup was read, however
 // many problems it has.
 func Verify(ctx context.Context, o VerifyOptions) (*Verification, error) {
 	v := &Verification{}
@@ -48,7 +59,8 @@ func Verify(ctx context.Context, o VerifyOptions) (*Verification, error) {
 		}
 	}}
 	blind := o.Manifest.Encrypted() && len(o.Identities) == 0
-	at := &chain{head: eventlog.Head{Log: o.Manifest.LogID()}, v: v}
+	at := o.Manifest.newChain()
+	at.v = v
 	for _, part := range o.Manifest.Parts {
 		var err error
 		if blind {
@@ -62,11 +74,20 @@ func Verify(ctx context.Context, o VerifyOptions) (*Verification, error) {
 		progress.Revision = part.After.Revision
 	}
 	var rest []File
-	for _, c := range o.Manifest.Checkpoints {
-		rest = append(rest, c.File)
+	for i := range o.Manifest.Checkpoints {
+		if c := &o.Manifest.Checkpoints[i]; blind {
+			rest = append(rest, c.File)
+		} else if err := v.note(ctx, f.checkCheckpoint(ctx, c, at.records, o.FoldOf, o.Temporary)); err != nil {
+			return nil, err
+		}
 	}
 	if err := v.note(ctx, sumAll(ctx, f, append(rest, o.Manifest.Keys...))); err != nil {
 		return nil, err
+	}
+	if len(o.Heads) > 0 && !blind && len(v.Problems) == 0 {
+		if err := v.note(ctx, f.compareHeads(ctx, o.Heads, o.Temporary)); err != nil {
+			return nil, err
+		}
 	}
 	v.Chain = !blind && len(v.Problems) == 0
 	return v, nil
@@ -95,8 +116,15 @@ func (v *Verification) note(ctx context.Context, err error) error {
 		}
 		return nil
 	}
-	bad, broken := (*BadFileError)(nil), (*brokenError)(nil)
-	if err == nil || ctx.Err() == nil && (errors.As(err, &bad) || errors.As(err, &broken)) {
+	if unrecorded := (*UnrecordedError)(nil); errors.As(err, &unrecorded) {
+		v.Unrecorded = append(v.Unrecorded, unrecorded.Revision)
+		return nil
+	}
+	if errors.As(err, &v.Incomparable) {
+		return nil
+	}
+	bad, broken, different := (*BadFileError)(nil), (*brokenError)(nil), (*verify.Difference)(nil)
+	if err == nil || ctx.Err() == nil && (errors.As(err, &bad) || errors.As(err, &broken) || errors.As(err, &different)) {
 		if err != nil {
 			v.Problems = append(v.Problems, err)
 		}
@@ -118,13 +146,16 @@ func (e *brokenError) Unwrap() error { return e.err }
 type chain struct {
 	head eventlog.Head
 	v    *Verification
+	// records are noted of parts that end behind a revision.
+	records     records
+	recordsFrom uint64
 	// visit is called with each batch, and with its stored bytes, which are valid until it returns; nil for none.
 	visit func(b *eventlog.Batch, value func() []byte) error
 }
 
 // follow checks the files of a part and the batches in them. After a part that cannot be read it goes on behind it.
 func (c *chain) follow(ctx context.Context, f *fetcher, part Part, temporary string) error {
-	c.head = part.Before.Head(c.head.Log)
+	c.begin(part)
 	defer func() { c.head = part.After.Head(c.head.Log) }()
 	if part.Kind == SegmentPart {
 		return c.followSegment(ctx, f, part, temporary)
@@ -135,6 +166,14 @@ func (c *chain) follow(ctx context.Context, f *fetcher, part Part, temporary str
 	}
 	defer s.discard()
 	return c.followBatches(part, s)
+}
+
+// begin goes to the beginning of a part.
+func (c *chain) begin(part Part) {
+	if PositionOf(c.head) != part.Before {
+		clear(c.records) // nothing binds them to what follows
+	}
+	c.head = part.Before.Head(c.head.Log)
 }
 
 // followBatches checks the batches of a file.
@@ -151,6 +190,7 @@ func (c *chain) followBatches(part Part, s *spool) error {
 }
 
 func (c *chain) see(b *eventlog.Batch, value func() []byte) error {
+	c.note(b)
 	if c.v != nil {
 		c.v.Batches++
 		c.v.Events += uint64(len(b.Events))
@@ -159,6 +199,13 @@ func (c *chain) see(b *eventlog.Batch, value func() []byte) error {
 		return nil
 	}
 	return c.visit(b, value)
+}
+
+// note notes the records in a batch.
+func (c *chain) note(b *eventlog.Batch) {
+	if c.records != nil {
+		c.records.note(b)
+	}
 }
 
 // ended returns the error for a part whose batches were read up to a position.

@@ -117,7 +117,7 @@ func (s *Store) tally(t *tally, since, upTo uint64) bool {
 	defer s.mu.Unlock()
 	f := s.feeds[t.Resource]
 	if f == nil {
-		return since >= s.base
+		return since >= s.begin(t.Resource)
 	}
 	first := f.firstAfter(since)
 	if since < f.floor || f.changes.len()-first > maxChanged {

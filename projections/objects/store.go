@@ -155,6 +155,9 @@ func (s *Store) drop() {
 	s.pinned = slices.DeleteFunc(s.pinned, func(p pin) bool { return s.spent-p.spent > uint64(pinnedFor*s.historyBytes) })
 }
 
+// begin returns the floor of a feed that is new. Up to what the log may lack, its changes do not give the states that were.
+func (s *Store) begin(r schema.GroupResource) uint64 { return max(s.base, s.lacks[r]) }
+
 func (s *Store) clone(t *tree) *tree {
 	s.cloning.Lock()
 	defer s.cloning.Unlock()
@@ -258,7 +261,7 @@ func (s *Store) Undone(r schema.GroupResource, revision uint64) (n int, ok bool)
 	}
 	f := s.feeds[r]
 	if f == nil {
-		return 0, revision >= s.base
+		return 0, revision >= s.begin(r)
 	}
 	return f.changes.len() - f.firstAfter(revision), revision >= f.floor
 }

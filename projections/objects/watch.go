@@ -45,7 +45,7 @@ func (s *Store) feed(r schema.GroupResource) *feed {
 	f := s.feeds[r]
 	if f == nil {
 		f = &feed{
-			floor:       s.base,
+			floor:       s.begin(r),
 			all:         map[*Watcher]struct{}{},
 			byNamespace: map[string]map[*Watcher]struct{}{},
 			byKey:       map[key]map[*Watcher]struct{}{},
@@ -175,7 +175,7 @@ func (s *Store) ChangesAfter(r schema.GroupResource, revision uint64) (n int, in
 	case revision >= s.revision:
 		return 0, true
 	case f == nil:
-		return 0, revision >= s.base
+		return 0, revision >= s.begin(r)
 	}
 	n = f.changes.len() - f.firstAfter(revision)
 	if revision >= f.floor {

@@ -18,6 +18,7 @@ import (
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/eventlog/backup"
 	"stele.dev/stele/eventlog/backup/stores"
+	"stele.dev/stele/projections/checkpoint"
 )
 
 // software is what manifests and new logs say about this program.
@@ -27,7 +28,7 @@ var software = "stele " + build.Version
 type CheckDatabase func(ctx context.Context, file string) error
 
 // Command returns the command `backup`.
-func Command(check CheckDatabase) *cobra.Command {
+func Command(check CheckDatabase, readHead ReadHead) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "backup",
 		Short: "Back up a control plane, and restore it",
@@ -41,8 +42,14 @@ many backups; each sends only what the place does not have.
   stele backup verify /var/backups/stele
   stele backup restore /var/backups/stele --data-dir ./restored`,
 	}
-	cmd.AddCommand(createCommand(check), listCommand(), verifyCommand(), restoreCommand(check))
+	cmd.AddCommand(createCommand(check), listCommand(), verifyCommand(readHead), restoreCommand(check))
 	return cmd
+}
+
+// foldOf reads the file of a checkpoint.
+func foldOf(ctx context.Context, file io.ReadCloser) ([32]byte, error) {
+	info, err := checkpoint.InfoOf(ctx, file)
+	return info.Fold, err
 }
 
 // placeFlags are the flags of all commands: for how long a place is asked.

@@ -24,6 +24,7 @@ type restoreOptions struct {
 	chooseFlags
 	dataDir, to   string
 	next          uint64
+	accept        bool
 	checkDatabase CheckDatabase
 }
 
@@ -35,6 +36,10 @@ func restoreCommand(check CheckDatabase) *cobra.Command {
 		Long: `Restore makes an empty folder the data directory of a control plane, as it was at the end of a
 backup, or with --to at an earlier revision or time. It checks the backup as verify does. If it is
 interrupted, repeat it: it continues. Until it is complete no server starts on the folder.
+
+A checkpoint of which the log has no record is left out: the first start then reads the whole log. If
+the log cannot be read without it, because the server had forgotten its beginning, restore refuses.
+Backups of former versions have such checkpoints, and so has a backup that somebody forged.
 
 Revisions that were issued behind the restored one are lost, and a new epoch begins above them:
 1,000,000 above the newest revision of any backup in the place, because the old server may have
@@ -57,6 +62,7 @@ Never run the old server again beside the restored one: they would be two histor
 	f.StringVar(&o.dataDir, "data-dir", "", "folder to restore into, which must be empty or not exist")
 	f.StringVar(&o.to, "to", "", "the last state to restore, as a `MOMENT` (default: the end of the backup)")
 	f.Uint64Var(&o.next, "next", 0, "first `REVISION` of the new epoch; it must be above every revision that was ever issued (default: see above)")
+	f.BoolVar(&o.accept, "accept-unrecorded-checkpoint", false, "restore the checkpoint although the log has no record of it; whoever can write to the place can forge one")
 	usage.Required(cmd, "data-dir")
 	_ = cmd.MarkFlagDirname("data-dir")
 	_ = cmd.RegisterFlagCompletionFunc("to", cobra.NoFileCompletions)
@@ -72,6 +78,7 @@ type restored struct {
 	Time     time.Time `json:"time"`
 	Next     uint64    `json:"next"`
 	Keys     bool      `json:"keys"`
+	LeftOut  uint64    `json:"leftOutCheckpoint,omitempty"`
 	DataDir  string    `json:"dataDir"`
 }
 
@@ -81,7 +88,7 @@ func (o *restoreOptions) run(cmd *cobra.Command, name string) (err error) {
 	if err := o.check(); err != nil {
 		return err
 	}
-	options := backup.RestoreOptions{Next: o.next, Software: software}
+	options := backup.RestoreOptions{Next: o.next, Software: software, FoldOf: foldOf, AcceptUnrecorded: o.accept}
 	if options.To, err = o.target(); err != nil {
 		return err
 	}
@@ -152,12 +159,15 @@ func makeKeys(dir *datadir.Dir, restored bool) error {
 }
 
 func (o *restoreOptions) print(cmd *cobra.Command, m *backup.Manifest, r *backup.Restored, dir string) error {
-	result := restored{Log: m.Log, Backup: m.Name(), Revision: r.At.Revision, Time: r.Time, Next: r.Next, Keys: r.Keys, DataDir: dir}
+	result := restored{Log: m.Log, Backup: m.Name(), Revision: r.At.Revision, Time: r.Time, Next: r.Next, Keys: r.Keys, LeftOut: r.LeftOut, DataDir: dir}
 	return o.Print(cmd, result, func(out *show.Output) error {
 		fmt.Fprintf(out, "%s has the log of backup %s up to revision %d, of %s.\n", dir, m.Name(), r.At.Revision, out.Time(r.Time))
 		fmt.Fprintf(out, "New revisions begin with %d; those between are lost.\n", r.Next)
 		if !r.Keys {
 			fmt.Fprintf(out, "The backup has no keys, so new ones were made: kubeconfigs, client certificates and tokens of service accounts made so far are refused. The server writes a new %s/admin.kubeconfig.\n", dir)
+		}
+		if r.LeftOut > 0 {
+			fmt.Fprintf(out, "The checkpoint of revision %d was left out, because the log has no record of it. The first start reads the whole log, which takes longer.\n", r.LeftOut)
 		}
 		if len(r.Erased) > 0 {
 			fmt.Fprintf(out, "Retention had erased versions of %s of that time: objects of these kinds may be missing.\n", strings.Join(r.Erased, ", "))

@@ -1,40 +1,65 @@
 package backup
 
 import (
+	"context"
+	"errors"
 	"fmt"
 
+	"filippo.io/age"
 	"github.com/spf13/cobra"
 	"stele.dev/stele/cmd/stele/internal/buckets"
 	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/eventlog/backup"
+	"stele.dev/stele/eventlog/backup/stores"
+	"stele.dev/stele/eventlog/proof"
 )
+
+// ReadHead reads a tree head from a file. One of the public keys must have signed it, if there are any.
+type ReadHead func(file string, keys []string) (proof.TreeHead, error)
 
 type verifyOptions struct {
 	placeFlags
 	chooseFlags
+	readHead    ReadHead
+	heads, keys []string
+	all         bool
 }
 
-func verifyCommand() *cobra.Command {
-	o := &verifyOptions{}
+func verifyCommand(readHead ReadHead) *cobra.Command {
+	o := &verifyOptions{readHead: readHead}
 	cmd := &cobra.Command{
 		Use:   "verify PLACE",
 		Short: "Read a backup back, and check all of it",
 		Long: `Verify reads all files of a backup, and compares them with the checksums in its manifest. It then
 follows the hash chain of the log from the first change to the last, so that no change is missing
-or different. It names every file that is missing or damaged. Without --identity it compares only
-the checksums of an encrypted backup.
+or different, and compares the checkpoint with what the log has recorded of it. It names every file
+that is missing or damaged. Without --identity it compares only the checksums of an encrypted backup.
+--all reads all backups of the place.
+
+Whoever can write to the place can replace a backup as a whole, with checksums that are right. Only
+--head finds that, a tree head of ` + "`stele log checkpoint`" + ` that you have kept elsewhere.
 
 To repair a place, delete the damaged file: the next create sends it again, if the server still
-has it. The exit code is 1 if something is wrong.`,
+has it. The exit code is 1 if something is wrong. It is 3 if nothing is wrong, but something could
+not be compared: a checkpoint without a record in the log, as those of former versions, which a
+restore leaves out; or a head around which the log is forgotten.`,
 		Example: `  stele backup verify /var/backups/stele
-  stele backup verify s3://backups/stele?region=eu-central-1 --identity backup.key`,
+  stele backup verify /var/backups/stele --all
+  stele backup verify s3://backups/stele?region=eu-central-1 --identity backup.key --head head.txt`,
 		Args:              usage.Exactly("PLACE"),
 		ValidArgsFunction: completePlaces,
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0]) },
 	}
 	o.placeFlags.addFlags(cmd, "json", "yaml")
 	o.chooseFlags.addFlags(cmd)
+	f := cmd.Flags()
+	f.BoolVar(&o.all, "all", false, "verify all backups of the place, and not only the newest")
+	f.StringArrayVar(&o.heads, "head", nil, "file of a tree head that the log must agree with; may be repeated")
+	f.StringArrayVar(&o.keys, "key", nil, "public key that must have signed the heads, or a file with it; may be repeated if any of several will do")
+	cmd.MarkFlagsMutuallyExclusive("all", "backup")
+	_ = cmd.MarkFlagFilename("head")
+	_ = cmd.MarkFlagFilename("key")
 	return cmd
 }
 
@@ -48,6 +73,9 @@ type verified struct {
 	Events   uint64   `json:"events"`
 	Chain    bool     `json:"chain"`
 	Problems []string `json:"problems"`
+	// NotCompared says what could not be compared.
+	NotCompared []string `json:"notCompared,omitempty"`
+	Heads       int      `json:"heads"` // tree heads that agree
 }
 
 func (o *verifyOptions) run(cmd *cobra.Command, name string) error {
@@ -60,6 +88,14 @@ func (o *verifyOptions) run(cmd *cobra.Command, name string) error {
 	if err != nil {
 		return err
 	}
+	var heads []proof.TreeHead
+	for _, file := range o.heads {
+		head, err := o.readHead(file, o.keys)
+		if err != nil {
+			return err
+		}
+		heads = append(heads, head)
+	}
 	place, err := buckets.Open(ctx, name)
 	if err != nil {
 		return err
@@ -71,29 +107,96 @@ func (o *verifyOptions) run(cmd *cobra.Command, name string) error {
 	if err != nil {
 		return err
 	}
-	m, err := backup.Choose(found, o.backup, o.log)
+	chosen, err := backup.Choose(found, o.backup, o.log)
 	if err != nil {
 		return err
 	}
-	v, err := backup.Verify(ctx, backup.VerifyOptions{Store: place, Manifest: m, Identities: identities, Patience: patience, Progress: line.show})
+	backups := []backup.Found{{Name: chosen.Name(), Manifest: chosen}}
+	if o.all {
+		backups = backups[:0]
+		for _, f := range found {
+			if f.Log == chosen.Log {
+				backups = append(backups, f)
+			}
+		}
+	}
+	var results []verified
+	for _, f := range backups {
+		result := verified{Name: f.Name}
+		if f.Err != nil {
+			result.Problems = []string{f.Err.Error()}
+		} else if result, err = o.verify(ctx, place, f.Manifest, identities, heads, patience, line); err != nil {
+			return err
+		}
+		results = append(results, result)
+	}
+	return o.answer(cmd, results)
+}
+
+// verify verifies one backup. Heads that end behind it say nothing of it, and are left out if all backups are verified.
+func (o *verifyOptions) verify(ctx context.Context, place stores.Store, m *backup.Manifest, identities []age.Identity, heads []proof.TreeHead, patience stores.Patience, line *progressLine) (verified, error) {
+	var of []proof.TreeHead
+	for _, h := range heads {
+		if !o.all || h.Revision <= m.Head.Revision {
+			of = append(of, h)
+		}
+	}
+	v, err := backup.Verify(ctx, backup.VerifyOptions{Store: place, Manifest: m, Identities: identities, FoldOf: foldOf, Heads: of, Patience: patience, Progress: line.show})
 	line.end()
 	if err != nil {
-		return err
+		return verified{}, err
 	}
 	result := verified{Name: m.Name(), Revision: m.Head.Revision, Files: v.Files, Bytes: v.Bytes, Batches: v.Batches, Events: v.Events, Chain: v.Chain, Problems: []string{}}
 	for _, p := range v.Problems {
 		result.Problems = append(result.Problems, p.Error())
 	}
-	if err := o.Print(cmd, result, result.print, nil); err != nil {
+	for _, revision := range v.Unrecorded {
+		result.NotCompared = append(result.NotCompared, (&backup.UnrecordedError{Revision: revision}).Error()+"; a restore leaves it out")
+	}
+	switch {
+	case v.Incomparable != nil:
+		result.NotCompared = append(result.NotCompared, v.Incomparable.Error())
+	case len(of) > 0 && !v.Chain && len(v.Problems) == 0:
+		result.NotCompared = append(result.NotCompared, "the tree heads cannot be compared: the backup is encrypted; give --identity")
+	case len(v.Problems) == 0:
+		result.Heads = len(of)
+	}
+	return result, nil
+}
+
+// answer prints the results, and returns the error that says how the program exits.
+func (o *verifyOptions) answer(cmd *cobra.Command, results []verified) error {
+	var document any = results
+	if !o.all {
+		document = results[0]
+	}
+	err := o.Print(cmd, document, func(out *show.Output) error {
+		for _, r := range results {
+			r.print(out)
+		}
+		return nil
+	}, nil)
+	if err != nil {
 		return err
 	}
-	if len(v.Problems) > 0 {
-		return usage.Exit(usage.ExitFailure, fmt.Errorf("backup %s has %s; delete these files and make a new backup, or choose another one", m.Name(), usage.Count(len(v.Problems), "problem")))
+	unknown := false
+	var broken []error
+	for _, r := range results {
+		unknown = unknown || len(r.NotCompared) > 0
+		if n := len(r.Problems); n > 0 {
+			broken = append(broken, fmt.Errorf("backup %s has %s; delete these files and make a new backup, or choose another one", r.Name, usage.Count(n, "problem")))
+		}
+	}
+	switch {
+	case len(broken) > 0:
+		return usage.Exit(usage.ExitFailure, errors.Join(broken...))
+	case unknown:
+		return usage.Exit(usage.ExitIncomparable, errors.New("nothing is wrong, but not everything could be compared"))
 	}
 	return nil
 }
 
-func (v verified) print(out *show.Output) error {
+func (v verified) print(out *show.Output) {
 	for _, p := range v.Problems {
 		fmt.Fprintln(out, p)
 	}
@@ -104,5 +207,10 @@ func (v verified) print(out *show.Output) error {
 	default:
 		fmt.Fprintf(out, "The checksums of %s, %s, are right. The backup is encrypted: give --identity to check the chain of changes, too.\n", usage.Count(v.Files, "file"), show.Bytes(v.Bytes))
 	}
-	return nil
+	for _, what := range v.NotCompared {
+		fmt.Fprintf(out, "Not compared: %s.\n", what)
+	}
+	if v.Heads > 0 {
+		fmt.Fprintf(out, "The log is that of %s.\n", usage.Count(v.Heads, "tree head"))
+	}
 }

@@ -28,14 +28,10 @@ func Commands(check DatabaseCheck) []*cobra.Command {
 	return []*cobra.Command{headCommand(), keyCommand(), proveCommand(), checkCommand(), verifyCommand(check)}
 }
 
-// exitIncomparable is the exit code of commands that could not compare a tree head with the log, because what is around its end
-// is forgotten: neither yes nor no.
-const exitIncomparable = 3
-
 // incomparable gives an error its exit code if it says that a head cannot be compared.
 func incomparable(err error) error {
 	if errors.As(err, new(*verify.IncomparableError)) || apierrors.IsResourceExpired(err) {
-		return usage.Exit(exitIncomparable, err)
+		return usage.Exit(usage.ExitIncomparable, err)
 	}
 	return err
 }
@@ -72,7 +68,7 @@ func (s server) head(ctx context.Context, size uint64) (proof.TreeHead, error) {
 
 // consistency reads the proof that the tree of one head begins with that of an earlier one, and checks it. The texts
 // of the heads become part of the proof. The error wraps [proof.ErrInvalid] if the server's log does not go on from
-// the earlier head, and it has the exit code [exitIncomparable] if the server cannot say.
+// the earlier head, and it has the exit code [usage.ExitIncomparable] if the server cannot say.
 func (s server) consistency(ctx context.Context, from, to namedHead) (*proof.Consistency, error) {
 	query := sizes("from", from.head.Size)
 	query.Set("to", strconv.FormatUint(to.head.Size, 10))
@@ -147,6 +143,12 @@ func (o *keyFlags) readHead(file string) (namedHead, error) {
 		return namedHead{}, fmt.Errorf("%s: %w", file, err)
 	}
 	return namedHead{string(raw), head}, nil
+}
+
+// ReadHead reads a head from a file. With public keys, or files of them, one of them must have signed it.
+func ReadHead(file string, keys []string) (proof.TreeHead, error) {
+	head, err := (&keyFlags{keys}).readHead(file)
+	return head.head, err
 }
 
 // openHead reads a head. With keys one of them must have signed it.

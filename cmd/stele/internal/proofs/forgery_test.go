@@ -143,7 +143,7 @@ func TestAForgedLogIsNeverValid(t *testing.T) {
 		for command, err := range forged.verdicts(head) {
 			if err == nil {
 				t.Errorf("%s of the forged log says that it is that of the %s head of size %d", command, name, head.Size)
-			} else if name == "inside" && usage.ExitCode(err) != exitIncomparable {
+			} else if name == "inside" && usage.ExitCode(err) != usage.ExitIncomparable {
 				t.Errorf("%s: exit code %d: %v", command, usage.ExitCode(err), err)
 			}
 		}

@@ -109,7 +109,7 @@ func (o *verifyOptions) run(cmd *cobra.Command) error {
 		_, err = fmt.Fprint(cmd.OutOrStdout(), found.text())
 	}
 	if err == nil && found.NotCompared != "" && !o.quick {
-		err = usage.Exit(exitIncomparable, errors.New("a checkpoint cannot be compared with the log"))
+		err = usage.Exit(usage.ExitIncomparable, errors.New("a checkpoint cannot be compared with the log"))
 	}
 	return err
 }

@@ -12,10 +12,12 @@ import (
 )
 
 // The exit codes of the program. A command that answers a question (policy explain, diff --exit-code) exits with
-// ExitFailure for "no", and with ExitUsage if it found no answer.
+// ExitFailure for "no", and with ExitUsage if it found no answer. One that compares a log or a backup with what was kept of it
+// exits with ExitIncomparable if nothing is wrong but something could not be compared.
 const (
-	ExitFailure = 1
-	ExitUsage   = 2
+	ExitFailure      = 1
+	ExitUsage        = 2
+	ExitIncomparable = 3
 )
 
 // exitError is an error with an exit code of its own.
