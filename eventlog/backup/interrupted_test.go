@@ -26,6 +26,7 @@ import (
 func everything(t testing.TB) (stores.Store, *backup.Manifest) {
 	p := newSealed(t, 60)
 	p.grow(20)
+	p.record(40, strings.Repeat("state ", 100))
 	_, err := p.archive.Rewrite(t.Context(), p.archive.Segments()[1].First, func(*eventlog.Batch, *eventlog.Event) segment.Keep { return segment.Nothing })
 	require.NoError(t, err)
 	checkpoints := t.TempDir()
@@ -53,7 +54,7 @@ func targets(m *backup.Manifest) map[string]backup.Target {
 			segments = p
 		}
 	}
-	return map[string]backup.Target{"the end": {}, "within batches": {Revision: batches.After.Revision - 1}, "within a segment": {Revision: segments.After.Revision - 1}}
+	return map[string]backup.Target{"the end": {}, "within batches": {Revision: batches.After.Revision - 1}, "within a segment": {Revision: segments.After.Revision - 2}}
 }
 
 // watched is a restore that calls step before and after whatever it changes, and while it reads the files of the backup.

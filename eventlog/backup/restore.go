@@ -37,7 +37,7 @@ type RestoreOptions struct {
 	// AcceptUnrecorded restores a checkpoint of which the log has no record; else it is left out.
 	AcceptUnrecorded bool
 	Patience         stores.Patience
-	// To is the moment to restore; the end of the backup if zero.
+	// To is the moment to restore; the end of the backup if zero. A revision must be the last one of a batch.
 	To Target
 	// Next is the first revision of the new epoch. It MUST be above every revision that was ever issued. If it is 0, it
 	// is DefaultGap above Issued.
@@ -111,6 +111,11 @@ func Restore(ctx context.Context, o RestoreOptions) (*Restored, error) {
 	if err := r.begin(); err != nil {
 		return nil, err
 	}
+	if piece && o.To.Revision > 0 {
+		if err := r.checkTarget(ctx, o.Manifest.Parts[whole]); err != nil {
+			return nil, err
+		}
+	}
 	if err := r.fetchParts(ctx, whole, piece); err != nil {
 		return nil, err
 	}
@@ -124,6 +129,35 @@ func Restore(ctx context.Context, o RestoreOptions) (*Restored, error) {
 		return nil, err
 	}
 	return r.restored, r.finish()
+}
+
+// checkTarget returns an error if the log cannot end at the revision of the target, which is in a part: its changes were
+// written together with others, and the hash of their batch covers all of them. The folder is then as it was.
+func (r *restoration) checkTarget(ctx context.Context, part Part) error {
+	to, before := r.To.Revision, part.Before.Revision
+	var after *eventlog.Batch
+	c := &chain{head: part.Before.Head(r.Manifest.LogID()), visit: func(b *eventlog.Batch, _ func() []byte) error {
+		if b.Last() <= to {
+			before = b.Last()
+		} else if after == nil {
+			after = b
+		}
+		return nil
+	}}
+	temporary := filepath.Join(r.Dir, staging)
+	if err := durable.MakeFolder(temporary); err != nil {
+		return err
+	}
+	reading := r.fetcher
+	reading.done = nil
+	if err := c.follow(ctx, &reading, part, temporary); err != nil || before == to || after == nil {
+		return err
+	}
+	why := fmt.Sprintf("the log cannot end at revision %d: the revisions %d to %d were written together, and stay together", to, after.First, after.Last())
+	if after.First > to {
+		why = fmt.Sprintf("the log has no revision %d: one before it was restored, and what followed was lost", to)
+	}
+	return errors.Join(fmt.Errorf("%s; choose --to %d or --to %d", why, before, after.Last()), os.RemoveAll(temporary), os.Remove(r.Marker))
 }
 
 type restoration struct {

@@ -141,7 +141,7 @@ func TestOlderSegmentsMayBeForgotten(t *testing.T) {
 	require.Greater(t, oldest, uint64(1))
 	require.Less(t, oldest, uint64(150))
 	assert.Empty(t, verify(t, store, m).Problems)
-	for to, want := range map[uint64]string{0: "", 152: "", 149: "the backup's checkpoint is of revision 150", oldest: "does not go back to"} {
+	for to, want := range map[uint64]string{0: "", 151: "", 148: "the backup's checkpoint is of revision 150", oldest: "does not go back to"} {
 		r := newRestoration(t, store, m)
 		r.To.Revision = to
 		if want == "" { // the log has no record of the checkpoint, and nothing can be restored without it

@@ -10,7 +10,7 @@ import (
 
 // Target is the moment to which a log is restored. The zero Target is the end of the backup.
 type Target struct {
-	Revision uint64    // the last batch that ends at this revision or before
+	Revision uint64    // the batch that ends at this revision
 	Time     time.Time // the last batch that was written at this log time or before
 }
 

@@ -37,6 +37,10 @@ func restoreCommand(check CheckDatabase) *cobra.Command {
 backup, or with --to at an earlier revision or time. It checks the backup as verify does. If it is
 interrupted, repeat it: it continues. Until it is complete no server starts on the folder.
 
+With --to and a time the log ends with the last change that is not later; with a revision it ends exactly
+there. Changes that were written together stay together: a revision among them is refused, with the two
+nearest that are possible.
+
 A checkpoint of which the log has no record is left out: the first start then reads the whole log. If
 the log cannot be read without it, because the server had forgotten its beginning, restore refuses.
 Backups of former versions have such checkpoints, and so has a backup that somebody forged.
