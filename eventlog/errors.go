@@ -85,3 +85,17 @@ type MissingError struct {
 func (e *MissingError) Error() string {
 	return fmt.Sprintf("eventlog: revisions %d to %d are missing: they were moved out of the log's store, and no segment has them; restore the segments from where they are, or all from a backup", e.From, e.To)
 }
+
+// DamageError reports batches that the archive cannot read, because the file with them is damaged or missing, and that are
+// nowhere else. A file that is put back mends it. For a question about the past it is the answer.
+type DamageError struct {
+	From, To uint64 // the revisions of the file
+	Err      error  // names the file
+}
+
+func (e *DamageError) Error() string {
+	return fmt.Sprintf("eventlog: revisions %d to %d cannot be read: %v", e.From, e.To, e.Err)
+}
+
+// Unwrap returns the error that names the file.
+func (e *DamageError) Unwrap() error { return e.Err }

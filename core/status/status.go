@@ -26,6 +26,7 @@ func From(err error) (s *metav1.Status, internal bool) {
 	var api apierrors.APIStatus
 	var starved *child.Starved
 	var forgotten *eventlog.ForgottenError
+	var damage *eventlog.DamageError
 	switch {
 	case errors.As(err, &api):
 		status := api.Status()
@@ -51,6 +52,8 @@ func From(err error) (s *metav1.Status, internal bool) {
 		s = &apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0).ErrStatus
 	case errors.As(err, &forgotten):
 		s = &Expired("the past before revision %d is not kept any more", forgotten.Oldest.Revision+1).ErrStatus
+	case errors.As(err, &damage): // the log has the name of the file
+		s, internal = &Expired("revisions %d to %d cannot be read: the file of the log that has them is damaged or missing on this server; the others can be read", damage.From, damage.To).ErrStatus, true
 	case errors.Is(err, history.ErrForgotten):
 		s = &Expired("what was asked for is not kept any more").ErrStatus
 	case errors.Is(err, objects.ErrExpired):

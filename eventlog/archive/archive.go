@@ -167,14 +167,14 @@ func (a *Archive) batchesAfter(ctx context.Context, s *state, after eventlog.Hea
 	}
 	slot := &s.slots[sort.Search(len(s.slots), func(i int) bool { return s.slots[i].last > after.Revision })]
 	if slot.err != nil {
-		return nil, slot.err
+		return nil, slot.damage(slot.err)
 	}
 	if oldest := s.oldest(a.o.Log); after.Revision < oldest.Revision {
 		return nil, &eventlog.ForgottenError{Oldest: oldest}
 	}
 	batches, gap, err := slot.segment.After(ctx, after.Revision)
 	if err != nil {
-		return nil, err
+		return nil, slot.damage(err)
 	}
 	if len(batches) == 0 {
 		return nil, fmt.Errorf("archive: segment %s has no batch after %v", slot.file, after)
@@ -208,7 +208,7 @@ func (a *Archive) batchesBack(ctx context.Context, s *state, from uint64, max in
 			return batches, nil // the next call gets the error
 		}
 		if err != nil {
-			return nil, err
+			return nil, slot.damage(err)
 		}
 		batches = append(batches, more...)
 	}
@@ -216,6 +216,14 @@ func (a *Archive) batchesBack(ctx context.Context, s *state, from uint64, max in
 		return nil, &eventlog.ForgottenError{Oldest: oldest}
 	}
 	return batches, nil
+}
+
+// damage returns an error of reading the segment with the revisions that it has. The end of a context says nothing of it.
+func (s *slot) damage(err error) error {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || eventlog.IsFatal(err) {
+		return err
+	}
+	return &eventlog.DamageError{From: s.first, To: s.last, Err: err}
 }
 
 // retried reads from the current state. If its files were replaced meanwhile, it reads from the next one.
@@ -228,8 +236,9 @@ func retried[T any](a *Archive, read func(*state) (T, error)) (T, error) {
 		}
 		if a.state.Load() == s {
 			var path *os.PathError
-			if errors.As(err, &path) {
-				err = &segment.DamagedError{File: path.Path, Reason: "it is missing"}
+			var damage *eventlog.DamageError
+			if errors.As(err, &path) && errors.As(err, &damage) {
+				err = &eventlog.DamageError{From: damage.From, To: damage.To, Err: &segment.DamagedError{File: path.Path, Reason: "it is missing"}}
 			}
 			return v, err
 		}

@@ -16,5 +16,8 @@ func (a *Archive) Segment(after eventlog.Head) (*segment.Segment, error) {
 	if i == len(slots) {
 		return nil, nil
 	}
-	return slots[i].segment, slots[i].err
+	if err := slots[i].err; err != nil {
+		return nil, slots[i].damage(err)
+	}
+	return slots[i].segment, nil
 }

@@ -195,14 +195,8 @@ func (r *restoration) begin() error {
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	}
-	entries, err := os.ReadDir(r.Dir)
-	if err != nil {
+	if err := r.CheckFolder(); err != nil {
 		return err
-	}
-	for _, e := range entries {
-		if !slices.Contains(r.Ignored, e.Name()) && !strings.HasPrefix(e.Name(), "."+filepath.Base(r.Marker)) { // a marker that was not complete
-			return fmt.Errorf("%s is not empty: it has %s. A backup is restored into an empty folder only; give another one with --data-dir", r.Dir, e.Name())
-		}
 	}
 	if text, err = json.Marshal(mark); err != nil {
 		return err
@@ -211,6 +205,25 @@ func (r *restoration) begin() error {
 		return err
 	}
 	return removeTemporary(r.Dir)
+}
+
+// CheckFolder returns an error if Dir has files that are not of an unfinished restore. It changes nothing, so that it can be
+// called before Dir is locked, and Dir need not exist.
+func (o *RestoreOptions) CheckFolder() error {
+	entries, err := os.ReadDir(o.Dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	marker := filepath.Base(o.Marker)
+	if slices.ContainsFunc(entries, func(e os.DirEntry) bool { return e.Name() == marker }) {
+		return nil
+	}
+	for _, e := range entries {
+		if !slices.Contains(o.Ignored, e.Name()) && !strings.HasPrefix(e.Name(), "."+marker) { // a marker that was not complete
+			return fmt.Errorf("%s is not empty: it has %s. A backup is restored into an empty folder only; give another one with --data-dir", o.Dir, e.Name())
+		}
+	}
+	return nil
 }
 
 // removeTemporary removes the temporary files of a restore that was killed. Their names begin with a dot.

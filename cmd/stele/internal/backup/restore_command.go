@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -115,12 +116,16 @@ func (o *restoreOptions) run(cmd *cobra.Command, name string) (err error) {
 		return err
 	}
 	options.Issued = newest(found, options.Manifest.Log)
+	options.Dir, options.Marker, options.Ignored = o.dataDir, filepath.Join(o.dataDir, datadir.Unfinished), []string{datadir.Lock}
+	if err := options.CheckFolder(); err != nil { // before it is locked
+		return err
+	}
 	dir, err := datadir.Open(o.dataDir, datadir.Options{Software: software, CheckDatabase: o.checkDatabase, Restoring: true})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, dir.Close()) }()
-	options.Dir, options.Marker, options.Ignored, options.OpenStore = dir.Path(), dir.Path(datadir.Unfinished), []string{datadir.Lock}, dir.NewLogStore
+	options.Dir, options.Marker, options.OpenStore = dir.Path(), dir.Path(datadir.Unfinished), dir.NewLogStore
 	options.Floors = dir.Path(retention.Folder, retention.FloorsFile)
 	options.Complete = func(r *backup.Restored) error { return errors.Join(makeKeys(dir, r.Keys), dir.Claim(r.Log)) }
 	r, err := backup.Restore(ctx, options)
