@@ -76,7 +76,7 @@ func TestReadsOfRevisionsWhoseSegmentIsDamaged(t *testing.T) {
 				}
 			}
 			r.Must(t, 200, "GET", "/at/"+revisions[50]+planetest.WidgetsPath+"/w-45", "")
-			r.Must(t, 200, "GET", "/apis/log.stele.dev/v1/changes?fieldSelector=since="+revisions[45], "")
+			r.Must(t, 200, "GET", "/apis/log.stele.dev/v1/changes/"+revisions[45], "")
 			r.Must(t, 200, "GET", planetest.WidgetsPath, "")
 		})
 	}

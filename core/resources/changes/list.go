@@ -27,6 +27,7 @@ import (
 	"stele.dev/stele/core/object/metadata"
 	"stele.dev/stele/core/read"
 	"stele.dev/stele/core/status"
+	"stele.dev/stele/eventlog"
 	"stele.dev/stele/projections/history"
 )
 
@@ -197,6 +198,9 @@ func (v *service) change(ctx context.Context, r *call.Call, q *query, h *history
 	}
 	resource := resourceOf(h)
 	before, err := v.previousChange(ctx, h)
+	if errors.As(err, new(*eventlog.DamageError)) {
+		before, err = nil, nil // the change itself can be read
+	}
 	if err != nil {
 		return nil, err
 	}
