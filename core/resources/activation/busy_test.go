@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"stele.dev/stele/core"
+	"stele.dev/stele/core/resources/activation"
 	"stele.dev/stele/core/run/plane/planetest"
 	"stele.dev/stele/eventlog/memlog"
 	"stele.dev/stele/limits/child"
@@ -79,5 +80,36 @@ func TestAPushThatTheMachineIsTooBusyForMayBeTriedAgain(t *testing.T) {
 	a := r.Must(t, http.StatusServiceUnavailable, "POST", "/apis/policy.stele.dev/v1/policies", planetest.PolicyBody(t, planetest.Bundle, nil))
 	if a.Header.Get("Retry-After") != "1" || !strings.Contains(string(a.Body), "the machine is too busy") {
 		t.Errorf("it answers %s, Retry-After %q", a, a.Header.Get("Retry-After"))
+	}
+}
+
+// A push, which may be an emergency, does not wait for policies that somebody asks about.
+func TestAPushDoesNotWaitForPlans(t *testing.T) {
+	r := planetest.NewPlane(t)
+	began, release := make(chan struct{}), make(chan struct{})
+	r.Pipeline = core.New(core.Options{Committer: r.Committer, Log: r.Log, History: r.History, Authenticator: r.Authenticator,
+		Compile: func(ctx context.Context, source *bundles.Source) (*compile.Result, schemas.Diagnostics, error) {
+			if strings.Contains(source.Package, "slow") {
+				began <- struct{}{}
+				<-release
+			}
+			return planetest.CompileHere(ctx, source)
+		}})
+	slow := planetest.PolicyBody(t, planetest.Bundle, func(p *activation.Policy) { p.Spec.Package = "./slow" })
+	answers := make(chan planetest.Answer, 2)
+	for _, path := range []string{"/apis/policy.stele.dev/v1/policies?dryRun=All", "/apis/policy.stele.dev/v1/plans"} {
+		body := slow
+		if strings.HasSuffix(path, "plans") {
+			body = strings.Replace(body, `"kind":"Policy"`, `"kind":"Plan"`, 1)
+		}
+		go func() { answers <- r.Do("POST", path, body) }()
+	}
+	<-began
+	r.Must(t, http.StatusOK, "POST", "/apis/policy.stele.dev/v1/policies", planetest.PolicyBody(t, planetest.Bundle, nil)) // it is in force
+	release <- struct{}{}
+	<-began
+	release <- struct{}{}
+	for range 2 {
+		<-answers
 	}
 }

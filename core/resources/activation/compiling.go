@@ -15,13 +15,17 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// CompileSpec compiles the files of a spec, whose parts were uploaded or are in the log. Policies are compiled one at a
-// time. Errors in the bundle are a Status that names each with its file and line.
+// CompileSpec compiles the files of a spec, whose parts were uploaded or are in the log. Policies that are
+// pushed are compiled one at a time, and so are those that somebody asks about: in plans, shadows and dry runs. Errors in the bundle are a Status that names each with its file and line.
 func (v *Service) CompileSpec(ctx context.Context, c *call.Call, spec *Spec) (*compile.Result, error) {
 	if v.Compile == nil {
 		return nil, status.Unavailable("this replica does not compile policies")
 	}
-	done, err := v.compiling.TakeAside(ctx, c)
+	turn := v.asking
+	if c.Info.Resource == Plural && c.Mode.Is(call.Live) {
+		turn = v.pushing
+	}
+	done, err := turn.TakeAside(ctx, c)
 	if err != nil {
 		return nil, err
 	}

@@ -43,7 +43,7 @@ func (w *push) takeParts() error {
 		}
 	}
 	for _, part := range upload.Parts {
-		switch _, err := w.Parts.Put(part); {
+		switch _, err := w.Parts.Put(w.c.User.GetName(), part); {
 		case errors.Is(err, ErrUploadsFull):
 			return status.Unavailable(err.Error())
 		case err != nil:

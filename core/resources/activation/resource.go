@@ -42,12 +42,13 @@ type Options struct {
 // Service compiles pushed policies, and puts them in force. It is safe for concurrent use.
 type Service struct {
 	Options
-	// compiling has one turn: one policy is compiled at a time, because its files may have hundreds of megabytes.
-	compiling turns.Turns
+	// pushing and asking have one turn each: one policy that is pushed and one that somebody asks about are compiled at a time,
+	// because their files may have hundreds of megabytes. A push does not wait for plans.
+	pushing, asking turns.Turns
 }
 
 // New returns a service.
-func New(o Options) *Service { return &Service{o, make(turns.Turns, 1)} }
+func New(o Options) *Service { return &Service{o, make(turns.Turns, 1), make(turns.Turns, 1)} }
 
 // Virtual returns the virtual resource of policies.
 func (v *Service) Virtual() *catalog.Resource {

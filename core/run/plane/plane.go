@@ -338,7 +338,7 @@ func (p *Plane) openProjections(context.Context) (err error) {
 // openAPI makes the pipeline.
 func (p *Plane) openAPI(context.Context) error {
 	c := &p.config
-	uploads, err := activation.OpenUploads(p.path("parts"))
+	uploads, err := activation.OpenUploads(p.path("parts"), activation.MaxUploads)
 	if err != nil {
 		return err
 	}
