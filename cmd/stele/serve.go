@@ -44,15 +44,17 @@ import (
 // serveOptions are the flags of serve.
 type serveOptions struct {
 	plane.Config
-	dataDir     string
-	listen      string
-	policyDir   string
-	watch       bool
-	logFormat   string
-	logLevel    string
-	controllers []string
-	origins     []string
-	memory      resource.QuantityValue
+	dataDir         string
+	listen          string
+	policyDir       string
+	watch           bool
+	logFormat       string
+	logLevel        string
+	controllers     []string
+	origins         []string
+	tlsMinVersion   string
+	tlsCipherSuites []string
+	memory          resource.QuantityValue
 	// replaceLostKeys creates the keys that are missing from a data directory in use.
 	replaceLostKeys bool
 
@@ -98,6 +100,8 @@ SIGTERM and SIGINT end it in order, after --shutdown-delay; a second signal ends
 	f.Uint32Var(&o.Replicas.Level, "format-level", 0, "highest format level to which the log is raised, so that an older version can still read it (default: the highest that all replicas read)")
 	f.StringSliceVar(&o.Hosts, "host", nil, "further names and addresses for the server's certificate")
 	f.StringSliceVar(&o.origins, "cors-allowed-origins", nil, "origins of pages whose scripts may use the API, as regular expressions that pin the host: //example\\.com(:|$)")
+	f.StringVar(&o.tlsMinVersion, "tls-min-version", "", "lowest version of TLS: VersionTLS12 or VersionTLS13 (default: VersionTLS12)")
+	f.StringSliceVar(&o.tlsCipherSuites, "tls-cipher-suites", nil, "cipher suites of TLS 1.2 (default: those with AES-GCM and ChaCha20-Poly1305)")
 	f.StringVar(&o.logFormat, "log-format", "text", "format of the program's own messages on standard error: text or json")
 	f.StringVar(&o.logLevel, "log-level", "warn", "lowest level that is logged: debug, info, warn or error")
 	f.IntVar(&o.Seats, "max-seats", 0, "how many seats the priority levels of the policy share: about as many requests run at a time, and others wait (default: 100 for each processor)")
@@ -203,6 +207,9 @@ func (o *serveOptions) config(cmd *cobra.Command, logger *slog.Logger) (c plane.
 	}
 	if c.Origins, err = server.ParseOrigins(o.origins); err != nil {
 		return c, fmt.Errorf("--cors-allowed-origins: %w", err)
+	}
+	if c.TLS, err = server.ParseTLS(o.tlsMinVersion, o.tlsCipherSuites); err != nil {
+		return c, err
 	}
 	if c.Controllers, err = controllers.Select(o.controllers); err != nil {
 		return c, fmt.Errorf("--controllers: %w", err)

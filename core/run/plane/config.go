@@ -91,6 +91,8 @@ type Config struct {
 	// Connections limits the listener's connections, and what clients may do before and beside their requests. Fields of 0
 	// have defaults.
 	Connections connections.Limits
+	// TLS says which versions and cipher suites the listener accepts.
+	TLS server.TLS
 	// Origins are those whose pages may use the API (CORS).
 	Origins server.Origins
 	// ShutdownDelay is how long the plane serves after it has begun to stop, so that load balancers

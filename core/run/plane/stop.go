@@ -111,5 +111,7 @@ func answerStatus(w http.ResponseWriter, s *metav1.Status) {
 
 // newServer returns a server with the plane's certificate.
 func (p *Plane) newServer(handler http.Handler) *http.Server {
-	return server.New(server.WithCORS(handler, p.config.Origins), p.certificate.Get, p.clientAuthorities, p.guard, p.config.Logger)
+	s := server.New(server.WithCORS(handler, p.config.Origins), p.certificate.Get, p.clientAuthorities, p.guard, p.config.Logger)
+	p.config.TLS.Configure(s)
+	return s
 }

@@ -5,6 +5,8 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -12,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	cliflag "k8s.io/component-base/cli/flag"
 	"stele.dev/stele/core/auth/authn"
 	"stele.dev/stele/limits/connections"
 )
@@ -27,11 +30,12 @@ func New(handler http.Handler, certificate func(*tls.ClientHelloInfo) (*tls.Cert
 	config := &tls.Config{
 		GetCertificate: certificate,
 		MinVersion:     tls.VersionTLS12,
+		CipherSuites:   secureSuites,
 		ClientAuth:     tls.RequestClientCert,
 		NextProtos:     []string{"h2", "http/1.1"},
 	}
 	if clientCAs != nil {
-		config.GetConfigForClient = acceptable(config.Clone(), clientCAs)
+		config.GetConfigForClient = acceptable(config, clientCAs)
 	}
 	s := &http.Server{
 		Handler:   handler,
@@ -52,6 +56,46 @@ func New(handler http.Handler, certificate func(*tls.ClientHelloInfo) (*tls.Cert
 		guard.Attach(s)
 	}
 	return s
+}
+
+// secureSuites are those of TLS 1.2 that encrypt and authenticate at once, and keep former connections secret. Those of TLS 1.3
+// all do.
+var secureSuites = []uint16{
+	tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
+	tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
+	tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256, tls.TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
+}
+
+// TLS says which versions and cipher suites a server accepts. Its fields are those of [tls.Config]; the defaults are TLS 1.2 and the
+// suites with authenticated encryption.
+type TLS struct {
+	MinVersion   uint16
+	CipherSuites []uint16
+}
+
+// ParseTLS parses the values of the flags --tls-min-version and --tls-cipher-suites, as kube-apiserver does.
+func ParseTLS(version string, suites []string) (t TLS, err error) {
+	if t.MinVersion, err = cliflag.TLSVersion(version); err != nil {
+		return t, fmt.Errorf("--tls-min-version: %w", err)
+	}
+	if t.CipherSuites, err = cliflag.TLSCipherSuites(suites); err != nil {
+		return t, fmt.Errorf("--tls-cipher-suites: %w", err)
+	}
+	usable := func(id uint16) bool { // HTTP/2 needs one of them
+		return id == tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 || id == tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256
+	}
+	if len(t.CipherSuites) > 0 && t.MinVersion < tls.VersionTLS13 && !slices.ContainsFunc(t.CipherSuites, usable) {
+		return t, errors.New("--tls-cipher-suites: HTTP/2 needs TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256 or TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 among them")
+	}
+	return t, nil
+}
+
+// Configure sets what a server of [New] accepts. It must be called before the server serves.
+func (t TLS) Configure(s *http.Server) {
+	s.TLSConfig.MinVersion = max(s.TLSConfig.MinVersion, t.MinVersion)
+	if len(t.CipherSuites) > 0 {
+		s.TLSConfig.CipherSuites = t.CipherSuites
+	}
 }
 
 // acceptable gives each handshake a configuration with the current authorities.
