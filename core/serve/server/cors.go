@@ -1,11 +1,16 @@
 package server
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"regexp"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"stele.dev/stele/core/status"
 )
 
 // Origins are regular expressions of web origins whose scripts may use the API.
@@ -44,13 +49,24 @@ func (o Origins) allow(origin string) bool {
 }
 
 // WithCORS tells browsers what scripts of the origins may do (the Fetch standard's CORS protocol), with
-// kube-apiserver's headers. It answers preflight requests, which have no credentials, before authentication. Without
-// origins it returns next.
+// kube-apiserver's headers. It answers preflight requests, which have no credentials, before authentication.
+//
+// A browser sends a client certificate by itself, whoever's page it shows. So it refuses writes and WebSockets with a client
+// certificate from pages of other origins. kube-apiserver does not.
 func WithCORS(next http.Handler, origins Origins) http.Handler {
-	if len(origins) == 0 {
-		return next
-	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if forged(r) && !origins.allow(r.Header.Get("Origin")) {
+			h := w.Header()
+			h.Set("Content-Type", "application/json")
+			h.Set("X-Content-Type-Options", "nosniff")
+			w.WriteHeader(http.StatusForbidden)
+			_ = json.NewEncoder(w).Encode(status.Refused(schema.GroupResource{}, "", errOtherOrigin).ErrStatus) // a client that disconnected needs no answer
+			return
+		}
+		if len(origins) == 0 {
+			next.ServeHTTP(w, r)
+			return
+		}
 		if origin := r.Header.Get("Origin"); origin != "" && origins.allow(origin) {
 			h := w.Header()
 			h.Set("Access-Control-Allow-Origin", origin)
@@ -65,4 +81,29 @@ func WithCORS(next http.Handler, origins Origins) http.Handler {
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// errOtherOrigin says why a request is refused.
+var errOtherOrigin = errors.New("a page of another origin has sent it with the client certificate of a browser: allow the origin by --cors-allowed-origins, or use a bearer token")
+
+// forged reports whether a page of another origin may have sent a request with the client certificate of its reader. Browsers say so by
+// Sec-Fetch-Site, older ones by Origin; other clients send neither, or their own host. What a page can read of the answers to other
+// requests is nothing, without CORS.
+func forged(r *http.Request) bool {
+	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 || (r.Method == http.MethodGet || r.Method == http.MethodHead) && r.Header["Upgrade"] == nil {
+		return false
+	}
+	switch r.Header.Get("Sec-Fetch-Site") {
+	case "same-origin", "none":
+		return false
+	case "":
+	default:
+		return true
+	}
+	origin := r.Header.Get("Origin")
+	if origin == "" {
+		return false
+	}
+	u, err := url.Parse(origin)
+	return err != nil || u.Host != r.Host
 }

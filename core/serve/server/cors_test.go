@@ -1,6 +1,8 @@
 package server_test
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -43,6 +45,47 @@ func TestCORS(t *testing.T) {
 		}
 		if tc.allowed && (w.Header().Get("Access-Control-Allow-Credentials") != "true" || !strings.Contains(w.Header().Get("Access-Control-Allow-Methods"), "PATCH")) {
 			t.Errorf("%v", w.Header())
+		}
+	}
+}
+
+// A page of another origin cannot write, nor open a WebSocket, with the certificate that the browser of its reader sends by itself.
+func TestPagesOfOtherOriginsDoNotUseCertificates(t *testing.T) {
+	origins, err := server.ParseOrigins([]string{`^https://console\.example\.com$`})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ok := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) })
+	with := &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{}}}
+	socket := map[string]string{"Upgrade": "websocket", "Origin": "https://other.example.com"}
+	for _, tc := range []struct {
+		name, method string
+		tls          *tls.ConnectionState
+		header       map[string]string
+		code         int
+	}{
+		{"a program", "POST", with, nil, 418},
+		{"a page of this server", "POST", with, map[string]string{"Origin": "https://api.example.com", "Sec-Fetch-Site": "same-origin"}, 418},
+		{"a program that names its server", "GET", with, map[string]string{"Upgrade": "websocket", "Origin": "https://api.example.com"}, 418},
+		{"an allowed page", "POST", with, map[string]string{"Origin": "https://console.example.com", "Sec-Fetch-Site": "cross-site"}, 418},
+		{"another page", "POST", with, map[string]string{"Origin": "https://other.example.com", "Sec-Fetch-Site": "cross-site"}, 403},
+		{"another page of the site", "DELETE", with, map[string]string{"Origin": "https://other.example.com", "Sec-Fetch-Site": "same-site"}, 403},
+		{"another page in an older browser", "POST", with, map[string]string{"Origin": "https://other.example.com"}, 403},
+		{"a page without an origin", "POST", with, map[string]string{"Origin": "null"}, 403},
+		{"a WebSocket of another page", "GET", with, socket, 403},
+		{"a read by another page", "GET", with, map[string]string{"Origin": "https://other.example.com", "Sec-Fetch-Site": "cross-site"}, 418},
+		{"another page without a certificate", "POST", &tls.ConnectionState{}, map[string]string{"Origin": "https://other.example.com"}, 418},
+		{"a WebSocket of another page without a certificate", "GET", &tls.ConnectionState{}, socket, 418},
+	} {
+		q := httptest.NewRequest(tc.method, "https://api.example.com/api", nil)
+		q.TLS = tc.tls
+		for name, value := range tc.header {
+			q.Header.Set(name, value)
+		}
+		w := httptest.NewRecorder()
+		server.WithCORS(ok, origins).ServeHTTP(w, q)
+		if w.Code != tc.code || tc.code == 403 && !strings.Contains(w.Body.String(), "--cors-allowed-origins") {
+			t.Errorf("%s: %d %s", tc.name, w.Code, w.Body)
 		}
 	}
 }
