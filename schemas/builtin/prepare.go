@@ -89,8 +89,11 @@ func prepareNamespace(obj, old map[string]any) {
 	if old != nil {
 		// Only the finalize subresource of Kubernetes changes finalizers.
 		spec, had := entries(obj, "spec"), entries(old, "spec")["finalizers"]
+		if had != nil {
+			spec = section(obj, "spec")
+		}
 		switch {
-		case spec == nil:
+		case spec == nil: // the validation refuses it
 		case had != nil:
 			spec["finalizers"] = had
 		default:

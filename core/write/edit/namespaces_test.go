@@ -92,3 +92,16 @@ func TestRulesAboutTheFinalizersOfANamespace(t *testing.T) {
 	}
 	p.Must(t, 422, "PATCH", path+"/free", `{"metadata":{"labels":{"a":"b"}}}`, "Content-Type", planetest.MergePatch)
 }
+
+// An update without a spec keeps the finalizers of a namespace.
+func TestAnUpdateKeepsTheFinalizersOfANamespace(t *testing.T) {
+	p := planetest.NewPlane(t)
+	const path = "/api/v1/namespaces/kept"
+	p.Must(t, 201, "POST", "/api/v1/namespaces", `{"metadata":{"name":"kept"}}`)
+	for _, body := range []string{`{"metadata":{"name":"kept","labels":{"a":"b"}}}`, `{"metadata":{"name":"kept"},"spec":{}}`, `{"metadata":{"name":"kept"},"spec":{"finalizers":[]}}`} {
+		p.Must(t, 200, "PUT", path, body)
+		if got, _ := json.Marshal(p.Must(t, 200, "GET", path, "").Field("spec")); string(got) != `{"finalizers":["kubernetes"]}` {
+			t.Errorf("%s leaves the spec %s", body, got)
+		}
+	}
+}
