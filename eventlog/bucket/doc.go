@@ -17,5 +17,7 @@
 // # Trust
 //
 // Whatever is written is read back. Whatever is fetched is compared with the hash in its name, and a segment is read in
-// full and must continue what is there before it is used ([archive.Archive.Install]).
+// full and must continue what is there before it is used ([archive.Archive.Install]). That finds damage. Whoever can write to
+// the bucket can write files with hashes that are right, so a checkpoint is believed only by a record in the log, and nothing
+// before a gap in a segment by what follows it: see package bucketsync.
 package bucket

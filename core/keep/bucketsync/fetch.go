@@ -109,14 +109,46 @@ func (s *Syncer) install(ctx context.Context, found bucket.Segment, path string,
 			return err
 		}
 	}
+	// The archive compares a later generation with the one that it has.
+	foreign := s.o.Archive.Lacks(found.First, found.Last, found.Generation) != archive.LacksGeneration
 	installed, err := s.o.Archive.Install(ctx, path)
 	if err != nil {
 		return fmt.Errorf("segment %s of the bucket %s: %w", found.Name(), s.o.Bucket.Place(), err)
 	}
-	if installed {
-		s.o.Logger.Info("a segment was fetched from the bucket", "segment", found.Name())
+	if !installed {
+		return nil
+	}
+	s.o.Logger.Info("a segment was fetched from the bucket", "segment", found.Name())
+	for _, info := range s.o.Archive.Segments() {
+		if foreign && info.First == found.First && info.KeptBatches < info.Batches {
+			s.gapped = append(s.gapped, info)
+		}
 	}
 	return nil
+}
+
+// checkGaps refuses to begin from segments of the bucket alone if batches of them are forgotten: a gap binds what is before
+// it to nothing that follows, so that whoever can write to the bucket can put another past there. A checkpoint that the
+// log has recorded is the state behind the gaps. The segments are removed again, so that the next start does not take them for its own.
+func (s *Syncer) checkGaps(checkpoints string) error {
+	if len(s.gapped) == 0 || s.o.AcceptGaps {
+		return nil
+	}
+	folder, err := checkpoint.Open(checkpoints, nil)
+	if err != nil {
+		return err
+	}
+	if has, err := folder.Revisions(); err != nil || len(has) > 0 {
+		return err
+	}
+	first := s.gapped[0]
+	for _, info := range s.gapped {
+		for _, file := range info.Files {
+			err = errors.Join(err, os.Remove(filepath.Join(s.o.Archive.Dir(), file.Name)))
+		}
+	}
+	return errors.Join(fmt.Errorf("the bucket %s has no checkpoint that the log has recorded, and batches of its segment %s are forgotten, so that nothing shows that it is of this log: let a replica of this version that has a data directory make a checkpoint, which takes an hour at most; if nobody else can write to the bucket, start once with --accept-unrecorded-checkpoint",
+		s.o.Bucket.Place(), segment.Name(first.First, first.Last, first.Generation)), err)
 }
 
 // checkEnd returns an error if the log does not continue the newest segment that is to be used: then the segments are of

@@ -15,6 +15,7 @@ import (
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/archive"
 	"stele.dev/stele/eventlog/bucket"
+	"stele.dev/stele/eventlog/segment"
 	"stele.dev/stele/limits/steady"
 	"stele.dev/stele/projections/checkpoint"
 )
@@ -32,6 +33,8 @@ type Options struct {
 	Adopt func(context.Context, bucket.Floors) error
 	// Recorded returns why a checkpoint of the bucket is not to be used: the log has not recorded this fold of the revision.
 	Recorded func(ctx context.Context, revision uint64, fold checkpoint.Hash) error
+	// AcceptGaps lets a replica begin without a checkpoint from segments of the bucket of which batches are forgotten.
+	AcceptGaps bool
 	// Every is the time between two looks at the bucket; 15 s if 0.
 	Every time.Duration
 	// ScrubEvery is the time between two readings of all segments, which finds those that are damaged; a day if 0.
@@ -63,6 +66,9 @@ type Syncer struct {
 	verified map[uint64]bucket.Segment
 	// adopted are the segments of others whose floors this replica has taken over, by their first revision.
 	adopted map[uint64]bucket.Segment
+
+	// gapped are the segments that Start has fetched and of which batches are forgotten.
+	gapped []segment.Info
 
 	covered     atomic.Uint64 // see Covered
 	checkpoints atomic.Uint64 // see CheckpointsCovered
@@ -235,6 +241,7 @@ func (s *Syncer) Start(ctx context.Context, checkpoints string) error {
 		return err
 	}
 	defer s.running.leave()
+	s.gapped = nil
 	const attempts = 3
 	for attempt := 1; ; attempt++ {
 		content, err := s.fetchListed(ctx, ^uint64(0))
@@ -247,6 +254,9 @@ func (s *Syncer) Start(ctx context.Context, checkpoints string) error {
 		if !bucket.Gone(err) || attempt == attempts { // a newer checkpoint may have replaced it
 			return err
 		}
+	}
+	if err := s.checkGaps(checkpoints); err != nil {
+		return err
 	}
 	return os.RemoveAll(s.o.Dir)
 }

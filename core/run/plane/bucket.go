@@ -26,7 +26,8 @@ type Bucket struct {
 	Replace bool
 	// Every is the time between two looks at it; 15 s if 0.
 	Every time.Duration
-	// AcceptUnrecorded uses a checkpoint of the bucket of which the log has no record. Never one that differs from a record.
+	// AcceptUnrecorded uses a checkpoint of the bucket of which the log has no record, or segments of which a part is forgotten
+	// without any. It never uses a checkpoint that differs from a record.
 	AcceptUnrecorded bool
 }
 
@@ -45,7 +46,7 @@ func (p *Plane) openBucket(ctx context.Context) error {
 	}
 	p.bucket = bucketsync.New(bucketsync.Options{
 		Bucket: opened, Log: p.Log, Archive: p.Archive, Dir: p.path("fetching"), Leading: p.leads, Every: c.Bucket.Every, Logger: c.Logger, Metrics: c.Metrics,
-		Recorded: p.checkRecorded,
+		Recorded: p.checkRecorded, AcceptGaps: c.Bucket.AcceptUnrecorded,
 		Adopt: func(_ context.Context, floors bucket.Floors) error {
 			return retention.RaiseFiles(p.path(retention.Folder), p.Archive.Segments(), reachedOf(floors))
 		},

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
@@ -18,6 +19,7 @@ import (
 	"stele.dev/stele/core/run/plane/planetest"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/memlog"
+	"stele.dev/stele/eventlog/segment"
 	"stele.dev/stele/projections/checkpoint"
 	"stele.dev/stele/projections/objects"
 	"stele.dev/stele/projections/policies"
@@ -291,4 +293,49 @@ func isRecorded(t *testing.T, log eventlog.Reader, file string, revision uint64)
 	}
 	info, err := checkpoint.InfoOf(t.Context(), f)
 	return err == nil && commit.CheckRecorded(t.Context(), log, revision, info.Fold) == nil
+}
+
+// Whoever writes the bucket can put another past before a gap, which nothing binds to the log. So a new replica does not begin
+// from such segments alone.
+func TestANewReplicaDoesNotBeginFromSegmentsWithGapsAlone(t *testing.T) {
+	s := newSite(t)
+	s.alone, s.retain = true, time.Nanosecond
+	a := s.start(plain)
+	gaps := func() bool { // a rewritten segment lacks a batch
+		for _, info := range a.Archive.Segments() {
+			if info.KeptBatches < info.Batches {
+				found, err := filepath.Glob(filepath.Join(s.folder, "segments", segment.Name(info.First, info.Last, info.Generation)+".*"))
+				return err == nil && len(found) > 0
+			}
+		}
+		return false
+	}
+	eventually(t, "batches are forgotten in the bucket", func() bool {
+		a.write("note", fmt.Sprint("GOOD", time.Now()))
+		time.Sleep(20 * time.Millisecond)
+		return gaps() && len(s.checkpoints()) == 2
+	})
+	a.Stop()
+
+	s.retain = 0
+	p, _ := s.starting(t.TempDir(), nil)
+	if !strings.Contains(value(p), "GOOD") || p.Committer.Restored().Revision == 0 {
+		t.Errorf("with a checkpoint it has %s", value(p))
+	}
+	p.Stop()
+	for file := range s.checkpoints() {
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir := t.TempDir()
+	for range 2 { // nothing of the first attempt counts for the second
+		if err := s.refused(s.options(dir, nil)); !strings.Contains(err.Error(), "--accept-unrecorded-checkpoint") {
+			t.Errorf("without a checkpoint: %v", err)
+		}
+	}
+	p, said := s.starting(dir, func(o *planetest.Options) { o.Bucket.AcceptUnrecorded = true })
+	if !strings.Contains(value(p), "GOOD") {
+		t.Errorf("accepted by hand it has %s: %s", value(p), said)
+	}
 }
