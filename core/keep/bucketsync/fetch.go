@@ -104,10 +104,8 @@ func (s *Syncer) fetchSome(ctx context.Context, some []bucket.Segment) error {
 // install adds a segment that was fetched to the archive. What is erased of it is known to readers before.
 func (s *Syncer) install(ctx context.Context, found bucket.Segment, path string, floors bucket.Floors) error {
 	s.fetched.Add(float64(found.Size))
-	if len(floors) > 0 {
-		if err := s.source.Adopt(ctx, floors); err != nil {
-			return err
-		}
+	if err := s.adoptFloors(ctx, found, floors); err != nil {
+		return err
 	}
 	// The archive compares a later generation with the one that it has.
 	foreign := s.o.Archive.Lacks(found.First, found.Last, found.Generation) != archive.LacksGeneration
@@ -125,6 +123,25 @@ func (s *Syncer) install(ctx context.Context, found bucket.Segment, path string,
 		}
 	}
 	return nil
+}
+
+// adoptFloors takes over what was erased up to the generation of a segment. Nothing behind the end of the log can be erased: such
+// floors are not those of a replica, and would hide all that is written until then.
+func (s *Syncer) adoptFloors(ctx context.Context, found bucket.Segment, floors bucket.Floors) error {
+	if len(floors) == 0 {
+		return nil
+	}
+	tip, err := s.o.Log.Tip(ctx)
+	if err != nil {
+		return err
+	}
+	for kind, floor := range floors {
+		if erased := max(floor.Contents, floor.Records); erased > tip.Revision {
+			return fmt.Errorf("segment %s of the bucket %s says that %s are erased up to revision %d, and the log ends at %d: no replica has written that; find out who can write to the bucket",
+				found.Name(), s.o.Bucket.Place(), kind, erased, tip.Revision)
+		}
+	}
+	return s.source.Adopt(ctx, floors)
 }
 
 // checkGaps refuses to begin from segments of the bucket alone if batches of them are forgotten: a gap binds what is before

@@ -98,7 +98,7 @@ func (s *Syncer) adopt(ctx context.Context, found bucket.Segment, info *segment.
 	}
 	floors, err := s.o.Bucket.ReadFloors(ctx, found)
 	if err == nil {
-		err = s.source.Adopt(ctx, floors)
+		err = s.adoptFloors(ctx, found, floors)
 	}
 	if err == nil {
 		s.adopted[info.First] = found

@@ -81,6 +81,14 @@ func (s *site) putCheckpoint(revision uint64, text []byte) {
 	}
 }
 
+// put writes a file of the segments in the folder of a bucket.
+func (s *site) put(name, text string) {
+	s.t.Helper()
+	if err := os.WriteFile(filepath.Join(s.folder, "segments", name), []byte(text), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
 // checkpoints returns the paths and revisions of the bucket's checkpoints.
 func (s *site) checkpoints() map[string]uint64 {
 	s.t.Helper()
@@ -296,7 +304,7 @@ func isRecorded(t *testing.T, log eventlog.Reader, file string, revision uint64)
 }
 
 // Whoever writes the bucket can put another past before a gap, which nothing binds to the log. So a new replica does not begin
-// from such segments alone.
+// from such segments alone, and not with floors that no replica can have reached.
 func TestANewReplicaDoesNotBeginFromSegmentsWithGapsAlone(t *testing.T) {
 	s := newSite(t)
 	s.alone, s.retain = true, time.Nanosecond
@@ -323,6 +331,18 @@ func TestANewReplicaDoesNotBeginFromSegmentsWithGapsAlone(t *testing.T) {
 		t.Errorf("with a checkpoint it has %s", value(p))
 	}
 	p.Stop()
+	honest := files(t, filepath.Join(s.folder, "segments"))
+	for name := range honest {
+		if strings.HasSuffix(name, ".floors") {
+			s.put(name, `{"configmaps":{"contents":1000000}}`)
+		}
+	}
+	if err := s.refused(s.options(t.TempDir(), nil)); !strings.Contains(err.Error(), "no replica has written that") {
+		t.Errorf("with floors behind the end of the log: %v", err)
+	}
+	for name, text := range honest {
+		s.put(name, text)
+	}
 	for file := range s.checkpoints() {
 		if err := os.Remove(file); err != nil {
 			t.Fatal(err)
