@@ -116,7 +116,10 @@ func (o *restoreOptions) run(cmd *cobra.Command, name string) (err error) {
 		return err
 	}
 	options.Issued = newest(found, options.Manifest.Log)
-	options.Dir, options.Marker, options.Ignored = o.dataDir, filepath.Join(o.dataDir, datadir.Unfinished), []string{datadir.Lock}
+	if options.Dir, err = filepath.Abs(o.dataDir); err != nil {
+		return err
+	}
+	options.Marker, options.Ignored = filepath.Join(options.Dir, datadir.Unfinished), []string{datadir.Lock}
 	if err := options.CheckFolder(); err != nil { // before it is locked
 		return err
 	}
