@@ -46,7 +46,7 @@ func (m *importer) admission() error {
 		of := &admissionPolicy{p.Name, p.Spec.ParamKind, p.Spec.MatchConstraints, p.Spec.MatchConditions, p.Spec.Variables, p.Spec.FailurePolicy}
 		to := &admissionBinding{binding.Name, binding.Spec.ParamRef, binding.Spec.MatchResources}
 		for _, rule := range m.rulesOf(o, b, of, to, false) {
-			rules = append(rules, member{unique(taken, nameFor(p.Name)), append(rule, checksOf(&p, &binding)...)})
+			rules = append(rules, member{unique(taken, nameFor(p.Name)), from(append(rule, m.checksOf(o, &p, &binding)...), o)})
 		}
 		return nil
 	})
@@ -55,7 +55,7 @@ func (m *importer) admission() error {
 	}
 	if len(rules) > 0 {
 		m.counts["rules"] = len(rules)
-		m.parts = append(m.parts, part{file: "admission.cue", text: m.team("admission: validate: ") + structText(rules) + "\n"})
+		m.write("admission.cue", m.ofTeam("admission", "validate"), rules)
 	}
 	return m.webhooks()
 }
@@ -102,9 +102,6 @@ func (m *importer) rulesOf(o, b *object, p *admissionPolicy, binding *admissionB
 		return refuse(o, []string{"spec", "matchConstraints"}, "it matches no resources")
 	}
 	more := binding.match
-	if more != nil && (len(more.ResourceRules) > 0 || len(more.ExcludeResourceRules) > 0) {
-		return refuse(b, []string{"spec", "matchResources"}, "a binding that matches other resources than its policy")
-	}
 	namespaces, objects := p.match.NamespaceSelector, p.match.ObjectSelector
 	if more != nil {
 		var ok1, ok2 bool
@@ -119,22 +116,35 @@ func (m *importer) rulesOf(o, b *object, p *admissionPolicy, binding *admissionB
 		return refuse(b, []string{"spec", "paramRef"}, why)
 	}
 	var variables fields
-	for _, v := range p.variables {
-		variables = append(variables, member{v.Name, v.Expression})
+	for i, v := range p.variables {
+		variables = append(variables, member{v.Name, from(v.Expression, o, "spec", "variables", fmt.Sprint(i))})
 	}
 	matched := p.match.ResourceRules
-	if mutates {
-		if matched = m.mutatedRules(o, p); len(matched) == 0 {
+	if more != nil && len(more.ResourceRules) > 0 {
+		exact := isExact(p.match)
+		if exact != isExact(more) {
+			return refuse(b, []string{"spec", "matchResources", "matchPolicy"}, "policy and binding have resource rules with different matchPolicies")
+		}
+		if matched = intersections(matched, more.ResourceRules, exact); len(matched) == 0 {
+			return refuse(b, []string{"spec", "matchResources"}, "it matches nothing that its policy matches")
+		}
+	}
+	matched = m.matchedRules(o, p.name, matched)
+	if mutates && len(matched) > 0 {
+		if matched = m.mutatedRules(o, p, matched); len(matched) == 0 {
 			return refuse(o, []string{"spec", "matchConstraints"}, "it matches no writes that have an object")
 		}
 	}
 	for _, param := range params {
 		for i := range matched {
-			var others []admissionv1.NamedRuleWithOperations
-			if mutates {
-				others = earlier(matched[:i], &matched[i])
+			others := p.match.ExcludeResourceRules
+			if more != nil {
+				others = slices.Concat(others, earlier(more.ExcludeResourceRules, &matched[i]))
 			}
-			f := fields{{"match", matchOf(p, &matched[i], others, namespaces, objects)}}
+			if mutates {
+				others = slices.Concat(others, earlier(matched[:i], &matched[i]))
+			}
+			f := fields{{"match", m.matchOf(o, p, &matched[i], others, namespaces, objects)}}
 			f = append(f, param...)
 			f.add("variables", variables)
 			if p.failure != nil && *p.failure == admissionv1.Ignore {
@@ -144,6 +154,19 @@ func (m *importer) rulesOf(o, b *object, p *admissionPolicy, binding *admissionB
 		}
 	}
 	return rules
+}
+
+// matchedRules returns the resource rules of a policy without what no kind has, and notes that.
+func (m *importer) matchedRules(o *object, policy string, rules []admissionv1.NamedRuleWithOperations) (list []admissionv1.NamedRuleWithOperations) {
+	for i := range rules {
+		r := *rules[i].DeepCopy()
+		what := fmt.Sprintf("resource rule %d of the policy %q", i+1, policy)
+		n, versions := m.matched(o, what, names{r.APIGroups, r.Resources}, r.APIVersions, "spec", "matchConstraints", "resourceRules", fmt.Sprint(i))
+		if r.APIGroups, r.Resources, r.APIVersions = n.groups, n.resources, versions; len(n.resources) > 0 {
+			list = append(list, r)
+		}
+	}
+	return list
 }
 
 // intersection returns a selector of what two selectors select; false if nothing can be.
@@ -167,8 +190,8 @@ func intersection(a, b *metav1.LabelSelector) (*metav1.LabelSelector, bool) {
 	return s, true
 }
 
-// matchOf returns the match of a rule. It leaves out what the policy excludes, and also what others match.
-func matchOf(p *admissionPolicy, r *admissionv1.NamedRuleWithOperations, others []admissionv1.NamedRuleWithOperations, namespaces, objects *metav1.LabelSelector) fields {
+// matchOf returns the match of a rule. It leaves out what others match.
+func (m *importer) matchOf(o *object, p *admissionPolicy, r *admissionv1.NamedRuleWithOperations, others []admissionv1.NamedRuleWithOperations, namespaces, objects *metav1.LabelSelector) fields {
 	match := fields{{"apiGroups", r.APIGroups}}
 	if !slices.Contains(r.APIVersions, "*") {
 		match.add("apiVersions", r.APIVersions)
@@ -179,14 +202,18 @@ func matchOf(p *admissionPolicy, r *admissionv1.NamedRuleWithOperations, others 
 	}
 	match.add("resourceNames", r.ResourceNames)
 	match.add("scope", scopeOf(r))
-	if p := p.match.MatchPolicy; p != nil && *p == admissionv1.Exact {
-		match.add("matchPolicy", string(*p))
+	if isExact(p.match) {
+		match.add("matchPolicy", string(admissionv1.Exact))
 	}
-	match.add("excludeResourceRules", excludesOf(slices.Concat(p.match.ExcludeResourceRules, others)))
+	match.add("excludeResourceRules", excludesOf(others))
 	match.addSelector("namespaceSelector", namespaces)
 	match.addSelector("objectSelector", objects)
-	match.add("conditions", conditionsOf(p.conditions))
+	match.add("conditions", conditionsOf(o, p.conditions, "spec", "matchConditions"))
 	return match
+}
+
+func isExact(m *admissionv1.MatchResources) bool {
+	return m.MatchPolicy != nil && *m.MatchPolicy == admissionv1.Exact
 }
 
 // addSelector adds a selector, unless it selects everything.
@@ -197,10 +224,10 @@ func (f *fields) addSelector(name string, s *metav1.LabelSelector) {
 }
 
 // conditionsOf returns match conditions by name.
-func conditionsOf(list []admissionv1.MatchCondition) (conditions fields) {
+func conditionsOf(o *object, list []admissionv1.MatchCondition, path ...string) (conditions fields) {
 	taken := map[string]bool{}
-	for _, c := range list {
-		conditions = append(conditions, member{unique(taken, nameFor(c.Name)), c.Expression})
+	for i, c := range list {
+		conditions = append(conditions, member{unique(taken, nameFor(c.Name)), from(c.Expression, o, append(slices.Clip(path), fmt.Sprint(i))...)})
 	}
 	return conditions
 }
@@ -236,7 +263,7 @@ func operationsOf(list []admissionv1.OperationType) (operations []string) {
 	return operations
 }
 
-func checksOf(p *admissionv1.ValidatingAdmissionPolicy, binding *admissionv1.ValidatingAdmissionPolicyBinding) (f fields) {
+func (m *importer) checksOf(o *object, p *admissionv1.ValidatingAdmissionPolicy, binding *admissionv1.ValidatingAdmissionPolicyBinding) (f fields) {
 	var checks fields
 	for i, v := range p.Spec.Validations {
 		check := fields{{"expression", v.Expression}}
@@ -245,7 +272,7 @@ func checksOf(p *admissionv1.ValidatingAdmissionPolicy, binding *admissionv1.Val
 		if v.Reason != nil && *v.Reason != metav1.StatusReasonInvalid {
 			check.add("reason", string(*v.Reason))
 		}
-		checks = append(checks, member{fmt.Sprintf("check-%d", i+1), check})
+		checks = append(checks, member{fmt.Sprintf("check-%d", i+1), from(check, o, "spec", "validations", fmt.Sprint(i))})
 	}
 	f = append(f, member{"validations", checks})
 	var actions []string

@@ -34,12 +34,12 @@ func (m *importer) audit() error {
 	for i := range p.Rules {
 		for _, f := range m.auditRule(o, &p, i) {
 			order := len(rules) + 1
-			rules = append(rules, member{fmt.Sprintf("rule-%d", order), append(fields{{"order", order * 10}}, f...)})
+			rules = append(rules, member{fmt.Sprintf("rule-%d", order), from(append(fields{{"order", order * 10}}, f...), o, "rules", fmt.Sprint(i))})
 		}
 	}
 	if len(rules) > 0 {
 		m.counts["audit rules"] = len(rules)
-		m.parts = append(m.parts, part{file: "audit.cue", text: "bundle: audit: " + structText(append(all, member{"rules", rules})) + "\n"})
+		m.write("audit.cue", []string{"bundle", "audit"}, append(all, member{"rules", rules}))
 	}
 	return nil
 }
@@ -78,6 +78,9 @@ func (m *importer) auditRule(o *object, p *auditv1.Policy, i int) (list []fields
 			m.note(o, path, "the resourceNames of the audit rule %d are left out: without resources they mean nothing", i+1)
 			one.Names = nil
 		}
+		if !m.auditedHere(o, &one, i, path...) {
+			continue
+		}
 		f := fields{{"level", one.Level}}
 		if len(one.Subjects) > 0 {
 			f = append(f, member{"subjects", auditSubjects(one.Subjects)})
@@ -98,6 +101,34 @@ func (m *importer) auditRule(o *object, p *auditv1.Policy, i int) (list []fields
 		list = append(list, f)
 	}
 	return list
+}
+
+// auditedHere takes from an audit rule what nothing serves. It reports whether the rule is about anything else; a list of which nothing
+// is left would match everything.
+func (m *importer) auditedHere(o *object, r *policy.AuditRule, i int, path ...string) bool {
+	what := fmt.Sprintf("a part of the audit rule %d (level %s)", i+1, r.Level)
+	if len(r.Resources) == 0 {
+		for _, g := range r.APIGroups {
+			if g != "*" && m.served.resources[g] == nil && m.served.closed(g) {
+				m.note(o, path, "%s is left out: nothing is served in the API group %q%s", what, g, m.perhaps(g))
+				return false
+			}
+		}
+		return true
+	}
+	groups := r.APIGroups
+	if len(groups) == 0 {
+		groups = []string{"*"}
+	}
+	n := m.audited(o, what, names{groups, r.Resources}, path...)
+	if len(r.Namespaces) > 0 && !slices.Contains(r.Namespaces, "") {
+		n.resources = m.onlyOutside(o, what, n, path...)
+	}
+	if len(r.APIGroups) > 0 {
+		r.APIGroups = n.groups
+	}
+	r.Resources = n.resources
+	return len(n.resources) > 0
 }
 
 // auditSubjects returns subjects as a bundle has them.

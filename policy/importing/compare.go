@@ -20,10 +20,11 @@ import (
 // trials is the number of generated objects on which a kind in CUE is compared with its definition.
 const trials = 300
 
-// compare compiles a kind in CUE, and compares it with the form of its definition on generated objects. It returns what differs.
-func (m *importer) compare(p *part, k *schemas.Kind) *notCarried {
-	refuse := func(format string, args ...any) *notCarried {
-		return &notCarried{k.Source, fmt.Sprintf(format, args...)}
+// compare compiles a kind in CUE alone, and compares it with the form of its definition on generated objects. It returns the kind, or
+// what differs.
+func (m *importer) compare(p *part, k *schemas.Kind) (*schemas.Kind, *notCarried) {
+	refuse := func(format string, args ...any) (*schemas.Kind, *notCarried) {
+		return nil, &notCarried{k.Source, fmt.Sprintf(format, args...)}
 	}
 	compiled, why := m.compiled(p, k)
 	if why != "" {
@@ -66,7 +67,7 @@ func (m *importer) compare(p *part, k *schemas.Kind) *notCarried {
 			return refuse("it in this form: %s", text)
 		}
 	}
-	return nil
+	return compiled, nil
 }
 
 // differs returns how the results of two programs for an object differ; "" if they do not.

@@ -49,6 +49,16 @@ func (f *fields) add(key string, value any) {
 	*f = append(*f, member{key, value})
 }
 
+// get returns the value of a field; nil if there is none.
+func (f fields) get(key string) any {
+	for _, m := range f {
+		if m.key == key {
+			return m.value
+		}
+	}
+	return nil
+}
+
 // width is the length up to which a struct or a list is written in one line.
 const width = 110
 
@@ -59,6 +69,8 @@ func cueText(v any) string {
 		return "null"
 	case raw:
 		return string(v)
+	case sourced:
+		return cueText(v.value)
 	case string:
 		return quote(v)
 	case bool, int, int32, int64, json.Number:

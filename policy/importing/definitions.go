@@ -6,8 +6,12 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"unicode"
 
+	"cuelang.org/go/cue/ast"
+	"cuelang.org/go/cue/parser"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"sigs.k8s.io/yaml"
 	"stele.dev/stele/schemas"
@@ -20,13 +24,13 @@ func (m *importer) definitions() error {
 	slices.SortStableFunc(list, func(a, b *object) int { return strings.Compare(a.name(), b.name()) })
 	seen := map[string]*object{}
 	for _, o := range list {
-		if text(o.part("apiVersion")) != "apiextensions.k8s.io/v1" {
-			return fmt.Errorf("%s:%d: %s %s is not supported; convert it to apiextensions.k8s.io/v1", o.File, o.line("apiVersion"), text(o.part("apiVersion")), o.name())
-		}
 		if first := seen[o.name()]; first != nil {
 			return fmt.Errorf("%s:%d: the definition %s is in the input twice, also at %s:%d", o.File, o.line(), o.name(), first.File, first.line())
 		}
 		seen[o.name()] = o
+	}
+	m.nameSchemas(list)
+	for _, o := range list {
 		if err := m.definition(o); err != nil {
 			return err
 		}
@@ -34,10 +38,75 @@ func (m *importer) definitions() error {
 	return nil
 }
 
-func (m *importer) definition(o *object) error {
+// nameSchemas gives the schema of each definition a name in the package, and its kind a file. Kinds of several groups may have one
+// name, and resources, too: then the group is part of both.
+func (m *importer) nameSchemas(list []*object) {
+	kinds, plurals := map[string]int{}, map[string]int{}
+	for _, o := range list {
+		kinds[definitionName(textAt(o.content, "spec", "names", "kind"))]++
+		plurals[textAt(o.content, "spec", "names", "plural")]++
+	}
+	for _, o := range list {
+		name, file := definitionName(textAt(o.content, "spec", "names", "kind")), textAt(o.content, "spec", "names", "plural")
+		if kinds[name] > 1 || m.Taken[name] {
+			name += definitionName(textAt(o.content, "spec", "group"))[1:]
+		}
+		if plurals[file] > 1 {
+			file = o.name()
+		}
+		m.schemas[o] = place{m.freeDefinition(name), file + ".cue"}
+	}
+}
+
+// place is where the schema of a definition is written.
+type place struct{ name, file string }
+
+// definitionName returns the words of texts as the name of a definition in CUE.
+func definitionName(texts ...string) string {
+	name := "#"
+	for word := range strings.FieldsFuncSeq(strings.Join(texts, "."), func(r rune) bool { return r > 127 || r != '_' && !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
+		name += strings.ToUpper(word[:1]) + word[1:]
+	}
+	return name
+}
+
+// Definitions returns the names of the definitions at the top of a CUE file; none if the file is not valid.
+func Definitions(data []byte) (names []string) {
+	file, err := parser.ParseFile("", data)
+	if err != nil {
+		return nil
+	}
+	for _, d := range file.Decls {
+		if f, ok := d.(*ast.Field); ok {
+			if name, _, err := ast.LabelName(f.Label); err == nil && strings.HasPrefix(name, "#") {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
+// freeDefinition returns a name of a definition that nothing in the package has, and takes it.
+func (m *importer) freeDefinition(name string) string {
+	free := name
+	for i := 2; m.names[free] || m.Taken[free]; i++ {
+		free = name + "_" + strconv.Itoa(i)
+	}
+	m.names[free] = true
+	return free
+}
+
+// kindOf returns the kind of a definition.
+func (m *importer) kindOf(o *object) (*schemas.Kind, error) {
+	if kind := m.kinds[o]; kind != nil {
+		return kind, nil
+	}
+	if text(o.part("apiVersion")) != "apiextensions.k8s.io/v1" {
+		return nil, fmt.Errorf("%s:%d: %s %s is not supported; convert it to apiextensions.k8s.io/v1", o.File, o.line("apiVersion"), text(o.part("apiVersion")), o.name())
+	}
 	data, err := json.Marshal(o.content)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	kind, errs, _ := crd.Translate(data, func(path []string) schemas.Position {
 		return schemas.Position{File: o.File, Line: o.line(path...), Column: 1}
@@ -47,18 +116,32 @@ func (m *importer) definition(o *object) error {
 		if len(errs) > 1 {
 			more = fmt.Sprintf(" (and %d more errors in it)", len(errs)-1)
 		}
-		return fmt.Errorf("the definition %s is not valid: %s%s", o.name(), errs[0], more)
+		return nil, fmt.Errorf("the definition %s is not valid: %s%s", o.name(), errs[0], more)
+	}
+	m.kinds[o] = &kind
+	return &kind, nil
+}
+
+func (m *importer) definition(o *object) error {
+	kind, err := m.kindOf(o)
+	if err != nil {
+		return err
+	}
+	data, err := json.Marshal(o.content)
+	if err != nil {
+		return err
 	}
 	var definition apiextensionsv1.CustomResourceDefinition
 	if err := json.Unmarshal(data, &definition); err != nil {
 		return err
 	}
 	before := len(m.notes)
-	p, why := m.carry(&definition, &kind)
+	p, why := m.carry(&definition, kind, m.schemas[o])
 	if why == nil {
-		why = m.compare(p, &kind)
+		m.alone[o], why = m.compare(p, kind)
 	}
 	if why != nil {
+		delete(m.alone, o)
 		m.notes = append(m.notes[:before], Note{o.File, max(why.pos.Line, o.line()), fmt.Sprintf("%s is kept as a definition: a kind in CUE cannot have %s", o.name(), why.what)})
 		m.kept = append(m.kept, o.name())
 		m.counts["definitions"]++
@@ -67,11 +150,15 @@ func (m *importer) definition(o *object) error {
 	m.carried = append(m.carried, o.name())
 	m.counts["kinds"]++
 	m.parts = append(m.parts, *p)
+	m.origins[pathKey(m.ofTeam("kinds", kind.Resource()))] = origin{of: o}
+	for _, name := range p.definitions {
+		m.origins[pathKey([]string{name})] = origin{of: o}
+	}
 	return nil
 }
 
-// keep adds a definition as it is.
-func (m *importer) keep(o *object, why *notCarried) error {
+// keptContent returns a definition as it is kept.
+func keptContent(o *object) map[string]any {
 	content := map[string]any{}
 	for k, v := range o.content {
 		if k != "status" {
@@ -89,18 +176,25 @@ func (m *importer) keep(o *object, why *notCarried) error {
 		delete(annotations, "kubectl.kubernetes.io/last-applied-configuration")
 	}
 	content["metadata"] = kept
+	return content
+}
+
+// keep adds a definition as it is.
+func (m *importer) keep(o *object, why *notCarried) error {
+	content, at := keptContent(o), m.ofTeam("crds", o.name())
+	m.origins[pathKey(at)] = origin{of: o}
 	head := comment(fmt.Sprintf("It is kept as a CustomResourceDefinition: a kind in CUE cannot have %s (%s).", why.what, Note{o.File, max(why.pos.Line, o.line()), ""}.place()))
 	if !m.Folder {
-		m.parts = append(m.parts, part{file: "definitions.cue", text: head + fmt.Sprintf("%s: %s\n", m.team("crds: "+label(o.name())), cueText(content))})
+		m.parts = append(m.parts, part{file: "definitions.cue", text: head + pathText(at) + cueText(content) + "\n"})
 		return nil
 	}
 	text, err := yaml.Marshal(content)
 	if err != nil {
 		return err
 	}
-	file := "crds/" + o.name() + ".yaml"
+	file := crdFolder + o.name() + ".yaml"
 	m.files = append(m.files, File{file, text})
-	m.parts = append(m.parts, part{file: "definitions.cue", embeds: true, text: head + fmt.Sprintf("%s: {...} @embed(file=%q)\n", m.team("crds: "+label(o.name())), file)})
+	m.parts = append(m.parts, part{file: "definitions.cue", embeds: true, text: head + fmt.Sprintf("%s{...} @embed(file=%q)\n", pathText(at), file)})
 	return nil
 }
 
@@ -111,11 +205,11 @@ func (n Note) place() string {
 var versionName = regexp.MustCompile(`^v[1-9][0-9]*((alpha|beta)[1-9][0-9]*)?$`)
 
 // carry writes a definition as a kind in CUE.
-func (m *importer) carry(d *apiextensionsv1.CustomResourceDefinition, k *schemas.Kind) (*part, *notCarried) {
+func (m *importer) carry(d *apiextensionsv1.CustomResourceDefinition, k *schemas.Kind, at place) (*part, *notCarried) {
 	if why := unlike(d, k); why != nil {
 		return nil, why
 	}
-	w := &schemaWriter{kind: k.Kind, imports: map[string]bool{}, names: map[string]bool{"#" + k.Kind: true}}
+	w := &schemaWriter{name: at.name, imports: map[string]bool{}, free: m.freeDefinition}
 	storage, _ := k.Version(k.StorageVersion)
 	schema := w.structure(storage.Schema, "")
 	if storage.Schema.Logic != nil {
@@ -127,7 +221,7 @@ func (m *importer) carry(d *apiextensionsv1.CustomResourceDefinition, k *schemas
 	var versions fields
 	for i := range k.Versions {
 		v := &k.Versions[i]
-		f, why := m.version(d, k, v)
+		f, why := m.version(d, k, v, at.name)
 		if why != nil {
 			return nil, why
 		}
@@ -145,17 +239,15 @@ func (m *importer) carry(d *apiextensionsv1.CustomResourceDefinition, k *schemas
 	}
 	body = append(body, member{"storageVersion", k.StorageVersion}, member{"versions", versions})
 	var b strings.Builder
-	if storage.Schema.Doc != "" {
-		b.WriteString(comment("#" + k.Kind + " is the schema of a " + k.Kind + ".\n\n" + storage.Schema.Doc))
-	} else {
-		b.WriteString(comment("#" + k.Kind + " is the schema of a " + k.Kind + "."))
-	}
-	fmt.Fprintf(&b, "#%s: %s\n\n", k.Kind, schema)
+	b.WriteString(comment(strings.TrimSpace(at.name + " is the schema of a " + k.Kind + ".\n\n" + storage.Schema.Doc)))
+	fmt.Fprintf(&b, "%s: %s\n\n", at.name, schema)
+	defined := []string{at.name}
 	for _, d := range w.definitions {
-		b.WriteString(d + "\n\n")
+		fmt.Fprintf(&b, "%s: %s\n\n", d.name, d.text)
+		defined = append(defined, d.name)
 	}
-	fmt.Fprintf(&b, "%s: %s\n", m.team("kinds: "+label(k.Resource())), structText(body))
-	return &part{file: k.Plural + ".cue", imports: w.packages(), text: b.String()}, nil
+	b.WriteString(pathText(m.ofTeam("kinds", k.Resource())) + structText(body) + "\n")
+	return &part{file: at.file, imports: w.packages(), text: b.String(), definitions: defined}, nil
 }
 
 // unlike returns what a kind in CUE cannot have, besides its schema.
@@ -235,8 +327,8 @@ func constrained(d *apiextensionsv1.CustomResourceDefinition) string {
 }
 
 // version returns a version of a kind.
-func (m *importer) version(d *apiextensionsv1.CustomResourceDefinition, k *schemas.Kind, v *schemas.Version) (fields, *notCarried) {
-	f := fields{{schemaLabel, raw("#" + k.Kind)}}
+func (m *importer) version(d *apiextensionsv1.CustomResourceDefinition, k *schemas.Kind, v *schemas.Version, schema string) (fields, *notCarried) {
+	f := fields{{schemaLabel, raw(schema)}}
 	if !v.Served {
 		f = append(f, member{"served", false})
 	}

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 
+	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/policy/compile"
 	"stele.dev/stele/policy/formatting"
@@ -35,6 +36,14 @@ type Options struct {
 	Whole bool
 	// Folder says that the files will stand in a folder. Otherwise there is one file, and definitions are part of it.
 	Folder bool
+	// Taken are the names of definitions that the package has already.
+	Taken map[string]bool
+	// Into is the policy of the bundle that the files become part of; nil if it is not known.
+	Into *policy.Form
+	// IntoSource is the source of that bundle, and IntoFolder the folder in its module where the files will stand; "" if they will stand
+	// elsewhere.
+	IntoSource *bundles.Source
+	IntoFolder string
 	// Compile compiles the source of a bundle.
 	Compile func(*bundles.Source) (*compile.Result, schemas.Diagnostics, error)
 }
@@ -80,7 +89,13 @@ type importer struct {
 	kept    []string
 	files   []File
 	parts   []part // in the order of sections
-	order   int    // of the last one that changes objects
+	served  *served
+	kinds   map[*object]*schemas.Kind
+	schemas map[*object]place
+	names   map[string]bool           // of definitions
+	alone   map[*object]*schemas.Kind // what became of definitions, compiled alone
+	origins map[string]origin         // of fields, by their paths
+	order   int                       // of the last one that changes objects
 }
 
 // part is CUE text for one file.
@@ -89,6 +104,8 @@ type part struct {
 	imports []string
 	text    string
 	embeds  bool
+	// definitions are the names of those in the text.
+	definitions []string
 }
 
 func (m *importer) note(o *object, path []string, format string, args ...any) {
@@ -99,17 +116,10 @@ func (m *importer) wants(section string) bool {
 	return len(m.Sections) == 0 || slices.Contains(m.Sections, section)
 }
 
-// team returns the path of a field of the team.
-func (m *importer) team(path string) string {
-	if m.Whole {
-		return fmt.Sprintf("bundle: teams: %s: %s", label(m.Team), path)
-	}
-	return "team: " + path
-}
-
 // Convert imports the objects of documents. It returns an error if there is nothing to import.
 func Convert(documents []Document, options Options) (*Result, error) {
-	m := &importer{Options: options, counts: map[string]int{}}
+	m := &importer{Options: options, counts: map[string]int{}, kinds: map[*object]*schemas.Kind{}, schemas: map[*object]place{}, names: map[string]bool{},
+		alone: map[*object]*schemas.Kind{}, origins: map[string]origin{}}
 	for _, d := range documents {
 		objects, err := d.objects()
 		if err != nil {
@@ -119,6 +129,9 @@ func Convert(documents []Document, options Options) (*Result, error) {
 	}
 	if len(m.objects) == 0 {
 		return nil, fmt.Errorf("the input has no objects; give YAML or JSON of Kubernetes objects")
+	}
+	if err := m.servedHere(); err != nil {
+		return nil, err
 	}
 	m.unknown()
 	for _, section := range []struct {
@@ -139,6 +152,9 @@ func Convert(documents []Document, options Options) (*Result, error) {
 		return nil, fmt.Errorf("there is nothing to import in the input%s", why)
 	}
 	if err := m.assemble(); err != nil {
+		return nil, err
+	}
+	if err := m.whole(); err != nil {
 		return nil, err
 	}
 	slices.SortStableFunc(m.notes, func(a, b Note) int {

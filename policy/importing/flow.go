@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apiserver/pkg/apis/flowcontrol/bootstrap"
 	"stele.dev/stele/policy/flows"
@@ -31,7 +31,7 @@ func (m *importer) flow() error {
 	if !m.bundlesOnly("flow control", slices.Concat(levels, schemas)) {
 		return nil
 	}
-	left := 0
+	var left []*object
 	known := map[string]bool{}
 	for name := range builtinLevels() {
 		known[name] = true
@@ -45,13 +45,13 @@ func (m *importer) flow() error {
 		defaultLevel(&l.Spec)
 		switch builtin := builtinLevels()[l.Name]; {
 		case builtin != nil && equality.Semantic.DeepEqual(builtin, &l.Spec):
-			left++
+			left = append(left, o)
 		case flows.Mandatory(l.Name):
 			m.mandatory(o)
 		default:
 			if f := m.level(o, &l); f != nil {
 				known[o.name()] = true
-				levelFields = append(levelFields, member{o.name(), f})
+				levelFields = append(levelFields, member{o.name(), from(f, o)})
 			}
 		}
 	}
@@ -64,7 +64,7 @@ func (m *importer) flow() error {
 		s.Spec.MatchingPrecedence = cmp.Or(s.Spec.MatchingPrecedence, 1000) // the default of Kubernetes
 		switch builtin := builtinSchemas()[s.Name]; {
 		case builtin != nil && equality.Semantic.DeepEqual(builtin, &s.Spec):
-			left++
+			left = append(left, o)
 			continue
 		case flows.Mandatory(s.Name):
 			m.mandatory(o)
@@ -75,19 +75,19 @@ func (m *importer) flow() error {
 		}
 		for _, parts := range sameSubjects(s.Spec.Rules) {
 			if f := m.flowSchema(o, &s, parts); f != nil {
-				schemaFields = append(schemaFields, member{unique(taken, nameFor(s.Name)), f})
+				schemaFields = append(schemaFields, member{unique(taken, nameFor(s.Name)), from(f, o)})
 			}
 		}
 	}
-	if left > 0 {
-		m.notes = append(m.notes, Note{m.objects[0].File, 0, fmt.Sprintf("%d flow schemas and priority levels that every server has are left out: nothing of them was changed", left)})
+	if len(left) > 0 {
+		m.note(left[0], nil, "%d flow schemas and priority levels that every server has are left out, such as %q: nothing of them was changed", len(left), left[0].name())
 	}
 	m.counts["priority levels"], m.counts["flow schemas"] = len(levelFields), len(schemaFields)
 	var flow fields
 	flow.add("priorityLevels", levelFields)
 	flow.add("flowSchemas", schemaFields)
 	if len(flow) > 0 {
-		m.parts = append(m.parts, part{file: "flow.cue", text: "bundle: flow: " + structText(flow) + "\n"})
+		m.write("flow.cue", []string{"bundle", "flow"}, flow)
 	}
 	return nil
 }
@@ -124,23 +124,24 @@ func (m *importer) flowSchema(o *object, s *flowcontrolv1.FlowSchema, parts []in
 	subjects := m.flowSubjects(o, s.Spec.Rules[parts[0]].Subjects, append(path, "subjects")...)
 	var rules fields
 	taken := map[string]bool{}
-	add := func(name string, f fields) {
+	add := func(f fields, path ...string) {
 		if f != nil {
-			rules = append(rules, member{unique(taken, name), f})
+			rules = append(rules, member{unique(taken, ruleName(f)), from(f, o, path...)})
 		}
 	}
 	for _, i := range parts {
 		r, path := &s.Spec.Rules[i], []string{"spec", "rules", fmt.Sprint(i)}
 		for j := range r.ResourceRules {
 			x := &r.ResourceRules[j]
-			add(ruleName(rbacv1.PolicyRule{Resources: x.Resources}), m.resourceRule(o, s.Name, x, append(path, "resourceRules", fmt.Sprint(j))...))
+			at := append(slices.Clip(path), "resourceRules", fmt.Sprint(j))
+			add(m.resourceRule(o, s.Name, x, fmt.Sprintf("resource rule %d in rule %d of the flow schema %q", j+1, i+1, s.Name), at...), at...)
 		}
 		for j, x := range r.NonResourceRules {
 			if slices.Equal(x.NonResourceURLs, []string{"*"}) {
 				x.NonResourceURLs = []string{"/*"} // it matches the same
 			}
 			if verbs := m.flowVerbs(o, s.Name, x.Verbs, pathVerbs, append(path, "nonResourceRules", fmt.Sprint(j), "verbs")...); len(verbs) > 0 {
-				add("paths", fields{{"nonResourceURLs", x.NonResourceURLs}, {"verbs", verbs}})
+				add(fields{{"nonResourceURLs", x.NonResourceURLs}, {"verbs", verbs}}, "spec", "rules", fmt.Sprint(i), "nonResourceRules", fmt.Sprint(j))
 			}
 		}
 	}
@@ -169,18 +170,30 @@ func (m *importer) flowSubjects(o *object, list []flowcontrolv1.Subject, path ..
 	return subjects
 }
 
-// resourceRule returns a rule of a flow schema; nil if nothing of it can be carried.
-func (m *importer) resourceRule(o *object, schema string, r *flowcontrolv1.ResourcePolicyRule, path ...string) fields {
+// resourceRule returns a rule of a flow schema; nil if nothing of it can be carried. what names it.
+func (m *importer) resourceRule(o *object, schema string, r *flowcontrolv1.ResourcePolicyRule, what string, path ...string) fields {
 	if !r.ClusterScope && len(r.Namespaces) == 0 {
 		m.note(o, path, "a rule of the flow schema %q is left out: it has neither namespaces nor clusterScope, and matches no request", schema)
 		return nil
 	}
-	verbs := m.flowVerbs(o, schema, r.Verbs, resourceVerbs, append(path, "verbs")...)
-	if len(verbs) == 0 {
+	verbs := m.flowVerbs(o, schema, r.Verbs, resourceVerbs, append(slices.Clip(path), "verbs")...)
+	resources := slices.DeleteFunc(slices.Clone(r.Resources), func(resource string) bool { return strings.HasPrefix(resource, "*/") })
+	if len(resources) < len(r.Resources) {
+		m.note(o, append(slices.Clip(path), "resources"), "resources such as \"*/status\" of %s are left out: flow schemas have no patterns of resources, so that no request matches", what)
+	}
+	if len(verbs) == 0 || len(resources) == 0 {
 		return nil
 	}
-	f := fields{{"apiGroups", r.APIGroups}, {"resources", r.Resources}}
-	f.add("namespaces", flows.Namespaces(r))
+	n := m.servedNames(o, what, r.APIGroups, resources, append(slices.Clip(path), "resources")...)
+	namespaces := flows.Namespaces(r)
+	if len(namespaces) > 0 && !slices.Contains(namespaces, "") {
+		n.resources = m.onlyOutside(o, what, n, append(slices.Clip(path), "resources")...)
+	}
+	if len(n.resources) == 0 {
+		return nil
+	}
+	f := fields{{"apiGroups", n.groups}, {"resources", n.resources}}
+	f.add("namespaces", namespaces)
 	f.add("verbs", verbs)
 	return f
 }

@@ -14,6 +14,7 @@ func (m *importer) mutations() error {
 	var rules fields
 	var names []*object
 	taken := map[string]bool{}
+	m.startOrder()
 	err := m.bound("MutatingAdmissionPolicy", func(o, b *object) error {
 		var p admissionv1.MutatingAdmissionPolicy
 		var binding admissionv1.MutatingAdmissionPolicyBinding
@@ -25,7 +26,7 @@ func (m *importer) mutations() error {
 		before := len(rules)
 		for _, rule := range m.rulesOf(o, b, of, to, true) {
 			rule = append(fields{{"order", m.nextOrder()}}, rule...)
-			rules = append(rules, member{unique(taken, nameFor(p.Name)), append(rule, changesOf(&p)...)})
+			rules = append(rules, member{unique(taken, nameFor(p.Name)), from(append(rule, changesOf(o, &p)...), o)})
 		}
 		if len(rules) > before {
 			names = append(names, o)
@@ -39,15 +40,15 @@ func (m *importer) mutations() error {
 		m.note(names[0], nil, "the %d rules that change objects run in the order of the names of their policies, %q first: kube-apiserver runs policies in no certain order", len(rules), names[0].name())
 	}
 	m.counts["mutations"] = len(rules)
-	m.parts = append(m.parts, part{file: "admission.cue", text: m.team("admission: mutate: ") + structText(rules) + "\n"})
+	m.write("admission.cue", m.ofTeam("admission", "mutate"), rules)
 	return nil
 }
 
 // mutatedRules returns the resource rules of a policy that changes objects, with those together that differ in one list only. It
 // notes what is left out of them.
-func (m *importer) mutatedRules(o *object, p *admissionPolicy) (rules []admissionv1.NamedRuleWithOperations) {
+func (m *importer) mutatedRules(o *object, p *admissionPolicy, matched []admissionv1.NamedRuleWithOperations) (rules []admissionv1.NamedRuleWithOperations) {
 	at := []string{"spec", "matchConstraints", "resourceRules"}
-	for i, r := range p.match.ResourceRules {
+	for i, r := range matched {
 		if slices.Contains(r.Operations, admissionv1.Delete) {
 			m.note(o, append(at, fmt.Sprint(i)), "the operation DELETE of the policy %q is left out: a delete has no object that could be changed", p.name)
 			r.Operations = slices.DeleteFunc(slices.Clone(r.Operations), func(x admissionv1.OperationType) bool { return x == admissionv1.Delete })
@@ -125,7 +126,7 @@ func overlap(a, b *admissionv1.NamedRuleWithOperations) bool {
 }
 
 // changesOf returns the changes of a policy.
-func changesOf(p *admissionv1.MutatingAdmissionPolicy) (f fields) {
+func changesOf(o *object, p *admissionv1.MutatingAdmissionPolicy) (f fields) {
 	var changes fields
 	for i, c := range p.Spec.Mutations {
 		var change fields
@@ -139,7 +140,7 @@ func changesOf(p *admissionv1.MutatingAdmissionPolicy) (f fields) {
 		case c.JSONPatch != nil:
 			change.add("expression", c.JSONPatch.Expression)
 		}
-		changes = append(changes, member{fmt.Sprintf("change-%d", i+1), change})
+		changes = append(changes, member{fmt.Sprintf("change-%d", i+1), from(change, o, "spec", "mutations", fmt.Sprint(i))})
 	}
 	f = append(f, member{"mutations", changes})
 	if p.Spec.ReinvocationPolicy == admissionv1.IfNeededReinvocationPolicy {

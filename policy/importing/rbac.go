@@ -2,52 +2,70 @@ package importing
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/compile"
 )
 
-// builtinRoles are the roles that every bundle has.
-var builtinRoles = []string{"cluster-admin", "admin", "edit", "view", "extension-apiserver-authentication-reader", "system:auth-delegator"}
+// builtinRoles are the roles that every policy has, by their names.
+var builtinRoles = sync.OnceValue(func() map[string]policy.Role {
+	roles := compile.BuiltinRoles()
+	compile.AggregateRoles(roles)
+	byName := map[string]policy.Role{}
+	for _, r := range roles {
+		byName[r.Name] = r
+	}
+	return byName
+})
 
-// builtin reports whether a role is one that every bundle has. A Role of a namespace is another one, whatever its name is.
-func (o *object) builtin() bool {
-	return o.is("ClusterRole") && slices.Contains(builtinRoles, o.name())
+// isBuiltin reports whether every policy has a role. A Role of a namespace is another one, with one exception.
+func isBuiltin(kind, namespace, name string) bool {
+	_, found := builtinRoles()[name]
+	return found && (kind == "ClusterRole" || name == authenticationReader && namespace == metav1.NamespaceSystem)
 }
+
+// authenticationReader is a Role of kube-system in Kubernetes, and a ClusterRole of every policy.
+const authenticationReader = "extension-apiserver-authentication-reader"
 
 // knownVerbs are the verbs that a bundle admits.
 var knownVerbs = []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "*", "bind", "escalate", "impersonate", "use", "approve", "sign", "history"}
 
-// bootstrapped reports whether the server makes an object itself.
+// bootstrapped reports whether kube-apiserver makes an object itself. Names that begin with system: do not say so: many projects give
+// them to roles of their own.
 func (o *object) bootstrapped() bool {
 	return textAt(o.content, "metadata", "labels", "kubernetes.io/bootstrapping") != ""
 }
-
-// reserved reports whether an object has a name of those that the server makes. Somebody else has made it, if the server has not.
-func (o *object) reserved() bool { return strings.HasPrefix(o.name(), "system:") }
 
 // roles are the names in the bundle, by kind, namespace and name in the input.
 type roles map[[3]string]string
 
 // rbac imports roles and bindings.
 func (m *importer) rbac() error {
-	names, taken, left := roles{}, map[string]bool{}, 0
-	for _, name := range builtinRoles {
+	names, taken := roles{}, map[string]bool{}
+	for name := range builtinRoles() {
 		taken[name] = true
 	}
+	var left []*object // what every server has
 	var roleFields fields
 	for _, o := range m.objects {
 		if !o.is("ClusterRole") && !o.is("Role") {
 			continue
 		}
-		if o.bootstrapped() || o.builtin() {
-			left++
+		made := isBuiltin(o.kind(), o.namespace(), o.name()) && (o.bootstrapped() || o.is("Role"))
+		if made || o.bootstrapped() && !m.isBound(o) {
+			left = append(left, o)
 			continue
 		}
-		if o.reserved() {
-			m.noteReserved(o)
+		if isBuiltin(o.kind(), o.namespace(), o.name()) {
+			m.note(o, []string{"metadata", "name"}, "the %s %q is left out: every policy has a role of this name, with rules of its own", o.kind(), o.name())
 			continue
 		}
 		if o.is("Role") && o.namespace() == "" {
@@ -67,30 +85,39 @@ func (m *importer) rbac() error {
 		if name != o.name() {
 			m.note(o, []string{"metadata", "name"}, "the %s %q is called %q: a bundle has roles for all namespaces, with names of lower-case letters, digits, and -.:", o.kind(), o.name(), name)
 		}
-		roleFields = append(roleFields, member{name, m.role(o, &role)})
+		rules, err := m.role(o, &role)
+		if err != nil {
+			return err
+		}
+		roleFields = append(roleFields, member{name, from(rules, o)})
 	}
 	bindings, more, err := m.bindings(names)
 	if err != nil {
 		return err
 	}
-	if left += more; left > 0 {
-		m.notes = append(m.notes, Note{m.objects[0].File, 0, fmt.Sprintf("%d roles and bindings that every server has are left out: system:*, cluster-admin, admin, edit, view", left)})
+	if left = append(left, more...); len(left) > 0 {
+		m.note(left[0], nil, "%d roles and bindings are left out, which kube-apiserver makes itself, such as the %s %q", len(left), left[0].kind(), left[0].name())
 	}
 	m.counts["roles"], m.counts["bindings"] = len(roleFields), len(bindings)
 	var rbac fields
 	rbac.add("clusterRoles", roleFields)
 	rbac.add("bindings", bindings)
 	if len(rbac) > 0 {
-		m.parts = append(m.parts, part{file: "rbac.cue", text: m.team("rbac: ") + structText(rbac) + "\n"})
+		m.write("rbac.cue", m.ofTeam("rbac"), rbac)
 	}
 	return nil
 }
 
-func (m *importer) noteReserved(o *object) {
-	m.note(o, []string{"metadata", "name"}, "the %s %q is left out, and no server makes it: names with system: are those of the server's own roles and bindings; give it another name to import it", o.kind(), o.name())
+// isBound reports whether a binding of the input that kube-apiserver does not make itself is to a role.
+func (m *importer) isBound(role *object) bool {
+	return slices.ContainsFunc(m.objects, func(b *object) bool {
+		return (b.is("ClusterRoleBinding") || b.is("RoleBinding")) && !b.bootstrapped() && textAt(b.content, "roleRef", "kind") == role.kind() && textAt(b.content, "roleRef", "name") == role.name() &&
+			(role.is("ClusterRole") || b.namespace() == role.namespace())
+	})
 }
 
-func (m *importer) role(o *object, role *rbacv1.ClusterRole) fields {
+// role returns what the role of the bundle has.
+func (m *importer) role(o *object, role *rbacv1.ClusterRole) (fields, error) {
 	var f fields
 	labels := map[string]string{}
 	for k, v := range role.Labels {
@@ -102,31 +129,98 @@ func (m *importer) role(o *object, role *rbacv1.ClusterRole) fields {
 		}
 	}
 	f.add("labels", labels)
-	rules := role.Rules
-	if a := role.AggregationRule; a != nil {
-		if len(a.ClusterRoleSelectors) == 1 && len(a.ClusterRoleSelectors[0].MatchExpressions) == 0 && len(a.ClusterRoleSelectors[0].MatchLabels) > 0 {
-			f.add("aggregate", a.ClusterRoleSelectors[0].MatchLabels)
+	rules := []ruleAt{}
+	for i, r := range role.Rules {
+		rules = append(rules, ruleAt{r, o, i})
+	}
+	if a := role.AggregationRule; a != nil && o.is("ClusterRole") {
+		if aggregate := aggregateOf(a); aggregate != nil {
+			f.add("aggregate", aggregate)
 			rules = nil // the server fills them in
 		} else {
-			m.note(o, []string{"aggregationRule"}, "the role %q no more follows the roles that it aggregates: a bundle selects by labels of one selector; it has the rules of now", role.Name)
+			found, err := m.aggregated(o, a, map[*object]bool{o: true})
+			if err != nil {
+				return nil, err
+			}
+			if len(found) > 0 || len(rules) == 0 {
+				rules = found
+			}
+			m.note(o, []string{"aggregationRule"}, "the role %q has the rules that the roles of the input give it now, and no more follows them: a bundle selects by labels of one selector", role.Name)
 		}
 	}
-	var list fields
+	list := fields{}
 	taken := map[string]bool{}
-	for i, r := range rules {
-		if rule := m.rule(o, r, "rules", fmt.Sprint(i)); rule != nil {
-			list = append(list, member{unique(taken, ruleName(r)), rule})
+	for _, r := range rules {
+		if rule := m.rule(r.of, r.PolicyRule, r.index); rule != nil && !slices.ContainsFunc(list, func(other member) bool { return reflect.DeepEqual(other.value.(sourced).value, rule) }) {
+			list = append(list, member{unique(taken, ruleName(rule)), from(rule, r.of, "rules", fmt.Sprint(r.index))})
 		}
 	}
-	f = append(f, member{"rules", list})
-	return f
+	return append(f, member{"rules", list}), nil
+}
+
+// ruleAt is a rule of a role of the input.
+type ruleAt struct {
+	rbacv1.PolicyRule
+	of    *object
+	index int
+}
+
+// aggregateOf returns the labels by which a role of a bundle selects the same roles; nil if it cannot.
+func aggregateOf(a *rbacv1.AggregationRule) map[string]string {
+	if len(a.ClusterRoleSelectors) == 1 && len(a.ClusterRoleSelectors[0].MatchExpressions) == 0 && len(a.ClusterRoleSelectors[0].MatchLabels) > 0 {
+		return a.ClusterRoleSelectors[0].MatchLabels
+	}
+	return nil
+}
+
+// aggregated returns the rules of the roles that an aggregation rule selects: those of the input, and those that every policy has.
+// seen are the roles whose rules are already there.
+func (m *importer) aggregated(o *object, a *rbacv1.AggregationRule, seen map[*object]bool) (rules []ruleAt, err error) {
+	for i := range a.ClusterRoleSelectors {
+		selector, err := metav1.LabelSelectorAsSelector(&a.ClusterRoleSelectors[i])
+		if err != nil {
+			m.note(o, []string{"aggregationRule", "clusterRoleSelectors", fmt.Sprint(i)}, "a selector of the role %q is left out: %v", o.name(), err)
+			continue
+		}
+		for _, name := range slices.Sorted(maps.Keys(builtinRoles())) {
+			role := builtinRoles()[name]
+			for n, r := range role.Rules {
+				rule := ruleAt{rbacv1.PolicyRule{Verbs: r.Verbs, APIGroups: r.APIGroups, Resources: r.Resources, ResourceNames: r.ResourceNames, NonResourceURLs: r.NonResourceURLs}, o, n}
+				if selector.Matches(labels.Set(role.Labels)) && !slices.ContainsFunc(rules, func(other ruleAt) bool { return reflect.DeepEqual(other.PolicyRule, rule.PolicyRule) }) {
+					rules = append(rules, rule)
+				}
+			}
+		}
+		for _, x := range m.objectsOf("ClusterRole") {
+			var role rbacv1.ClusterRole
+			if err := x.decode(&role); err != nil {
+				return nil, err
+			}
+			if seen[x] || isBuiltin(x.kind(), "", x.name()) || !selector.Matches(labels.Set(role.Labels)) {
+				continue
+			}
+			seen[x] = true
+			if role.AggregationRule != nil {
+				more, err := m.aggregated(x, role.AggregationRule, seen)
+				if err != nil {
+					return nil, err
+				}
+				rules = append(rules, more...)
+				continue
+			}
+			for n, r := range role.Rules {
+				rules = append(rules, ruleAt{r, x, n})
+			}
+		}
+	}
+	return rules, nil
 }
 
 // selected reports whether a role of the input aggregates roles with a label.
 func (m *importer) selected(key, value string) bool {
 	for _, o := range m.objectsOf("ClusterRole") {
 		for _, s := range items(o.part("aggregationRule", "clusterRoleSelectors")) {
-			if labels, _ := partOf(s, "matchLabels").(map[string]any); labels[key] == value {
+			if chosen, _ := partOf(s, "matchLabels").(map[string]any); chosen[key] == value {
 				return true
 			}
 		}
@@ -135,18 +229,21 @@ func (m *importer) selected(key, value string) bool {
 }
 
 // ruleName names a rule by what it is about.
-func ruleName(r rbacv1.PolicyRule) string {
+func ruleName(rule fields) string {
+	resources, _ := rule.get("resources").([]string)
 	switch {
-	case slices.Contains(r.Resources, "*"):
+	case slices.Contains(resources, "*"):
 		return "all"
-	case len(r.Resources) > 0:
-		return nameFor(strings.ReplaceAll(r.Resources[0], "/", "-"))
+	case len(resources) > 0:
+		return nameFor(strings.ReplaceAll(resources[0], "/", "-"))
 	}
 	return "paths"
 }
 
 // rule returns a rule; nil if nothing of it can be carried.
-func (m *importer) rule(o *object, r rbacv1.PolicyRule, path ...string) fields {
+func (m *importer) rule(o *object, r rbacv1.PolicyRule, index int) fields {
+	path := []string{"rules", fmt.Sprint(index)}
+	what := fmt.Sprintf("rule %d of the %s %q", index+1, o.kind(), o.name())
 	verbs := slices.DeleteFunc(slices.Clone(r.Verbs), func(v string) bool { return !slices.Contains(knownVerbs, v) })
 	for _, v := range r.Verbs {
 		if !slices.Contains(knownVerbs, v) {
@@ -154,13 +251,27 @@ func (m *importer) rule(o *object, r rbacv1.PolicyRule, path ...string) fields {
 		}
 	}
 	urls := m.paths(o, r.NonResourceURLs, append(path, "nonResourceURLs")...)
-	if len(verbs) == 0 || len(urls) < len(r.NonResourceURLs) && len(urls)+len(r.Resources) == 0 {
+	n := names{r.APIGroups, r.Resources}
+	switch {
+	case len(n.groups) > 0 && len(n.resources) > 0:
+		n = m.servedNames(o, what, n.groups, n.resources, path...)
+	case len(n.groups)+len(n.resources) > 0:
+		m.note(o, path, "%s is left out: a rule about resources names API groups and resources, or it grants nothing", what)
+		n = names{}
+	}
+	if len(n.resources) > 0 && len(urls) > 0 {
+		m.note(o, append(path, "nonResourceURLs"), "the paths of %s are left out: a rule is about resources or about paths", what)
+		urls = nil
+	}
+	if len(verbs) == 0 || len(urls)+len(n.resources) == 0 {
 		return nil
 	}
 	var f fields
-	f.add("apiGroups", r.APIGroups)
-	f.add("resources", r.Resources)
-	f.add("resourceNames", r.ResourceNames)
+	f.add("apiGroups", n.groups)
+	f.add("resources", n.resources)
+	if len(urls) == 0 {
+		f.add("resourceNames", r.ResourceNames)
+	}
 	f.add("nonResourceURLs", urls)
 	f.add("verbs", verbs)
 	return f
@@ -183,24 +294,21 @@ func (m *importer) paths(o *object, urls []string, path ...string) (list []strin
 
 // binding is a binding in the bundle, of one or more in the input.
 type binding struct {
+	of         *object // the first one
 	name       string
 	role       string
 	subjects   []fields
 	namespaces []string
 }
 
-func (m *importer) bindings(names roles) (list fields, left int, err error) {
+func (m *importer) bindings(names roles) (list fields, left []*object, err error) {
 	var all []*binding
 	for _, o := range m.objects {
 		if !o.is("ClusterRoleBinding") && !o.is("RoleBinding") {
 			continue
 		}
 		if o.bootstrapped() {
-			left++
-			continue
-		}
-		if o.reserved() {
-			m.noteReserved(o)
+			left = append(left, o)
 			continue
 		}
 		if o.is("RoleBinding") && o.namespace() == "" {
@@ -209,7 +317,7 @@ func (m *importer) bindings(names roles) (list fields, left int, err error) {
 		}
 		var b rbacv1.RoleBinding
 		if err := o.decode(&b); err != nil {
-			return nil, 0, err
+			return nil, nil, err
 		}
 		if imported := m.binding(o, &b, names); imported != nil {
 			all = merge(all, imported)
@@ -218,7 +326,7 @@ func (m *importer) bindings(names roles) (list fields, left int, err error) {
 	taken := map[string]bool{}
 	for _, b := range all {
 		f := fields{{"clusterRole", b.role}, {"subjects", b.subjects}, {"namespaces", b.namespaces}}
-		list = append(list, member{unique(taken, b.name), f})
+		list = append(list, member{unique(taken, b.name), from(f, b.of)})
 	}
 	return list, left, nil
 }
@@ -235,7 +343,7 @@ func merge(all []*binding, b *binding) []*binding {
 }
 
 func (m *importer) binding(o *object, b *rbacv1.RoleBinding, names roles) *binding {
-	result := &binding{name: nameFor(o.name()), namespaces: []string{"*"}}
+	result := &binding{of: o, name: nameFor(o.name()), namespaces: []string{"*"}}
 	key := [3]string{b.RoleRef.Kind, "", b.RoleRef.Name}
 	if o.kind() == "RoleBinding" {
 		result.namespaces = []string{o.namespace()}
@@ -250,7 +358,7 @@ func (m *importer) binding(o *object, b *rbacv1.RoleBinding, names roles) *bindi
 	switch {
 	case ok:
 		result.role = role
-	case slices.Contains(builtinRoles, b.RoleRef.Name) && b.RoleRef.Kind == "ClusterRole":
+	case isBuiltin(b.RoleRef.Kind, key[1], b.RoleRef.Name):
 		result.role = b.RoleRef.Name
 	default:
 		m.note(o, []string{"roleRef"}, "the binding %q is left out: its %s %q is not in the input", o.name(), b.RoleRef.Kind, b.RoleRef.Name)

@@ -61,8 +61,8 @@ func TestImportedRolesGrantTheSameRights(t *testing.T) {
 	}
 }
 
-// Names with system: are those of the server. What has such a name, and was not made by a server, is not taken for its own.
-func TestRolesThatNoServerMakesAreNotLeftOutInSilence(t *testing.T) {
+// Names that begin with system: are not only those of the server: what has such a name, and was not made by a server, is imported.
+func TestRolesNamedLikeThoseOfTheServer(t *testing.T) {
 	const text = `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -71,8 +71,18 @@ rules: []
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
+metadata: {name: "system:node-proxier", labels: {kubernetes.io/bootstrapping: rbac-defaults}}
+rules: [{apiGroups: [""], resources: [configmaps], verbs: [list]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
 metadata: {name: "system:aggregated-metrics-reader", labels: {rbac.authorization.k8s.io/aggregate-to-view: "true"}}
-rules: [{apiGroups: [metrics.k8s.io], resources: [pods], verbs: [get]}]
+rules: [{apiGroups: [""], resources: [configmaps], verbs: [watch]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: "system:basic-user"}
+rules: [{apiGroups: [""], resources: [secrets], verbs: [get]}]
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
@@ -82,9 +92,21 @@ subjects: [{kind: ServiceAccount, name: metrics-server, namespace: kube-system}]
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
-metadata: {name: viewers}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}
-subjects: [{kind: Group, name: everybody}]
+metadata: {name: proxies}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: "system:node-proxier"}
+subjects: [{kind: User, name: proxy}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: readers, namespace: kube-system}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: extension-apiserver-authentication-reader}
+subjects: [{kind: User, name: proxy}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: elsewhere, namespace: web}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: extension-apiserver-authentication-reader}
+subjects: [{kind: User, name: proxy}]
 `
 	result, err := importing.Convert([]importing.Document{{Name: "rbac.yaml", Data: []byte(text)}}, options())
 	if err != nil {
@@ -95,13 +117,91 @@ subjects: [{kind: Group, name: everybody}]
 		said += n.String() + "\n"
 	}
 	for _, want := range []string{
-		"rbac.yaml: 1 roles and bindings that every server has are left out",
-		`rbac.yaml:9: the ClusterRole "system:aggregated-metrics-reader" is left out, and no server makes it`,
-		`rbac.yaml:14: the ClusterRoleBinding "system:metrics-server" is left out, and no server makes it`,
+		`rbac.yaml:2: 1 roles and bindings are left out, which kube-apiserver makes itself, such as the ClusterRole "system:node"`,
+		`rbac.yaml:19: the ClusterRole "system:basic-user" is left out: every policy has a role of this name, with rules of its own`,
+		`rbac.yaml:43: the binding "elsewhere" is left out`,
 	} {
 		if !strings.Contains(said, want) {
 			t.Errorf("no note %q in\n%s", want, said)
 		}
+	}
+	if len(result.Notes) != 3 {
+		t.Errorf("notes %s", said)
+	}
+	form := bundleOf(t, result, false)
+	got := map[string]string{}
+	for _, b := range form.Bindings {
+		got[b.ID] = b.Role
+	}
+	for id, role := range map[string]string{"web/bindings/system:metrics-server": "view", "web/bindings/proxies": "system:node-proxier", "web/bindings/readers": "extension-apiserver-authentication-reader"} {
+		if got[id] != role {
+			t.Errorf("%s binds %q", id, got[id])
+		}
+	}
+	view := form.Roles[slices.IndexFunc(form.Roles, func(r policy.Role) bool { return r.Name == "view" })]
+	if !slices.ContainsFunc(view.Rules, func(r policy.Rule) bool {
+		return strings.HasPrefix(r.ID, "web/clusterRoles/system:aggregated-metrics-reader/")
+	}) {
+		t.Errorf("view has %v", view.Rules)
+	}
+}
+
+// A role whose selectors a bundle cannot express gets the rules of the roles that they select.
+func TestAggregatedRolesHaveTheRulesOfTheInput(t *testing.T) {
+	const text = `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: several}
+aggregationRule: {clusterRoleSelectors: [{matchLabels: {a: "1", b: "1"}}, {matchLabels: {chain: "1"}}]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: chain, labels: {chain: "1"}}
+aggregationRule: {clusterRoleSelectors: [{matchExpressions: [{key: level, operator: In, values: [one, two]}]}]}
+rules: [{apiGroups: [""], resources: [secrets], verbs: [delete]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: one, labels: {level: one, chain: "1"}}
+rules: [{apiGroups: [""], resources: [configmaps], verbs: [get]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: both, labels: {a: "1", b: "1"}}
+rules: [{apiGroups: [""], resources: [configmaps], verbs: [list]}, {apiGroups: [""], resources: [configmaps], verbs: [get]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: half, labels: {a: "1"}}
+rules: [{apiGroups: [""], resources: [configmaps], verbs: [delete]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: viewers}
+aggregationRule: {clusterRoleSelectors: [{matchLabels: {rbac.authorization.k8s.io/aggregate-to-view: "true"}}, {matchLabels: {none: "1"}}]}
+`
+	result, err := importing.Convert([]importing.Document{{Name: "rbac.yaml", Data: []byte(text)}}, options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	form := bundleOf(t, result, false)
+	rules := func(name string) (list []string) {
+		for _, r := range form.Roles[slices.IndexFunc(form.Roles, func(r policy.Role) bool { return r.Name == name })].Rules {
+			list = append(list, strings.Join(r.Verbs, ",")+" "+strings.Join(r.Resources, ","))
+		}
+		slices.Sort(list)
+		return list
+	}
+	for name, want := range map[string][]string{"several": {"get configmaps", "list configmaps"}, "chain": {"get configmaps"}} {
+		if got := rules(name); !slices.Equal(got, want) {
+			t.Errorf("%s has %q", name, got)
+		}
+	}
+	if want := rules("system:aggregate-to-view"); !slices.Equal(rules("viewers"), want) {
+		t.Errorf("viewers has %q, want %q", rules("viewers"), want)
+	}
+	if len(result.Notes) != 3 {
+		t.Errorf("notes %v", result.Notes)
 	}
 }
 
@@ -205,7 +305,9 @@ func randomCluster(r *rand.Rand) *cluster {
 		}
 		c.roles = append(c.roles, role)
 	}
-	c.aggregate() // as the controller has, before the cluster was exported
+	if r.IntN(2) == 0 {
+		c.aggregate() // as the controller has, before the cluster was exported; manifests leave the rules out
+	}
 	c.addBindings()
 	return c
 }
@@ -342,8 +444,7 @@ func (c *cluster) leaveOut(t *testing.T, notes []importing.Note) {
 	}
 	for _, role := range c.roles {
 		if a := role.AggregationRule; a != nil && len(a.ClusterRoleSelectors) > 1 {
-			noted(role.Name, "no more follows the roles that it aggregates")
-			role.AggregationRule = nil // it has the rules of now
+			noted(role.Name, "no more follows them")
 		}
 		for i := range role.Rules {
 			rule := &role.Rules[i]

@@ -8,19 +8,21 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
 
 	"stele.dev/stele/schemas"
 )
 
 // schemaWriter writes the form of a definition as CUE.
 type schemaWriter struct {
-	kind        string
+	name        string // of the definition with the schema
 	imports     map[string]bool
-	definitions []string        // of structs that need a name
-	names       map[string]bool // of the definitions
-	failed      *notCarried     // the first thing that cannot be carried
+	definitions []definition        // of structs that need a name
+	free        func(string) string // returns a free name for one of them
+	failed      *notCarried         // the first thing that cannot be carried
 }
+
+// definition is the text of a definition in CUE.
+type definition struct{ name, text string }
 
 // notCarried says what a kind in CUE cannot express.
 type notCarried struct {
@@ -237,12 +239,8 @@ func (w *schemaWriter) list(n *schemas.Node, path string) string {
 
 // define gives a struct a definition of its own, and returns its name.
 func (w *schemaWriter) define(path, text string) string {
-	name := "#" + w.kind
-	for word := range strings.FieldsFuncSeq(path, func(r rune) bool { return r > 127 || r != '_' && !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
-		name += strings.ToUpper(word[:1]) + word[1:]
-	}
-	name = unique(w.names, name)
-	w.definitions = append(w.definitions, name+": "+text)
+	name := w.free(w.name + definitionName(path)[1:])
+	w.definitions = append(w.definitions, definition{name, text})
 	return name
 }
 

@@ -11,6 +11,21 @@ import (
 // orderStep is the distance between the orders of what is imported and changes objects, so that others fit between them.
 const orderStep = 10
 
+// startOrder lets what is imported come after all in the bundle that changes objects.
+func (m *importer) startOrder() {
+	if m.Into == nil {
+		return
+	}
+	last := int64(0)
+	for i := range m.Into.Mutations {
+		last = max(last, m.Into.Mutations[i].Order)
+	}
+	for i := range m.Into.Reviewers {
+		last = max(last, m.Into.Reviewers[i].Order)
+	}
+	m.order = int(last) / orderStep * orderStep
+}
+
 // nextOrder returns the order of the next one that changes objects.
 func (m *importer) nextOrder() int {
 	m.order += orderStep
@@ -42,7 +57,7 @@ func (m *importer) webhooks() error {
 			if w.ReinvocationPolicy != nil && *w.ReinvocationPolicy == admissionv1.IfNeededReinvocationPolicy {
 				f.add("reinvocationPolicy", "IfNeeded")
 			}
-			mutating = append(mutating, member{unique(taken, nameFor(w.Name)), append(f, common...)})
+			mutating = append(mutating, member{unique(taken, nameFor(w.Name)), from(append(f, common...), o, "webhooks", fmt.Sprint(i))})
 		}
 	}
 	taken = map[string]bool{}
@@ -53,7 +68,7 @@ func (m *importer) webhooks() error {
 		}
 		for i := range c.Webhooks {
 			if f := m.webhook(o, i, &c.Webhooks[i]); f != nil {
-				validating = append(validating, member{unique(taken, nameFor(c.Webhooks[i].Name)), f})
+				validating = append(validating, member{unique(taken, nameFor(c.Webhooks[i].Name)), from(f, o, "webhooks", fmt.Sprint(i))})
 			}
 		}
 	}
@@ -64,7 +79,7 @@ func (m *importer) webhooks() error {
 	var f fields
 	f.add("mutating", mutating)
 	f.add("validating", validating)
-	m.parts = append(m.parts, part{file: "webhooks.cue", text: m.team("admission: webhooks: ") + structText(f) + "\n"})
+	m.write("webhooks.cue", m.ofTeam("admission", "webhooks"), f)
 	return nil
 }
 
@@ -77,16 +92,20 @@ func (m *importer) webhook(o *object, i int, w *admissionv1.ValidatingWebhook) f
 	}
 	var rules fields
 	for n := range w.Rules {
-		rules = append(rules, member{fmt.Sprintf("rule-%d", n+1), webhookRule(&w.Rules[n])})
+		r, path := w.Rules[n].DeepCopy(), append(slices.Clip(at), "rules", fmt.Sprint(n))
+		kept, versions := m.matched(o, fmt.Sprintf("rule %d of the webhook %q", n+1, w.Name), names{r.APIGroups, r.Resources}, r.APIVersions, path...)
+		if r.APIGroups, r.Resources, r.APIVersions = kept.groups, kept.resources, versions; len(kept.resources) > 0 {
+			rules = append(rules, member{fmt.Sprintf("rule-%d", n+1), from(webhookRule(r), o, path...)})
+		}
 	}
 	if len(rules) == 0 {
-		m.note(o, at, "the webhook %q is left out: it has no rules", w.Name)
+		m.note(o, at, "the webhook %q is left out: no rule of it is about what is served", w.Name)
 		return nil
 	}
 	f := fields{{"rules", rules}}
 	f.addSelector("namespaceSelector", w.NamespaceSelector)
 	f.addSelector("objectSelector", w.ObjectSelector)
-	f.add("matchConditions", conditionsOf(w.MatchConditions))
+	f.add("matchConditions", conditionsOf(o, w.MatchConditions, append(slices.Clip(at), "matchConditions")...))
 	if w.MatchPolicy != nil && *w.MatchPolicy == admissionv1.Exact {
 		f.add("matchPolicy", "Exact")
 	}

@@ -2,7 +2,6 @@
 package importing
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -28,6 +27,7 @@ type options struct {
 	cluster             bool
 	kubeconfig, context string
 	pkg, team, out      string
+	into                string
 	compile             compiling.Options
 }
 
@@ -42,12 +42,13 @@ prints CUE for a bundle. With --out it writes files into a folder instead.
 
 Kinds are compared with their definitions on generated objects. A definition that cannot become an
 equal kind in CUE is kept as a definition, in crds. What a bundle cannot express is left out; each such
-part is reported on standard error with its line.
+part is reported on standard error with its line. So is what 'stele policy vet' refuses in the result,
+in a bundle that has nothing else, or in that of --into.
 
 With --team it writes the field team, for the folder of that team. With --package it writes the field
 bundle, for a package of the platform; flow control and audit policies need that.`,
 		Example: `  stele policy import widgets.crd.yaml --team web --out teams/web
-  stele policy import rbac.yaml --kind rbac --team web
+  stele policy import rbac.yaml --kind rbac --team web --into clusters/dev
   stele policy import --from-cluster --context prod --package base --team platform --out base`,
 		RunE: o.run,
 	}
@@ -58,6 +59,7 @@ bundle, for a package of the platform; flow control and audit policies need that
 	f.StringVar(&o.context, "context", "", "context of the kubeconfig for --from-cluster")
 	f.StringVar(&o.team, "team", "", "team that gets kinds, roles and rules")
 	f.StringVar(&o.pkg, "package", "", "CUE package of the platform; the files then set the field bundle")
+	f.StringVar(&o.into, "into", "", "folder of the bundle that the result becomes part of: rules about its kinds are imported, and the result is checked in it")
 	f.StringVar(&o.out, "out", "", "write files into this folder (default: print CUE)")
 	o.compile.AddFlags(f)
 	return cmd
@@ -81,7 +83,11 @@ func (o *options) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	result, err := importing.Convert(documents, o.conversion(cmd.Context()))
+	conversion, err := o.conversion(cmd)
+	if err != nil {
+		return err
+	}
+	result, err := importing.Convert(documents, conversion)
 	if err != nil {
 		return err
 	}
@@ -100,17 +106,61 @@ func (o *options) run(cmd *cobra.Command, args []string) error {
 	return o.summarize(cmd.OutOrStdout(), result)
 }
 
-func (o *options) conversion(ctx context.Context) importing.Options {
+func (o *options) conversion(cmd *cobra.Command) (importing.Options, error) {
 	pkg := strings.ReplaceAll(o.team, "-", "_")
 	if o.pkg != "" {
 		pkg = o.pkg
 	}
-	return importing.Options{
-		Sections: o.sections, Package: pkg, Team: o.team, Whole: o.pkg != "", Folder: o.out != "",
+	c := importing.Options{
+		Sections: o.sections, Package: pkg, Team: o.team, Whole: o.pkg != "", Folder: o.out != "", Taken: map[string]bool{},
 		Compile: func(s *bundles.Source) (*compile.Result, schemas.Diagnostics, error) {
-			return o.compile.Compile(ctx, s)
+			return o.compile.Compile(cmd.Context(), s)
 		},
 	}
+	there, err := filepath.Glob(filepath.Join(o.out, "*.cue"))
+	if err != nil || o.out == "" {
+		there = nil
+	}
+	for _, p := range there {
+		data, err := os.ReadFile(p)
+		if err != nil {
+			return c, err
+		}
+		for _, name := range importing.Definitions(data) {
+			c.Taken[name] = true
+		}
+	}
+	return c, o.surround(cmd, &c)
+}
+
+// surround reads the bundle that the result becomes part of.
+func (o *options) surround(cmd *cobra.Command, c *importing.Options) error {
+	if o.into == "" {
+		return nil
+	}
+	compiled, err := o.compile.Folder(cmd.Context(), cmd, o.into)
+	if err != nil {
+		return err
+	}
+	if c.IntoSource, err = bundles.ReadDir(o.into); err != nil {
+		return err
+	}
+	c.Into = compiled.Form
+	root, err := filepath.Abs(o.into)
+	if err != nil || o.out == "" {
+		return err
+	}
+	out, err := filepath.Abs(o.out)
+	if err != nil {
+		return err
+	}
+	if c.IntoSource.Package != "." {
+		root = strings.TrimSuffix(root, string(filepath.Separator)+filepath.FromSlash(c.IntoSource.Package))
+	}
+	if in, err := filepath.Rel(root, out); err == nil && filepath.IsLocal(in) {
+		c.IntoFolder = filepath.ToSlash(in)
+	}
+	return nil
 }
 
 func (o *options) documents(cmd *cobra.Command, args []string) ([]importing.Document, error) {
