@@ -491,6 +491,14 @@ func (n *Node) AdmitsAll() bool {
 		n.Logic == nil && n.Fallback == nil && n.Format == ""
 }
 
+// Forbids returns the logic of a field that may not be set.
+func Forbids() *Logic { return &Logic{Not: &Node{Kinds: AnyKind}} }
+
+// Forbidden reports whether the node admits nothing, so that a field with it may not be set.
+func (n *Node) Forbidden() bool {
+	return n.Logic != nil && n.Logic.Not != nil && n.Logic.Not.AdmitsAll()
+}
+
 // MaxDepth is the maximum nesting depth of the nodes of a form. It bounds the recursion of programs.
 const MaxDepth = 64
 

@@ -41,11 +41,17 @@ type Result struct {
 
 // Bundle compiles the bundle of a source. It reports all mistakes at once, sorted by position, also
 // in the rest of a bundle that is partly broken. If there is a mistake, the result is nil.
-func Bundle(source *bundles.Source) (*Result, schemas.Diagnostics) {
+func Bundle(source *bundles.Source) (result *Result, diags schemas.Diagnostics) {
 	c := &compiler{
 		Evaluation: evaluation.New(source),
 		crossings:  crossings{owners: map[string]*owner{}, brokenKinds: map[string]bool{}, brokenViews: map[string]bool{}},
 	}
+	defer func() {
+		if p := recover(); p != nil {
+			c.Panicked(p)
+			result, diags = nil, c.Done()
+		}
+	}()
 	instance, used, err := bundles.Load(source)
 	if err != nil {
 		c.Unloadable(err)

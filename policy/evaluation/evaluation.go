@@ -97,7 +97,7 @@ func (c *Evaluation) Fields(v cue.Value, part string) func(func(string, cue.Valu
 		}
 		slices.SortFunc(all, func(a, b named) int { return strings.Compare(a.name, b.name) })
 		for _, n := range all {
-			if !yield(n.name, n.value) {
+			if c.visited = n.value; !yield(n.name, n.value) {
 				return
 			}
 		}
@@ -131,6 +131,8 @@ type Evaluation struct {
 	Root        cue.Value
 	definitions cue.Value // of bundles, if the source uses them
 	broken      bool      // a value has an error
+	visited     cue.Value // the last one of Fields
+	instance    *build.Instance
 
 	found           map[string]finding // by path
 	FieldsSeen      int                // in a kind, see LostDefaults
@@ -180,7 +182,7 @@ func (c *Evaluation) Evaluate(instance *build.Instance, compile func(bundle cue.
 
 // Build evaluates a package in its own CUE context, since a context never shrinks.
 func (c *Evaluation) Build(instance *build.Instance) {
-	c.context = cuecontext.New()
+	c.context, c.instance = cuecontext.New(), instance
 	c.Root = c.context.BuildInstance(instance)
 	c.Instances = map[string]*build.Instance{}
 	c.reach(instance)

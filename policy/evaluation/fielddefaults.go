@@ -161,7 +161,22 @@ func (d *defaultsOf) value(e ast.Expr) cue.Value {
 			d.scope = d.c.context.BuildInstance(d.instance)
 		}
 	}
+	if nested(e) { // CUE panics on some names that are declared in a struct
+		return d.c.context.BuildExpr(&ast.BottomLit{})
+	}
 	return d.c.context.BuildExpr(e, cue.Scope(d.scope), cue.InferBuiltins(true))
+}
+
+// nested reports whether an expression uses a name that a struct declares, or a clause of a comprehension.
+func nested(e ast.Expr) (found bool) {
+	ast.Walk(e, func(n ast.Node) bool {
+		if id, ok := n.(*ast.Ident); ok && id.Scope != nil {
+			_, file := id.Scope.(*ast.File)
+			found = found || !file
+		}
+		return !found
+	}, nil)
+	return found
 }
 
 // allEqual reports whether all defaults have the same value, so that it applies.

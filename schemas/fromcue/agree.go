@@ -8,12 +8,16 @@ import (
 	"cuelang.org/go/cue"
 	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/fromcue/verify"
+	"stele.dev/stele/schemas/program"
 )
 
 // agree compares the compiled schema with CUE on sample values. If they disagree at a fallback, because
 // its expression means something else by itself, agree leaves the enclosing part to CUE. Otherwise it
 // rejects the schema.
 func (c *Compiler) agree(v cue.Value, n *schemas.Node, at *place) {
+	if c.unsound(n) {
+		return
+	}
 	tries, unknown := 8, 0
 	if evaluated(n) {
 		tries, unknown = 150, 20
@@ -45,6 +49,35 @@ func (c *Compiler) agree(v cue.Value, n *schemas.Node, at *place) {
 		c.refuse(at, nil, fmt.Sprintf("the compiled schema and CUE make different things of %.200s: %.400s", value, how),
 			"write it in a simpler way")
 	}
+}
+
+// unsound leaves the parts to CUE that cannot be checked as they were compiled, such as a default that no alternative beside it
+// admits. It reports whether there are any.
+func (c *Compiler) unsound(n *schemas.Node) (found bool) {
+	plain := verify.WithoutAttributes(n)
+	if _, err := program.NewChecker(plain); err == nil {
+		return false
+	}
+	type part struct {
+		path   string
+		source schemas.Position
+		err    error
+	}
+	var wrong []part // those around the innermost one come first
+	plain.Visit("", func(path string, n *schemas.Node) {
+		if _, err := program.NewChecker(n); err != nil && (len(wrong) == 0 || strings.HasPrefix(path, wrong[len(wrong)-1].path)) {
+			wrong = append(wrong, part{path, n.Source, err})
+		}
+	})
+	for _, p := range slices.Backward(wrong) {
+		if _, forced := c.forced[p.path]; !forced && p.path != "" {
+			c.forced[p.path] = reason{message: strings.TrimPrefix(p.err.Error(), "schemas: "), source: p.source}
+			return true
+		}
+	}
+	last := wrong[len(wrong)-1]
+	c.refuse(&place{path: last.path, source: last.source}, nil, strings.TrimPrefix(last.err.Error(), "schemas: "), "write it in a simpler way")
+	return true
 }
 
 // parentPath returns the path without its last element.

@@ -81,7 +81,8 @@ type Compiler struct {
 	packages cuesyntax.Packages
 	diags    schemas.Diagnostics
 
-	rootIsFile bool // the top-level fields of a file are data
+	at         *place // being compiled
+	rootIsFile bool   // the top-level fields of a file are data
 	nodes      int
 	steps      int
 	following  map[ast.Node]bool // references being surveyed
@@ -272,9 +273,16 @@ const (
 )
 
 // Schema compiles the value at the root of a schema. It returns nil if the compiler has recorded any
-// error.
-func (c *Compiler) Schema(v cue.Value) *schemas.Node {
+// error. A panic of CUE is an error at the field that was being compiled.
+func (c *Compiler) Schema(v cue.Value) (n *schemas.Node) {
 	at := &place{presence: schemas.Required}
+	c.at = at
+	defer func() {
+		if p := recover(); p != nil {
+			c.refuse(c.at, nil, fmt.Sprintf("CUE cannot evaluate this: it panics (%v)", p), "write it in a simpler way")
+			n = nil
+		}
+	}()
 	if !v.Exists() {
 		c.refuse(at, nil, "there is no schema", "")
 		return nil
@@ -285,7 +293,7 @@ func (c *Compiler) Schema(v cue.Value) *schemas.Node {
 		return nil
 	}
 	c.rootIsFile = cuevalue.IsFile(v)
-	n := c.probed(v, at)
+	n = c.probed(v, at)
 	if len(c.diags) > 0 {
 		return nil
 	}
@@ -378,6 +386,7 @@ func (c *Compiler) checkDefaults(n *schemas.Node, path string) {
 // the diagnostics.
 func (c *Compiler) node(v cue.Value, at *place) *schemas.Node {
 	n := &schemas.Node{Kinds: schemas.AnyKind, Source: at.source}
+	c.at = at
 	if r, ok := c.forced[at.path]; ok {
 		at.reasons = append(at.reasons, r)
 	}
@@ -387,6 +396,13 @@ func (c *Compiler) node(v cue.Value, at *place) *schemas.Node {
 	}
 	if at.depth > schemas.MaxDepth {
 		c.refuseDepth(at)
+		return n
+	}
+	if text, ok := forbidden(v); ok && (at.presence == schemas.Optional || at.entry) {
+		n.Kinds, n.Logic, n.Doc, n.Message = schemas.AnyKind&^schemas.NullKind, schemas.Forbids(), cuevalue.DocOf(v), text
+		if pos, ok := c.SourceOf(v); ok {
+			n.Source = pos
+		}
 		return n
 	}
 	before := len(c.diags)
@@ -431,6 +447,48 @@ func (c *Compiler) node(v cue.Value, at *place) *schemas.Node {
 		c.fallback(n, v, at)
 	}
 	return n
+}
+
+// forbidden reports whether a value is written as an error: _|_, or error("…") with a message. An optional field with it may not be
+// set.
+func forbidden(v cue.Value) (message string, ok bool) {
+	if !cuevalue.IsError(v) {
+		return "", false
+	}
+	return writtenError(v, 0)
+}
+
+// writtenError looks for an error among the parts of a value.
+func writtenError(v cue.Value, depth int) (message string, ok bool) {
+	x := cuesyntax.SyntaxOf(v.Source())
+	switch x := x.(type) {
+	case *ast.BottomLit:
+		return "", true
+	case *ast.CallExpr:
+		if cuesyntax.IsBuiltin(x.Fun, "error") {
+			if len(x.Args) == 1 {
+				message, _ = cuesyntax.TextOf(x.Args[0])
+			}
+			return message, true
+		}
+	}
+	op, args := v.Expr()
+	if depth >= maxNesting*2 {
+		return "", false
+	}
+	switch op {
+	case cue.AndOp:
+		for _, a := range args {
+			if message, ok := writtenError(a, depth+1); ok {
+				return message, true
+			}
+		}
+	case cue.SelectorOp:
+		if t, ok := cuevalue.Target(v, args); ok {
+			return writtenError(t, depth+1)
+		}
+	}
+	return "", false
 }
 
 // bottom compiles a value that CUE cannot evaluate without data. That is allowed for a list with a

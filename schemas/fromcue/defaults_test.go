@@ -16,6 +16,10 @@ func TestDefaultsThatDataContradicts(t *testing.T) {
 		{`a: *1 | int, b: a`, `{"a": 1, "b": 2}`, ""},
 		{`r: {d: _ | *5}, l: r, c: *5 | int`, `{"l": {"d": 7}}`, `{"l": {"d": 7}, "c": 5}`},
 		{`r: {d: _ | *5}, l: r`, `{"l": {"d": 7}}`, `{"l": {"d": 7}}`},
+		{`u: [string]: {r?: #p, l?: #p, a?: [...string]}, v: *"v1" | string, u: main: {r: {path: "/", d: _ | *3}, l: r, a: ["x", "\(v)"]}`, `{"u": {"main": {"l": {"d": 5}}}}`,
+			`{"v": "v1", "u": {"main": {"r": {"path": "/"}, "l": {"path": "/", "d": 5}, "a": ["x", "v1"]}}}`},
+		{`o: {r: {d: _ | *5, e: *1 | int}, l: r}, x: *[{y: 1}] | [...{y: int}]`, `{"o": {"l": {"d": 7}}}`, `{"o": {"r": {"e": 1}, "l": {"d": 7, "e": 1}}, "x": [{"y": 1}]}`},
+		{`i: [...{r: {d: _ | *5, e: *1 | int}, l: r}]`, `{"i": [{"l": {"d": 7}}, {}]}`, `{"i": [{"r": {"e": 1}, "l": {"d": 7, "e": 1}}, {"r": {"d": 5, "e": 1}, "l": {"d": 5, "e": 1}}]}`},
 		{`r: {d: _ | *5}, l: r`, `{"r": {"d": 6}}`, `{"r": {"d": 6}, "l": {"d": 6}}`},
 		{`r: {d: _ | *5}, l: r`, `{"r": {"d": 6}, "l": {"d": 7}}`, ""},
 		{`defaults: {cpu: *1 | int}, pools: [string]: defaults & {n!: int}`, `{"pools": {"a": {"n": 1, "cpu": 3}, "b": {"n": 2}}}`,
@@ -24,7 +28,7 @@ func TestDefaultsThatDataContradicts(t *testing.T) {
 			`{"defaults": {"cpu": 1}, "pools": {"a": {"n": 1, "cpu": 1}}}`},
 		{`defaults: {cpu: *1 | int}, pools: [string]: defaults & {n!: int}`, `{"defaults": {"cpu": 2}, "pools": {"a": {"n": 1, "cpu": 3}}}`, ""},
 	} {
-		p := reloaded(t, mustCompile(t, "#schema: spec: {"+test.schema+"}"))
+		p := reloaded(t, mustCompile(t, "#p: {d?: int, path?: string}\n#schema: spec: {"+test.schema+"}"))
 		object := decoded(t, `{"spec": `+test.spec+`}`)
 		p.Prepare(object)
 		if errs := p.Validate(object); (len(errs) == 0) != (test.want != "") {

@@ -1,6 +1,7 @@
 package fromcue
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"cuelang.org/go/cue/cuecontext"
 	"cuelang.org/go/cue/errors"
 	"cuelang.org/go/cue/format"
+	"cuelang.org/go/cue/parser"
 	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/fromcue/cuesyntax"
 	"stele.dev/stele/schemas/fromcue/cuevalue"
@@ -189,25 +191,80 @@ func (c *Compiler) fallback(n *schemas.Node, v cue.Value, at *place) {
 
 // selfContained returns v, whose node is n, as a self-contained expression, and checks that it means the
 // same as v.
-func (c *Compiler) selfContained(v cue.Value, n *schemas.Node) (text string, err error) {
+func (c *Compiler) selfContained(v cue.Value, n *schemas.Node) (string, error) {
+	var first error
 	own := c.ownConjuncts(v)
 	// Try both with inlined definitions and with references to definitions. Inlining may lose that a
 	// definition is closed; references work only within one package.
 	for _, options := range [][]cue.Option{{cue.Raw()}, nil, {cue.Raw(), cue.InlineImports(false)}} {
-		var w *writing
-		if w, err = c.written(own, options...); err != nil {
+		w, err := c.written(own, options...)
+		if err != nil {
+			first = cmp.Or(first, err)
 			continue
 		}
-		text := w.text()
-		again, bad := interpreter.Expressed(text)
-		if err = bad; err != nil && v.Validate() == nil {
-			continue
+		texts := []string{w.text()}
+		if text, ok := hoisted(w.text()); ok {
+			texts = append(texts, text)
 		}
-		if err = verify.SameMeaning(v, again, n, w.keys); err == nil {
-			return text, nil
+		for _, text := range texts {
+			again, err := interpreter.Expressed(text)
+			if err == nil || v.Validate() != nil {
+				err = verify.SameMeaning(v, again, n, w.keys)
+			}
+			if err == nil {
+				return text, nil
+			}
+			first = cmp.Or(first, err)
 		}
 	}
-	return "", err
+	return "", first
+}
+
+// hoisted returns an expression in which the let clauses of its outermost struct are hidden fields beside it. CUE's exporter writes what
+// is outside of a value as such clauses, and let clauses cannot refer to each other in a circle. The result may have another meaning, if
+// clauses refer to fields of the struct. It returns false if there are no such clauses.
+func hoisted(text string) (string, bool) {
+	file, err := parser.ParseFile("", text)
+	if err != nil {
+		return "", false
+	}
+	names := map[string]bool{}
+	var beside []ast.Decl
+	for _, d := range file.Decls {
+		outer, ok := d.(*ast.Field)
+		if !ok {
+			continue
+		}
+		body := outer.Value
+		for range strings.Count(interpreter.ExpressionLabel, ":") {
+			if s, ok := body.(*ast.StructLit); ok && len(s.Elts) == 1 {
+				if f, ok := s.Elts[0].(*ast.Field); ok {
+					body = f.Value
+				}
+			}
+		}
+		s, ok := body.(*ast.StructLit)
+		if !ok {
+			continue
+		}
+		s.Elts = slices.DeleteFunc(s.Elts, func(d ast.Decl) bool {
+			l, ok := d.(*ast.LetClause)
+			if ok {
+				names[l.Ident.Name] = true
+				beside = append(beside, &ast.Field{Label: ast.NewIdent(l.Ident.Name), Value: l.Expr})
+			}
+			return ok
+		})
+	}
+	file.Decls = append(file.Decls, beside...)
+	ast.Walk(file, func(n ast.Node) bool {
+		if id, ok := n.(*ast.Ident); ok && names[id.Name] {
+			id.Name = "_let_" + id.Name
+		}
+		return true
+	}, nil)
+	formatted, err := format.Node(file)
+	return string(formatted), err == nil && len(names) > 0
 }
 
 // A writing is a value written out as a field of a definition. CUE closes structs there as it does in
@@ -334,12 +391,8 @@ func weaken(n *schemas.Node) {
 		n.Default, n.List, n.Struct = nil, nil, nil
 	}
 	if n.List != nil {
-		n.List.MinItems, n.List.Unique = nil, false
+		n.List.MinItems, n.List.Unique, n.List.Prefix, n.List.Rest = nil, false, nil, nil // Items admits what each of them admits
 		weaken(n.List.Items)
-		for _, item := range n.List.Prefix {
-			weaken(item)
-		}
-		weaken(n.List.Rest)
 	}
 	if s := n.Struct; s != nil {
 		s.Fields = join.WithConditions(s, true)

@@ -367,9 +367,14 @@ func (e *exampler) structOf(s *schemas.Struct) ast.Expr {
 		example.Elts = append(example.Elts, &ast.Field{Label: ast.NewString(name), Value: value})
 	}
 	for _, f := range s.Fields {
-		add(f.Name, e.exampleOf(f.Name, f.Schema))
+		if !f.Schema.Forbidden() {
+			add(f.Name, e.exampleOf(f.Name, f.Schema))
+		}
 	}
 	for _, p := range s.Patterns {
+		if p.Value.Forbidden() {
+			continue
+		}
 		key, ok := samples.Key(p.Key, s)
 		if !ok {
 			e.c.force(e.c.claims[s].at, "a pattern of keys for which no example was found")

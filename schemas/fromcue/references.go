@@ -49,6 +49,9 @@ func (c *Compiler) reference(v cue.Value, x ast.Expr, op cue.Op, args []cue.Valu
 		if at.listing > 0 && cuesyntax.IsLoopVariable(base) {
 			return c.variable(v, x, at)
 		}
+		if cuevalue.IsConstant(v) && (!declared(at, base) && !at.encloses(base) || overTable(at, base)) {
+			return shapeOf(v.Kind()) // such as the key of an entry in a table
+		}
 		if c.equal(v, x, at) {
 			return shapeOf(v.IncompleteKind())
 		}
@@ -228,6 +231,18 @@ func (c *Compiler) listed(v cue.Value, at *place) shape {
 	at.listing++
 	defer func() { at.listing-- }()
 	return c.survey(v, at)
+}
+
+// overTable reports whether an identifier is the variable of a comprehension over what data cannot change.
+func overTable(at *place, id *ast.Ident) bool {
+	loop, ok := id.Scope.(*ast.ForClause)
+	if !ok {
+		loop, ok = id.Node.(*ast.ForClause)
+	}
+	return ok && !slices.ContainsFunc(cuesyntax.NamesIn(loop.Source), func(name *ast.Ident) bool {
+		m := cuesyntax.MeaningOf(name)
+		return m == cuesyntax.IsField || m == cuesyntax.IsAlias || declared(at, name)
+	})
 }
 
 // variable surveys a reference to the variable of a comprehension in such a list.

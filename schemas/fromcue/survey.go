@@ -5,7 +5,6 @@ import (
 
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/ast"
-	cueliteral "cuelang.org/go/cue/literal"
 	"cuelang.org/go/cue/token"
 	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/fromcue/cuesyntax"
@@ -306,12 +305,8 @@ func (p *place) explained(x *ast.BinaryExpr, args []cue.Value) (rest ast.Expr, k
 	if x.Op != token.OR || !isCall || !cuesyntax.IsBuiltin(call.Fun, "error") || len(call.Args) != 1 || p.message != "" {
 		return nil, nil, false
 	}
-	lit, isText := call.Args[0].(*ast.BasicLit)
+	text, isText := cuesyntax.TextOf(call.Args[0])
 	if !isText {
-		return nil, nil, false
-	}
-	text, err := cueliteral.Unquote(lit.Value)
-	if err != nil {
 		return nil, nil, false
 	}
 	for _, a := range args {
@@ -349,6 +344,9 @@ func (c *Compiler) deep(v cue.Value, at *place, countOptional bool) bool {
 	}
 	found := false
 	visit := func(child cue.Value, certain bool) {
+		if _, ok := forbidden(child); ok && !certain {
+			return
+		}
 		within := &place{path: at.path, depth: at.depth + 1, parent: at, source: at.source, passing: true}
 		s := c.survey(child, within)
 		if within.recursive {

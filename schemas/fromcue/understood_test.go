@@ -343,6 +343,86 @@ var constructs = []struct {
 		accept: []string{`"a-x"`, `"a-y"`}, refuse: []string{`"x"`},
 	},
 	{
+		name: "a default of constants beside a struct", field: `f: *{q: "s"} | {p!: int}`,
+		accept: []string{`{"q": "s"}`, `{}`, `{"p": 1}`}, refuse: []string{`{"q": "x"}`, `{"q": "s", "p": 1}`, `{"p": "x"}`},
+	},
+	{
+		name: "an empty default beside a struct", field: `f: *{} | {p!: int}`,
+		accept: []string{`{}`, `{"p": 1}`}, refuse: []string{`{"p": "x"}`, `{"q": 1}`},
+	},
+	{
+		name: "a default of constants in an optional field", field: `f?: *{q: "s"} | {p!: int}`,
+		accept: []string{`{"q": "s"}`, `{}`, `{"p": 1}`}, refuse: []string{`{"q": "x"}`},
+	},
+	{
+		name: "a default of constants in items", field: `f: [...(*{q: "s"} | {p!: int})]`,
+		accept: []string{`[]`, `[{}, {"q": "s"}, {"p": 1}]`}, refuse: []string{`[{"q": "x"}]`},
+	},
+	{
+		name: "a default of constants beside a scalar", field: `f: string | *{q: "s"} | {p!: int}`,
+		accept: []string{`"x"`, `{"q": "s"}`, `{"p": 1}`}, refuse: []string{`{"q": "x"}`, `1`},
+	},
+	{
+		name: "a default of several constants", field: `f: *{n: 1, b: true} | {n!: >1, b: false}`,
+		accept: []string{`{"n": 1}`, `{"n": 2}`, `{"b": true}`, `{}`}, refuse: []string{`{"n": 0}`, `{"n": 2, "b": true}`},
+	},
+	{
+		name: "an empty default list beside a list of at least one", decls: `#t: {a!: string}`, field: `f: *[] | [#t, ...#t]`,
+		accept: []string{`[]`, `[{"a": "x"}]`}, refuse: []string{`[{}]`},
+	},
+	{
+		name: "at least one item with a part for CUE", decls: `#t: {a!: string, b?: strings.MinRunes(1) & !~"^x" & strings.HasPrefix("y")}`, field: `f!: [#t, ...#t]`,
+		accept: []string{`[{"a": "x"}]`, `[{"a": "x", "b": "yz"}, {"a": "y"}]`}, refuse: []string{`[]`, `[{"a": "x", "b": "z"}]`, `[{"a": "x"}, {"a": "x", "b": "z"}]`},
+	},
+	{
+		name: "fields that exclude each other", field: `f!: {exec!: string, url?: _|_} | {url!: string, exec?: _|_}`,
+		accept: []string{`{"exec": "a"}`, `{"url": "a"}`}, refuse: []string{`{"exec": "a", "url": "b"}`, `{}`, `{"exec": null, "url": "a"}`},
+	},
+	{
+		name: "a forbidden field", field: `f!: {a?: string, b?: _|_}`,
+		accept: []string{`{}`, `{"a": "x"}`}, refuse: []string{`{"b": 1}`, `{"b": null}`, `{"b": {}}`, `{"b": []}`},
+	},
+	{
+		name: "a forbidden field of an open struct", field: `f!: {a?: string, b?: _|_, ...}`,
+		accept: []string{`{"c": 1}`, `{"a": "x"}`}, refuse: []string{`{"b": 1}`},
+	},
+	{
+		name: "a field that a conjunction forbids", decls: `#d: {a?: string, b?: int}`, field: `f!: #d & {b?: _|_}`,
+		accept: []string{`{}`, `{"a": "x"}`}, refuse: []string{`{"b": 1}`},
+	},
+	{
+		name: "a field that a struct around a definition forbids", decls: `#d: {a?: string, b?: {c!: int}}`, field: `f!: {#d, b?: _|_}`,
+		accept: []string{`{}`, `{"a": "x"}`}, refuse: []string{`{"b": {"c": 1}}`},
+	},
+	{
+		name: "forbidden keys", field: `f!: {a?: string, [=~"^x-"]: _|_, ...}`,
+		accept: []string{`{}`, `{"a": "x", "y": 1}`}, refuse: []string{`{"x-a": 1}`},
+	},
+	{
+		name: "a field that is forbidden with a message", field: `f!: {a?: string, b?: error("use a")}`,
+		accept: []string{`{}`, `{"a": "x"}`}, refuse: []string{`{"b": 1}`},
+	},
+	{
+		name: "a field that is forbidden under a condition", field: `f!: {m!: "a" | "b", c?: string, if m == "a" {c?: _|_}}`,
+		accept: []string{`{"m": "a"}`, `{"m": "b", "c": "x"}`}, refuse: []string{`{"m": "a", "c": "x"}`, `{"m": "b", "c": 1}`},
+	},
+	{
+		name: "an entry of a table whose entries know their key", decls: "#t: [N=string]: {name: N, id: \"id-\\(N)\", level!: int}\n#t: {low: level: 1, high: level: 2}", field: `f!: or([for t in #t {t}])`,
+		accept: []string{`{"name": "low", "level": 1, "id": "id-low"}`}, refuse: []string{`{"name": "low", "level": 2}`, `{"name": "other", "level": 1}`},
+	},
+	{
+		name: "an entry of a table with its key", decls: "#t: {low: level: 1, high: level: 2}", field: `f!: or([for k, t in #t {{key: k, t}}])`,
+		accept: []string{`{"key": "low", "level": 1}`}, refuse: []string{`{"key": "low", "level": 2}`, `{"key": "other", "level": 1}`},
+	},
+	{
+		name: "recursion through a union", decls: "_note: {text?: string}\n#a: _note & _o & {optional: bool | *false}\n_o: {type!: string} | {inner!: #b}\n#b: _note & {fields: [=~\"^[a-z]+$\"]: #a}", field: `f!: #a`,
+		accept: []string{`{"type": "a"}`, `{"inner": {"fields": {"x": {"type": "b"}}}}`}, refuse: []string{`{}`, `{"inner": {"fields": {"x": {}}}}`, `{"type": 1}`},
+	},
+	{
+		name: "recursion in a language of expressions", decls: "#e: {and!: [...#e]} | {not!: #e} | {eq!: {left!: string, right!: int}}", field: `f!: #e`,
+		accept: []string{`{"and": [{"not": {"eq": {"left": "a", "right": 1}}}]}`}, refuse: []string{`{}`, `{"and": [{}]}`, `{"not": {"eq": {"left": "a"}}}`},
+	},
+	{
 		name: "names that need quotes", field: `f!: {"a-b"!: int, "c.d"?: string}`,
 		accept: []string{`{"a-b": 1, "c.d": "x"}`}, refuse: []string{`{"a": 1}`},
 	},

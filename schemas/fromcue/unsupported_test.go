@@ -101,7 +101,7 @@ import strings "struct"
 	{
 		name: "an error literal",
 		schema: `
-#schema: spec: a?: _|_ // <-
+#schema: spec: a!: _|_ // <-
 `,
 		message: "_|_",
 	},
@@ -414,7 +414,8 @@ import "list"
 		message: "a schema must be a struct",
 	},
 	{
-		name: "a default that breaks the rules of its field",
+		name: "a default that is another alternative than the rest",
+		left: true,
 		schema: `
 #schema: spec: a: *{b: 7} | {b: int & <5} // <-
 `,

@@ -279,26 +279,74 @@ func (p *preparation) fallback(c *check, x any) any {
 
 // completed adds to x the defaults in whole, which is x as completed by CUE. Some of CUE's defaults are
 // not valid once they are written out: CUE completes {r: {d: *5 | int}, l: r} with r: d: 5 even if l.d
-// is 7, and then rejects the result. completed leaves out such defaults. ok is false if it cannot make a
-// valid object.
-func (p *preparation) completed(c *check, x, whole any) (any, bool) {
+// is 7, and then rejects the result. completed leaves out such defaults, and adds all others. changed reports
+// whether it added any.
+func (p *preparation) completed(c *check, x, whole any) (_ any, changed bool) {
 	all, changed := complete(jsonvalue.Clone(x), whole)
 	if !changed || c.fallbackCheck.evaluate(all, &p.patience).Valid() {
 		return all, changed
 	}
-	m, ok1 := x.(map[string]any)
-	w, ok2 := whole.(map[string]any)
-	if !ok1 || !ok2 {
-		return x, false
-	}
-	changed = false
-	for _, key := range slices.Sorted(maps.Keys(w)) {
-		next, more := complete(jsonvalue.Clone(m), map[string]any{key: w[key]})
-		if more && c.fallbackCheck.evaluate(next, &p.patience).Valid() {
-			m, changed = next.(map[string]any), true
+	part := partly{p: p, c: c, whole: x}
+	part.add(nil, x, whole)
+	return part.whole, part.changed
+}
+
+// partly adds parts of a completion to a value, those with which it stays valid.
+type partly struct {
+	p       *preparation
+	c       *check
+	whole   any // the value so far
+	changed bool
+}
+
+// add adds what y has to the part of the value at a path, which is x: each part as a whole, or else what is valid of it.
+func (a *partly) add(path []any, x, y any) {
+	switch y := y.(type) {
+	case map[string]any:
+		m, _ := x.(map[string]any)
+		for _, key := range slices.Sorted(maps.Keys(y)) {
+			a.one(append(slices.Clip(path), key), m[key], y[key])
+		}
+	case []any:
+		if l, _ := x.([]any); len(l) == len(y) {
+			for i := range y {
+				a.one(append(slices.Clip(path), i), l[i], y[i])
+			}
 		}
 	}
-	return m, changed
+}
+
+func (a *partly) one(path []any, x, y any) {
+	next, changed := completeAt(jsonvalue.Clone(a.whole), path, y)
+	switch {
+	case !changed:
+	case a.c.fallbackCheck.evaluate(next, &a.p.patience).Valid():
+		a.whole, a.changed = next, true
+	default:
+		a.add(path, x, y)
+	}
+}
+
+// completeAt completes the part of x at a path. It reports whether that changed x.
+func completeAt(x any, path []any, y any) (any, bool) {
+	if len(path) == 0 {
+		return complete(x, y)
+	}
+	changed := false
+	switch step := path[0].(type) {
+	case string:
+		m, ok := x.(map[string]any)
+		if !ok {
+			m = map[string]any{}
+		}
+		m[step], changed = completeAt(m[step], path[1:], y)
+		return m, changed
+	case int:
+		l := x.([]any) // as long as the one that it is completed to
+		l[step], changed = completeAt(l[step], path[1:], y)
+		return l, changed
+	}
+	return x, false
 }
 
 // remove deletes the field at a path relative to the current path.

@@ -54,7 +54,9 @@ func (v *inspection) logic(l *logicCheck, x any, around schemas.Position) {
 			v.invalid(x, "must validate one and only one schema (oneOf), and validates several", around)
 		}
 	}
-	if l.not != nil && v.admits(l.not, x) {
+	if l.not != nil && l.not.node.AdmitsAll() {
+		v.invalid(x, "may not be set", around)
+	} else if l.not != nil && v.admits(l.not, x) {
 		v.invalid(x, "must not validate the schema (not)", around)
 	}
 }

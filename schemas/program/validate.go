@@ -80,9 +80,6 @@ func (v *inspection) value(c *check, x any) {
 	if v.quiet > 0 && v.failed {
 		return
 	}
-	if c.logic != nil && x != nil && c.kinds&schemas.KindOf(x) != 0 {
-		v.logic(c.logic, x, c.node.Source)
-	}
 	if c.node.Sensitive {
 		v.secret++
 		defer func() { v.secret-- }()
@@ -90,6 +87,9 @@ func (v *inspection) value(c *check, x any) {
 	before := len(v.errs)
 	if c.node.Message != "" {
 		defer func() { v.explain(c, x, before) }()
+	}
+	if c.logic != nil && x != nil && c.kinds&schemas.KindOf(x) != 0 {
+		v.logic(c.logic, x, c.node.Source)
 	}
 	switch x := x.(type) {
 	case string:

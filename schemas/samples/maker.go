@@ -82,6 +82,9 @@ func (g Maker) witnessStruct(s *schemas.Struct) any {
 		return m
 	}
 	for _, f := range s.Fields {
+		if f.Schema.Forbidden() && !g.Chance(5) {
+			continue
+		}
 		if f.Presence == schemas.Required && g.Chance(95) || f.Presence == schemas.Regular && g.Chance(max(70, g.Full)) || g.Chance(max(40, g.Full)) {
 			m[f.Name] = g.Witness(f.Schema)
 		}
@@ -95,7 +98,7 @@ func (g Maker) witnessStruct(s *schemas.Struct) any {
 		}
 	}
 	for _, p := range s.Patterns {
-		if key, ok := Key(p.Key, s); ok && g.Chance(60) {
+		if key, ok := Key(p.Key, s); ok && g.Chance(60) && (!p.Value.Forbidden() || g.Chance(5)) {
 			m[key] = g.Witness(p.Value)
 		}
 	}

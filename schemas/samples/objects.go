@@ -68,7 +68,7 @@ func (s *sampler) object(o *schemas.Struct, depth int) map[string]any {
 	}
 	for i := range o.Fields {
 		f := &o.Fields[i]
-		if depth > sampleDepth || f.Presence != schemas.Required && !s.all {
+		if depth > sampleDepth || f.Presence != schemas.Required && !s.all || f.Schema.Forbidden() {
 			continue
 		}
 		object[f.Name] = s.value(f.Schema, depth+1)
@@ -77,7 +77,7 @@ func (s *sampler) object(o *schemas.Struct, depth int) map[string]any {
 		if !s.all || depth > sampleDepth {
 			break
 		}
-		if key, ok := Key(o.Patterns[i].Key, o); ok {
+		if key, ok := Key(o.Patterns[i].Key, o); ok && !o.Patterns[i].Value.Forbidden() {
 			object[key] = s.value(o.Patterns[i].Value, depth+1)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/ast"
 	"cuelang.org/go/cue/cuecontext"
+	"cuelang.org/go/cue/literal"
 	"cuelang.org/go/cue/token"
 	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/jsonvalue"
@@ -141,4 +142,14 @@ func NameOf(x ast.Expr) string {
 		return "a comprehension"
 	}
 	return strings.TrimPrefix(fmt.Sprintf("syntax of type %T", x), "*")
+}
+
+// TextOf returns the text of a string literal.
+func TextOf(x ast.Expr) (text string, ok bool) {
+	lit, ok := x.(*ast.BasicLit)
+	if !ok || lit.Kind != token.STRING {
+		return "", false
+	}
+	text, err := literal.Unquote(lit.Value)
+	return text, err == nil
 }

@@ -28,6 +28,11 @@ func Structs(a, b *schemas.Struct) *schemas.Struct {
 			m.Fields = append(m.Fields, besides(f, b))
 			continue
 		}
+		if f.Schema.Forbidden() {
+			f.Schema = g.Schema
+		} else if g.Schema.Forbidden() {
+			g.Schema = f.Schema
+		}
 		presence := schemas.Optional
 		if f.Presence == schemas.Required && g.Presence == schemas.Required {
 			presence = schemas.Required
