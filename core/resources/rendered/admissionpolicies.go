@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -110,7 +111,7 @@ func PolicyName(id string) string {
 func ValidatingPolicy(f *policy.Form, v *policy.Validation) (*admissionv1.ValidatingAdmissionPolicy, *admissionv1.ValidatingAdmissionPolicyBinding) {
 	failure, c := failureOf(v.Ignore), constantsOf(v.Params, v.Variables)
 	spec := admissionv1.ValidatingAdmissionPolicySpec{
-		FailurePolicy: &failure, MatchConstraints: matchOf(&v.Match), MatchConditions: c.conditions(&v.Match), Variables: c.variables(v.Variables), ParamKind: paramKindOf(f, v.ParamSource),
+		FailurePolicy: &failure, MatchConstraints: matchOf(&v.Match), MatchConditions: c.conditions(&v.Match), ParamKind: paramKindOf(f, v.ParamSource),
 	}
 	for _, a := range v.Annotations {
 		spec.AuditAnnotations = append(spec.AuditAnnotations, admissionv1.AuditAnnotation{Key: a.Name, ValueExpression: c.text(a.Text)})
@@ -123,6 +124,7 @@ func ValidatingPolicy(f *policy.Form, v *policy.Validation) (*admissionv1.Valida
 		}
 		spec.Validations = append(spec.Validations, check)
 	}
+	spec.Variables = c.variables()
 	binding := admissionv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: PolicyName(v.ID), ParamRef: paramRefOf(v.ParamSource)}
 	for _, a := range v.Actions {
 		binding.ValidationActions = append(binding.ValidationActions, admissionv1.ValidationAction(a))
@@ -135,7 +137,7 @@ func ValidatingPolicy(f *policy.Form, v *policy.Validation) (*admissionv1.Valida
 func MutatingPolicy(f *policy.Form, m *policy.Mutation) (*admissionv1.MutatingAdmissionPolicy, *admissionv1.MutatingAdmissionPolicyBinding) {
 	failure, c := failureOf(m.Ignore), constantsOf(m.Params, m.Variables)
 	spec := admissionv1.MutatingAdmissionPolicySpec{
-		FailurePolicy: &failure, MatchConstraints: matchOf(&m.Match), MatchConditions: c.conditions(&m.Match), Variables: c.variables(m.Variables),
+		FailurePolicy: &failure, MatchConstraints: matchOf(&m.Match), MatchConditions: c.conditions(&m.Match),
 		ParamKind: paramKindOf(f, m.ParamSource), ReinvocationPolicy: admissionv1.NeverReinvocationPolicy,
 	}
 	if m.Reinvoke {
@@ -150,6 +152,7 @@ func MutatingPolicy(f *policy.Form, m *policy.Mutation) (*admissionv1.MutatingAd
 		}
 		spec.Mutations = append(spec.Mutations, change)
 	}
+	spec.Variables = c.variables()
 	return &admissionv1.MutatingAdmissionPolicy{TypeMeta: typeMeta("MutatingAdmissionPolicy"), ObjectMeta: metav1.ObjectMeta{Name: PolicyName(m.ID)}, Spec: spec},
 		&admissionv1.MutatingAdmissionPolicyBinding{
 			TypeMeta: typeMeta("MutatingAdmissionPolicyBinding"), ObjectMeta: metav1.ObjectMeta{Name: PolicyName(m.ID)},
@@ -168,32 +171,71 @@ func failureOf(ignore bool) admissionv1.FailurePolicyType {
 	return admissionv1.Fail
 }
 
-// constants are the params of a rule that are values of the bundle. In Kubernetes, whose params are objects, they are a variable.
-// Conditions, which are evaluated before variables, have them in the place of params.
+// constants are the params of a rule that are values of the bundle. In Kubernetes, whose params are objects, they are a variable; or, if
+// their types differ, one for each of them that is read, as the values of a map have one type there.
+// Conditions, which are evaluated before variables, have the values themselves.
 type constants struct {
-	literal  string // in CEL, as which it is JSON; "" if there are none
-	variable string
+	params   any
+	of       []policy.Variable // of the rule
+	literal  string            // of all params, in CEL; "" if there are none
+	differ   bool              // in their types
+	declared []admissionv1.Variable
 }
 
-func constantsOf(params json.RawMessage, variables []policy.Variable) constants {
-	if len(params) == 0 || string(params) == "{}" {
-		return constants{}
+func constantsOf(params json.RawMessage, variables []policy.Variable) *constants {
+	c := &constants{of: variables}
+	if len(params) == 0 || string(params) == "{}" || json.Unmarshal(params, &c.params) != nil {
+		return c
 	}
-	name := expr.VarParams
-	for slices.ContainsFunc(variables, func(v policy.Variable) bool { return v.Name == name }) {
+	c.literal = expr.Literal(params)
+	c.differ = strings.Contains(c.literal, "dyn(")
+	return c
+}
+
+// text returns an expression that reads params as one that reads variables.
+func (c *constants) text(text string) string {
+	return c.replaced(text, func(path []string, literal string) string { return "variables." + c.variable(path, literal) })
+}
+
+// variable returns the variable for the params at a path, and declares it.
+func (c *constants) variable(path []string, literal string) string {
+	name := notInIdentifiers.ReplaceAllString(strings.Join(append([]string{expr.VarParams}, path...), "_"), "_")
+	for {
+		i := slices.IndexFunc(c.declared, func(v admissionv1.Variable) bool { return v.Name == name })
+		if i >= 0 && c.declared[i].Expression == literal {
+			return name
+		}
+		if i < 0 && !slices.ContainsFunc(c.of, func(v policy.Variable) bool { return v.Name == name }) {
+			c.declared = append(c.declared, admissionv1.Variable{Name: name, Expression: literal})
+			return name
+		}
 		name += "_"
 	}
-	return constants{string(params), name}
 }
 
-// text returns an expression that reads params as one that reads the variable.
-func (c *constants) text(text string) string { return c.replaced(text, "variables."+c.variable) }
+var notInIdentifiers = regexp.MustCompile(`[^A-Za-z0-9_]`)
 
-func (c *constants) replaced(text, by string) string {
+func (c *constants) replaced(text string, by func(path []string, literal string) string) string {
 	if c.literal == "" {
 		return text
 	}
-	renamed, err := expr.Rename(text, expr.VarParams, by)
+	renamed, err := expr.RenameSelections(text, expr.VarParams, func(path []string) (int, string) {
+		value, n := c.params, 0
+		for c.differ && n < len(path) {
+			m, _ := value.(map[string]any)
+			next, ok := m[path[n]]
+			if !ok {
+				break
+			}
+			value = next
+			n++
+		}
+		literal, err := json.Marshal(value)
+		if err != nil || n == 0 {
+			return 0, by(nil, c.literal)
+		}
+		return n, by(path[:n], expr.Literal(literal))
+	})
 	if err != nil {
 		return text // it was parsed when the policy was compiled
 	}
@@ -202,19 +244,24 @@ func (c *constants) replaced(text, by string) string {
 
 func (c *constants) conditions(m *policy.Match) (list []admissionv1.MatchCondition) {
 	for _, x := range m.Conditions {
-		list = append(list, admissionv1.MatchCondition{Name: x.Name, Expression: c.replaced(x.Text, c.literal)})
+		list = append(list, admissionv1.MatchCondition{Name: strings.ReplaceAll(x.Name, ":", "-"), Expression: c.replaced(x.Text, func(_ []string, literal string) string {
+			if strings.HasPrefix(literal, "-") {
+				return "(" + literal + ")"
+			}
+			return literal
+		})})
 	}
 	return list
 }
 
-func (c *constants) variables(variables []policy.Variable) (list []admissionv1.Variable) {
-	if c.literal != "" {
-		list = append(list, admissionv1.Variable{Name: c.variable, Expression: c.literal})
-	}
-	for _, x := range variables {
+// variables returns the variables of the rule behind those of the params that the policy reads. All of its other expressions are
+// known.
+func (c *constants) variables() []admissionv1.Variable {
+	var list []admissionv1.Variable
+	for _, x := range c.of {
 		list = append(list, admissionv1.Variable{Name: x.Name, Expression: c.text(x.Text)})
 	}
-	return list
+	return append(c.declared[:len(c.declared):len(c.declared)], list...)
 }
 
 func matchOf(m *policy.Match) *admissionv1.MatchResources {

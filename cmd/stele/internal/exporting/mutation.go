@@ -14,9 +14,9 @@ func (e *exporter) mutations(f *policy.Form) {
 	for _, i := range inOrder(f.Mutations) {
 		if m := &f.Mutations[i]; e.expressible(m.ID, "MutatingAdmissionPolicy", m.Objects, m.Source) {
 			p, b := rendered.MutatingPolicy(f, m)
-			e.add(p)
-			e.add(b)
-			exported = append(exported, m)
+			if e.add(m.ID, m.Source, p, b) {
+				exported = append(exported, m)
+			}
 		}
 	}
 	if len(exported) < 2 {

@@ -1,12 +1,14 @@
 package exporting
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"stele.dev/stele/core/resources/rendered"
 
@@ -62,8 +64,25 @@ func (e *exporter) note(at schemas.Position, format string, args ...any) {
 	e.notes = append(e.notes, text)
 }
 
-// add appends an object without its status and without fields that the server sets.
-func (e *exporter) add(object any) {
+// add appends objects that belong together, unless kube-apiserver refuses one of them, which is noted.
+func (e *exporter) add(id string, at schemas.Position, objects ...any) bool {
+	var all []any
+	for _, object := range objects {
+		content, text := contentOf(object)
+		kind, _ := content["kind"].(string)
+		name, _, _ := unstructured.NestedString(content, "metadata", "name")
+		if err := refused(kind, name, text); err != nil {
+			e.note(at, "%s is not exported: kube-apiserver refuses the %s: %v", id, kind, err)
+			return false
+		}
+		all = append(all, content)
+	}
+	e.objects = append(e.objects, all...)
+	return true
+}
+
+// contentOf returns an object without its status and without fields that the server sets, also as JSON.
+func contentOf(object any) (map[string]any, []byte) {
 	text, err := json.Marshal(object)
 	if err != nil {
 		panic(fmt.Sprintf("exporting: %v", err)) // API types always encode
@@ -77,7 +96,10 @@ func (e *exporter) add(object any) {
 		delete(meta, "creationTimestamp")
 		delete(meta, "generation")
 	}
-	e.objects = append(e.objects, content)
+	if text, err = json.Marshal(content); err != nil {
+		panic(fmt.Sprintf("exporting: %v", err))
+	}
+	return content, text
 }
 
 // rendered adds the objects that the server shows of a policy, without the built-in ones.
@@ -90,12 +112,12 @@ func (e *exporter) rendered(k *rendered.Kind, f *policy.Form) {
 		t := metav1.TypeMeta{APIVersion: kind.Group + "/" + kind.StorageVersion, Kind: kind.Kind}
 		meta := metav1.ObjectMeta{Name: entry.Name, Labels: entry.Labels, Annotations: entry.Annotations}
 		if !kind.Namespaced {
-			e.add(entry.Render(t, meta))
+			e.add(cmp.Or(entry.ID, kind.Kind+" "+entry.Name), entry.Source, entry.Render(t, meta))
 			continue
 		}
 		for _, namespace := range literal(f, entry.ID) {
 			meta.Namespace = namespace
-			e.add(entry.Render(t, meta))
+			e.add(entry.ID, entry.Source, entry.Render(t, meta))
 		}
 	}
 }
@@ -140,8 +162,7 @@ func (e *exporter) access(f *policy.Form) {
 func (e *exporter) admission(f *policy.Form, v *policy.Validation) {
 	if e.expressible(v.ID, "ValidatingAdmissionPolicy", v.Objects, v.Source) {
 		p, b := rendered.ValidatingPolicy(f, v)
-		e.add(p)
-		e.add(b)
+		e.add(v.ID, v.Source, p, b)
 	}
 }
 
