@@ -53,6 +53,9 @@ func (m *importer) admission() error {
 	if err != nil {
 		return err
 	}
+	if rules, err = m.dynamic("validate", rules); err != nil {
+		return err
+	}
 	if len(rules) > 0 {
 		m.counts["rules"] = len(rules)
 		m.write("admission.cue", m.ofTeam("admission", "validate"), rules)

@@ -39,6 +39,9 @@ func (m *importer) mutations() error {
 	if len(names) > 1 {
 		m.note(names[0], nil, "the %d rules that change objects run in the order of the names of their policies, %q first: kube-apiserver runs policies in no certain order", len(rules), names[0].name())
 	}
+	if rules, err = m.dynamic("mutate", rules); err != nil {
+		return err
+	}
 	m.counts["mutations"] = len(rules)
 	m.write("admission.cue", m.ofTeam("admission", "mutate"), rules)
 	return nil

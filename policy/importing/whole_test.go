@@ -272,3 +272,55 @@ spec: {policyName: sizes, validationActions: [Deny], matchResources: {` + bindin
 		})
 	}
 }
+
+// A policy for several kinds reads the fields of each after it asked for object.kind. What is wrong with all of them stays an error.
+func TestPoliciesForSeveralKinds(t *testing.T) {
+	kinds := definitionOf("example.com", "Gauge", "gauges", `{size: {type: integer}}`) + definitionOf("example.com", "Box", "boxes", `{replicas: {type: integer}, sizes: {type: object, properties: {a: {type: integer}}}, items: {type: array, items: {type: object, properties: {size: {type: integer}}}}}`)
+	policyOf := func(rules, spec string) string {
+		return kinds + `
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: several}
+spec:
+  matchConstraints: {resourceRules: [` + rules + `]}
+` + spec + `
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: several}
+spec: {policyName: several, validationActions: [Deny]}
+`
+	}
+	const three = `{apiGroups: [example.com], apiVersions: [v1], operations: [CREATE, UPDATE], resources: [gauges, boxes]}, {apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [configmaps]}`
+	for name, c := range map[string]struct {
+		rules, spec     string
+		dynamic, errors int
+	}{
+		"guarded": {three, `  variables:
+  - {name: amount, expression: "object.kind == 'Gauge' ? object.spec.size : object.kind == 'Box' ? object.spec.replicas : 0"}
+  validations:
+  - {expression: "object.kind != 'Gauge' || object.spec.size <= 10"}
+  - {expression: "object.kind != 'Box' || !has(object.spec.items) || object.spec.items.all(i, i.size <= 10)"}
+  - {expression: "variables.amount <= 10", messageExpression: "'too much: ' + string(variables.amount)"}
+  - {expression: "object.metadata.name != 'x'"}`, 7, 0},
+		"a condition, and the old object": {three, `  matchConditions: [{name: a, expression: "request.operation == 'CREATE' || object.kind != 'Box' || oldObject.spec.replicas > 0"}]
+  validations: [{expression: "true || false"}]`, 2, 0},
+		"a typing error": {three, `  validations: [{expression: "object.kind != 'Gauge' || object.spec.szie <= 10"}]`, 1, 1},
+		"one kind":       {`{apiGroups: [example.com], apiVersions: [v1], operations: [CREATE], resources: [gauges]}`, `  validations: [{expression: "object.spec.replicas <= 10"}]`, 0, 1},
+		"a field by a variable": {`{apiGroups: [example.com], apiVersions: [v1], operations: [CREATE], resources: [boxes]}`, `  variables: [{name: names, expression: "['a']"}]
+  validations: [{expression: "variables.names.all(n, !has(object.spec.sizes) || object.spec.sizes[n] <= 10)"}]`, 1, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, said := imported(t, policyOf(c.rules, c.spec))
+			if n := strings.Count(said, "is written with dyn(object)"); (n > 0) != (c.dynamic > 0) {
+				t.Errorf("%d expressions are dynamic", n)
+			}
+			if n := strings.Count(said, "vet refuses"); (n > 0) != (c.errors > 0) {
+				t.Errorf("%d mistakes", n)
+			}
+			if t.Failed() {
+				t.Log(said)
+			}
+		})
+	}
+}
