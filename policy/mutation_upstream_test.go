@@ -22,6 +22,7 @@ const deployments = `{
 			group: "b.example.com", names: {kind: "Deployment", plural: "deployments"}, storageVersion: "v1"
 			versions: v1: #schema: spec?: {
 				replicas?: int, paused?: bool, progressDeadlineSeconds?: int
+				byName?: [string]: {size?: int, tags?: [string]: string}, lists?: [...{[string]: int}]
 				selector?: {matchLabels?: [string]: string} @k8s(mapType=atomic)
 				template?: {metadata?: labels?: [string]: string, spec?: {
 					volumes?: [...{name!: string, hostPath?: path!: string}] @k8s(listType=map,listMapKeys=name)
@@ -76,6 +77,17 @@ var upstreamCases = []upstreamCase{
 	{name: "apply configuration with old object", expressions: []string{`Object{spec: Object.spec{replicas: oldObject.spec.replicas % 2 == 0?oldObject.spec.replicas + 1:oldObject.spec.replicas}}`}, object: `{"spec":{"replicas":1}}`, old: `{"spec":{"replicas":2}}`, want: `{"spec":{"replicas":3}}`},
 	patchCase("complex apply configuration initialization", `Object{spec: Object.spec{replicas: 1, template: Object.spec.template{metadata: Object.spec.template.metadata{labels: {"app": "nginx"}}, spec: Object.spec.template.spec{containers: [Object.spec.template.spec.containers{name: "nginx", image: "nginx:1.14.2", ports: [Object.spec.template.spec.containers.ports{containerPort: 80}], resources: Object.spec.template.spec.containers.resources{limits: {"cpu": "128M"}}}]}}}}`,
 		`{"spec":{}}`, `{"spec":{"replicas":1,"template":{"metadata":{"labels":{"app":"nginx"}},"spec":{"containers":[{"name":"nginx","image":"nginx:1.14.2","ports":[{"containerPort":80}],"resources":{"limits":{"cpu":"128M"}}}]}}}}`),
+	// A type of the name of a field that is a map.
+	patchCase("a map as a type", `Object{spec: Object.spec{template: Object.spec.template{metadata: Object.spec.template.metadata{labels: Object.spec.template.metadata.labels{app: "nginx", a__dot__b: "x"}}}}}`,
+		`{"spec":{}}`, `{"spec":{"template":{"metadata":{"labels":{"app":"nginx","a.b":"x"}}}}}`),
+	patchCase("a map as a type, merged", `Object{spec: Object.spec{template: Object.spec.template{metadata: Object.spec.template.metadata{labels: Object.spec.template.metadata.labels{b: "2"}}}}}`,
+		`{"spec":{"template":{"metadata":{"labels":{"a":"1"}}}}}`, `{"spec":{"template":{"metadata":{"labels":{"a":"1","b":"2"}}}}}`),
+	patchCase("a map as a type, with an optional field", `Object{spec: Object.spec{template: Object.spec.template{metadata: Object.spec.template.metadata{labels: Object.spec.template.metadata.labels{?b: object.?spec.?nothing, c: "3"}}}}}`,
+		`{"spec":{}}`, `{"spec":{"template":{"metadata":{"labels":{"c":"3"}}}}}`),
+	patchCase("a map of objects as a type", `Object{spec: Object.spec{byName: Object.spec.byName{first: Object.spec.byName{size: 1, tags: Object.spec.byName.tags{x: "y"}}}}}`, `{"spec":{}}`, `{"spec":{"byName":{"first":{"size":1,"tags":{"x":"y"}}}}}`),
+	patchCase("a map of objects as a literal", `Object{spec: Object.spec{byName: {"first": Object.spec.byName{size: 1}}}}`, `{"spec":{}}`, `{"spec":{"byName":{"first":{"size":1}}}}`),
+	patchCase("maps in a list as a type", `Object{spec: Object.spec{lists: [Object.spec.lists{a: 1}, {"b": 2}]}}`, `{"spec":{}}`, `{"spec":{"lists":[{"a":1},{"b":2}]}}`),
+	{name: "a map as a type, with a value of another type", expressions: []string{`Object{spec: Object.spec{template: Object.spec.template{metadata: Object.spec.template.metadata{labels: Object.spec.template.metadata.labels{app: 1}}}}}`}, err: "expected type of field 'labels'"},
 	{name: "apply configuration with change to atomic", expressions: []string{`Object{spec: Object.spec{selector: Object.spec.selector{matchLabels: {"l": "v"}}}}`}, err: "spec.selector is atomic"},
 	{name: "apply configuration with invalid type name", expressions: []string{`Object{spec: Object.specx{replicas: 1}}`}, err: "undeclared reference to 'Object.specx'"},
 	{name: "apply configuration with invalid field name", expressions: []string{`Object{spec: Object.spec{replicasx: 1}}`}, err: "undefined field 'replicasx'; did you mean \"replicas\"?"},

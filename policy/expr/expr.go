@@ -173,7 +173,13 @@ const (
 
 // Compile checks an expression. Its type must be want, if that is not nil.
 func (s *Scope) Compile(text string, want *cel.Type) (*Checked, *Fault) {
-	ast, issues := s.env.Compile(text)
+	ast, issues := s.env.Parse(text)
+	if issues.Err() == nil {
+		if s.patches != nil {
+			patchTypes{s.patches}.writeMaps(ast.NativeRep())
+		}
+		ast, issues = s.env.Check(ast)
+	}
 	if issues.Err() != nil {
 		return nil, s.fault(issues.Errors()[0], text)
 	}

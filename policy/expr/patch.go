@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/google/cel-go/cel"
+	celast "github.com/google/cel-go/common/ast"
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
 	"github.com/google/cel-go/common/types/traits"
@@ -105,6 +106,53 @@ func (p patchTypes) typeNamed(name string) *celtype.Type {
 		}
 	}
 	return t
+}
+
+// writeMaps writes the parts that are maps, such as Object.metadata.labels{tier: "x"}, as the literals {"tier": "x"}. In Kubernetes each
+// field has a type of its name, also if it is a map.
+func (p patchTypes) writeMaps(tree *celast.AST) {
+	factory, last := celast.NewExprFactory(), celast.MaxID(tree)
+	celast.PostOrderVisit(tree.Expr(), celast.NewExprVisitor(func(e celast.Expr) {
+		if e.Kind() != celast.StructKind || !p.isMap(e.AsStruct()) {
+			return
+		}
+		var entries []celast.EntryExpr
+		for _, f := range e.AsStruct().Fields() {
+			if place, ok := tree.SourceInfo().GetOffsetRange(f.ID()); ok {
+				tree.SourceInfo().SetOffsetRange(last, place)
+			}
+			key := factory.NewLiteral(last, types.String(jsonName(f.AsStructField().Name())))
+			last++
+			entries = append(entries, factory.NewMapEntry(f.ID(), key, f.AsStructField().Value(), f.AsStructField().IsOptional()))
+		}
+		e.SetKindCase(factory.NewMap(e.ID(), entries))
+	}))
+}
+
+// isMap reports whether a part is a map with any keys. A part of a map whose values are objects is one of these objects, unless it has
+// other fields.
+func (p patchTypes) isMap(part celast.StructExpr) bool {
+	at := strings.LastIndexByte(part.TypeName(), '.')
+	if at < 0 || p.of == celtype.Dynamic {
+		return false
+	}
+	around := p.typeNamed(part.TypeName()[:at])
+	if around == nil || !around.IsMessage() {
+		return false
+	}
+	f := around.Field(part.TypeName()[at+1:])
+	if f == nil {
+		return false
+	}
+	t := f.Type
+	for t.Items() != nil && t.CEL().Kind() != types.MapKind {
+		t = t.Items()
+	}
+	if t.Items() == nil || t.CEL().Kind() != types.MapKind {
+		return false
+	}
+	of := innermost(t)
+	return !of.IsMessage() || slices.ContainsFunc(part.Fields(), func(f celast.EntryExpr) bool { return of.Field(f.AsStructField().Name()) == nil })
 }
 
 // innermost returns the type of the items of lists and the values of maps, in any depth.
