@@ -235,8 +235,10 @@ type Object struct {
 	Content map[string]any // without apiVersion, kind and metadata
 }
 
-// HasRules reports whether the schema has CEL rules.
-func (v *Version) HasRules() bool { return len(v.rules) > 0 }
+// HasRules reports whether the schema has CEL rules. Those that its constraints of an object's name became do not count.
+func (v *Version) HasRules() bool {
+	return slices.ContainsFunc(v.rules, func(r *schemaRule) bool { return !r.OfName() })
+}
 
 // ValidateRules returns the errors of the schema's CEL rules (x-kubernetes-validations, KEP-2876)
 // for an object. old is the object before the write, nil for a create. The object must be valid
@@ -250,11 +252,28 @@ func (v *Version) ValidateRules(ctx context.Context, object, old *Object) (errs 
 	return v.ValidateRulesFully(ctx, object, old)
 }
 
+// ValidateNames is ValidateRules for the constraints of an object's name alone. The object may be invalid otherwise.
+func (v *Version) ValidateNames(ctx context.Context, object, old *Object) (errs field.ErrorList, warnings []string) {
+	if !slices.ContainsFunc(v.rules, func(r *schemaRule) bool { return r.OfName() }) {
+		return nil, nil
+	}
+	ctx, cancel := expr.Limited(ctx)
+	defer cancel()
+	return v.validateRules(ctx, object, old, (*schemas.Rule).OfName)
+}
+
 // ValidateRulesFully is ValidateRules without a limit of time.
 func (v *Version) ValidateRulesFully(ctx context.Context, object, old *Object) (errs field.ErrorList, warnings []string) {
+	return v.validateRules(ctx, object, old, func(*schemas.Rule) bool { return true })
+}
+
+func (v *Version) validateRules(ctx context.Context, object, old *Object, which func(*schemas.Rule) bool) (errs field.ErrorList, warnings []string) {
 	e := &ruleEvaluation{ctx: ctx, v: v, object: object, old: old, budget: expr.NewBudget()}
 	e.consider, _ = ctx.Value(consideringKey{}).(func(Considered))
 	for _, r := range v.rules {
+		if !which(r.Rule) {
+			continue
+		}
 		var before any
 		if old != nil {
 			before = old.Content

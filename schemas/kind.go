@@ -2,6 +2,7 @@ package schemas
 
 import (
 	"encoding/json"
+	"strings"
 )
 
 // A Kind is a resource type: its names, and the schemas of its versions.
@@ -112,6 +113,12 @@ type Rule struct {
 	RuleSource    Position `json:"-"` // position of the expression
 	PathSource    Position `json:"-"`
 	MessageSource Position `json:"-"`
+}
+
+// OfName reports whether the rule is a constraint of the object's name that the schema of a definition has. Other rules of definitions
+// are named by a path, which does not lead into metadata, and those of bundles have no # in their names.
+func (r *Rule) OfName() bool {
+	return strings.HasPrefix(r.Name, "metadata.") && strings.Contains(r.Name, "#")
 }
 
 // A Column is one column of the table that `kubectl get` shows. The name column is always first and is

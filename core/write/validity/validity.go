@@ -102,14 +102,16 @@ func (w *Write) Check(ctx context.Context) (field.ErrorList, error) {
 }
 
 // rules evaluates the CEL rules of the schema. As in kube-apiserver, it skips them if earlier errors leave the object too
-// incomplete.
+// incomplete, except for what the schema says of the object's name, which is no rule there.
 func (w *Write) rules(ctx context.Context, errs field.ErrorList) field.ErrorList {
 	for _, e := range errs {
 		switch e.Type {
 		case field.ErrorTypeNotSupported, field.ErrorTypeRequired, field.ErrorTypeTooLong, field.ErrorTypeTooMany, field.ErrorTypeTypeInvalid:
-			if w.Version.HasRules() {
-				return field.ErrorList{field.Invalid(nil, nil, Unchecked)}
+			found, warnings := w.Version.ValidateNames(ctx, w.Object, w.Old)
+			if w.Warnings = append(w.Warnings, warnings...); w.Version.HasRules() {
+				found = append(found, field.Invalid(nil, nil, Unchecked))
 			}
+			return found
 		}
 	}
 	found, warnings := w.Version.ValidateRules(ctx, w.Object, w.Old)
