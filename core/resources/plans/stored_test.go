@@ -197,3 +197,34 @@ func TestReplayedRefusalsReadTheStateOfThen(t *testing.T) {
 		t.Errorf("%s", show(p))
 	}
 }
+
+// A status that a controller has written is tried as one that is written anew: what an update leaves as it is does not excuse it.
+func TestStoredStatusesAreTried(t *testing.T) {
+	s := start(t)
+	s.must(t, "admin", "POST", "/api/v1/namespaces", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"shop"}}`)
+	for _, name := range []string{"db-1", "db-2", "db-3"} {
+		s.must(t, "dana", "POST", databases, fmt.Sprintf(`{"apiVersion":"data.corp.example/v1","kind":"Database","metadata":{"name":%q},"spec":{"owner":"a@corp.example"}}`, name))
+		if name != "db-3" {
+			s.must(t, "dana", "PATCH", databases+"/"+name+"/status", `{"status":{"phase":"Odd"}}`)
+		}
+	}
+	for status, want := range map[string]int{
+		`phase?: "New" | "Up"`:       2,
+		`phase?: int`:                2,
+		`phase?: =~"^[a-z]+$"`:       2,
+		`phase?: string, seen!: int`: 2,
+		`phase?: "Odd" | "Up"`:       0,
+		`phase?: string, more?: int`: 0,
+	} {
+		p := s.plan(t, "admin", changed(t, "phase?: string", status), nil)
+		violating := 0
+		for i := range p.Findings {
+			if o := p.Findings[i].Objects; o != nil && strings.HasPrefix(p.Findings[i].Path, "status") {
+				violating = max(violating, o.Violating)
+			}
+		}
+		if violating != want {
+			t.Errorf("%s: %d objects, want %d\n%s", status, violating, want, show(p))
+		}
+	}
+}

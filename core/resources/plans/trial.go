@@ -39,7 +39,7 @@ type failure struct {
 type way int
 
 const (
-	recreated     way = iota // created as it is shown now
+	recreated     way = iota // created as it is shown now, then its status written
 	labelled                 // updated in nothing but a label
 	statusWritten            // its status written as it is
 	ways
@@ -112,16 +112,34 @@ func (b *bench) try(ctx context.Context, o *policy.Object, w way) ([]failure, er
 	case recreated:
 		next := &policy.Object{Meta: o.Meta.DeepCopy(), Content: runtime.DeepCopyJSON(o.Content)}
 		next.Meta.DeletionTimestamp, next.Meta.DeletionGracePeriodSeconds = nil, nil
-		if b.version.Status {
-			delete(next.Content, "status")
+		if !b.version.Status {
+			return b.write(ctx, next, nil, "")
 		}
-		return b.write(ctx, next, nil, "")
+		delete(next.Content, "status")
+		refused, err := b.write(ctx, next, nil, "")
+		if err != nil || o.Content["status"] == nil {
+			return refused, err
+		}
+		more, err := b.restoreStatus(ctx, next, o)
+		return append(refused, more...), err
 	case labelled:
 		next := &policy.Object{Meta: o.Meta.DeepCopy(), Content: maps.Clone(o.Content)}
 		metav1.SetMetaDataLabel(next.Meta, "stele.dev/plan", "tried")
 		return b.write(ctx, next, o, "")
 	}
 	return b.write(ctx, &policy.Object{Meta: o.Meta.DeepCopy(), Content: maps.Clone(o.Content)}, o, "status")
+}
+
+// restoreStatus returns why a policy refuses to write the status of an object that was created without one. Unlike in a write of the
+// status as it is, each part of it is new.
+func (b *bench) restoreStatus(ctx context.Context, created, o *policy.Object) ([]failure, error) {
+	old := &policy.Object{Meta: created.Meta, Content: copyOf(o.Content)}
+	if _, _, err := validity.Prepare(b.version, old.Content, nil, false); err != nil {
+		return nil, fmt.Errorf("%s/%s: %w", o.Meta.Namespace, o.Meta.Name, err)
+	}
+	next := &policy.Object{Meta: created.Meta.DeepCopy(), Content: maps.Clone(old.Content)}
+	delete(old.Content, "status")
+	return b.write(ctx, next, old, "status")
 }
 
 // write returns why a policy refuses a write: the reasons of the stages mutation, schema and validation.
