@@ -56,8 +56,8 @@ func (d *Disclosure) During(r *Replay) {
 	d.windows.Replay = r
 }
 
-// Access returns the request that the policy must allow if the user is to be shown an object.
-func (d *Disclosure) Access(o *logpb.Object) policy.Request {
+// access returns the request that the policy must allow if the user is to be shown an object.
+func (d *Disclosure) access(o *logpb.Object) policy.Request {
 	u := d.c.User
 	return policy.Request{
 		User: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups(), Extra: u.GetExtra(),
@@ -70,7 +70,7 @@ func (d *Disclosure) Access(o *logpb.Object) policy.Request {
 func (d *Disclosure) Now(ctx context.Context, o *logpb.Object) (bool, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	access := d.Access(o)
+	access := d.access(o)
 	return d.allowed(ctx, &access)
 }
 
@@ -111,7 +111,7 @@ func (d *Disclosure) byName(access *policy.Request) bool {
 func (d *Disclosure) at(ctx context.Context, o *logpb.Object, revision uint64, secret func() (bool, error)) (bool, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	access := d.Access(o)
+	access := d.access(o)
 	if allowed, err := d.allowed(ctx, &access); err != nil || !allowed {
 		return false, err
 	}
@@ -139,7 +139,7 @@ func (d *Disclosure) Change(ctx context.Context, h *history.Change) (bool, error
 func (d *Disclosure) Reach(ctx context.Context, h *history.Change) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.windows.Reach(ctx, d.c.Tip.Policy.Kind(resourceOf(h)), d.Access(h.Object), shows(h))
+	return d.windows.Reach(ctx, d.c.Tip.Policy.Kind(resourceOf(h)), d.access(h.Object), shows(h))
 }
 
 // shows returns the earliest revision whose state a change shows. Unless the change created the object, that is the revision before

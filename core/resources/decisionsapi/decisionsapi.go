@@ -108,7 +108,7 @@ func New(o Options) *catalog.Resource {
 // Times of one decision, see estimate.
 const (
 	decisionTime = 10 * time.Microsecond // decoded, compared and sent
-	getTime      = 10 * time.Millisecond // both logs are searched
+	getTime      = 25 * time.Millisecond // both logs are searched: 20,000 writes take longer, and no request has more seats
 	watchTime    = 500 * time.Microsecond
 )
 
