@@ -64,6 +64,11 @@ bundle: policy.#Bundle & {
 				policy: {apiGroups: ["policy.stele.dev"], resources: ["explanations", "shadows", "plans"], verbs: ["get", "list", "create"]}
 			}
 			clusterRoles: vaults: rules: v: {apiGroups: ["corp.example"], resources: ["vaults"], verbs: ["get", "list", "watch", "history"]}
+			clusterRoles: patches: rules: {
+				v: {apiGroups: ["corp.example"], resources: ["vaults"], verbs: ["patch"]}
+				e: {apiGroups: ["policy.stele.dev"], resources: ["explanations"], verbs: ["create"]}
+			}
+			bindings: patches: {clusterRole: "patches", subjects: [{user: "patty"}], namespaces: ["*"]}
 			bindings: records: {clusterRole: "records", subjects: [{user: "auditor"}, {user: "keeper"}], namespaces: ["*"]}
 			bindings: vaults: {clusterRole: "vaults", subjects: [{user: "keeper"}], namespaces: ["*"]}
 		}
@@ -221,6 +226,22 @@ func TestAnAuditIDNamesTheFirstRequest(t *testing.T) {
 		text, err := a.send("admin", "GET", "/apis/log.stele.dev/v1/decisions?fieldSelector=request.auditID%3D"+id, "", "")
 		if n := strings.Count(text, `"auditID":"`+id+`"`); err != nil || n != map[string]int{"written": 3, "refused": 4}[id] {
 			t.Errorf("%s: %v, %d decisions are listed: %s", id, err, n, text)
+		}
+	}
+}
+
+// Who may patch an object with secrets, and not get it, is not told by an explanation what mutations made of it.
+func TestExplanationsOfPatchesTellNoSecrets(t *testing.T) {
+	a := asking{planetest.Start(t, planetest.Options{Bundle: telling}), t}
+	const vaults = "/apis/corp.example/v1/namespaces/default/vaults"
+	if text, err := a.send("admin", "POST", vaults, `{"apiVersion":"corp.example/v1","kind":"Vault","metadata":{"name":"a"},"spec":{"token":"hunter2"}}`, ""); err != nil {
+		t.Fatal(err, text)
+	}
+	const ask = `{"apiVersion":"policy.stele.dev/v1","kind":"Explanation","spec":{"verb":"patch","group":"corp.example","version":"v1","resource":"vaults","namespace":"default","name":"a","object":{"metadata":{"annotations":null}}}}`
+	for as, told := range map[string]bool{"patty": false, "admin": true} {
+		text, err := a.send(as, "POST", "/apis/policy.stele.dev/v1/explanations", ask, "")
+		if err != nil || strings.Contains(text, "/metadata/annotations") != told || !strings.Contains(text, "changes ") {
+			t.Errorf("%s: %v %s", as, err, text)
 		}
 	}
 }

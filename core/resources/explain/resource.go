@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	kjson "sigs.k8s.io/json"
 	"stele.dev/stele/core/call"
@@ -116,6 +117,29 @@ func (v *service) explain(ctx context.Context, asker *call.Call, e *Explanation)
 	}
 	e.Status = v.runner.Explain(ctx, asker, q, only, t)
 	e.Status.Stages = t.Stages
+	return v.withoutSecrets(ctx, asker, e)
+}
+
+// withoutSecrets leaves out what changes of mutations say of an object with secrets which the asker may not get. The answer of such a write
+// has no object either.
+func (v *service) withoutSecrets(ctx context.Context, asker *call.Call, e *Explanation) error {
+	s := &e.Spec
+	kind := asker.Tip.Policy.Kind(schema.GroupResource{Group: s.Group, Resource: s.Resource})
+	if kind == nil || kind.Of != nil || !kind.Storage().Program.Sensitive() {
+		return nil
+	}
+	object := &logpb.Object{Group: s.Group, Version: s.Version, Resource: s.Resource, Namespace: s.Namespace, Name: s.Name}
+	reads, err := v.Disclosure(asker, "get").Now(ctx, object)
+	if err != nil || reads {
+		return err
+	}
+	for i := range e.Status.Stages {
+		for j := range e.Status.Stages[i].Considered {
+			if x := &e.Status.Stages[i].Considered[j]; policy.Changes(x.Verdict) {
+				x.Verdict = policy.VerdictChanges + "the object"
+			}
+		}
+	}
 	return nil
 }
 
