@@ -20,7 +20,6 @@ import (
 	"stele.dev/stele/core"
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/run/plane"
-	"stele.dev/stele/policy/importing"
 )
 
 // auditPolicy is what both servers record: the level of a request is that of its user.
@@ -285,13 +284,7 @@ func startRecording(t *testing.T) (judge, judged *peer, logs [2]string) {
 	if err := os.WriteFile(rules, []byte(auditPolicy), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	imported, err := importing.Convert([]importing.Document{{Name: "audit-policy.yaml", Data: []byte(auditPolicy)}}, importing.Options{Package: "conformance", Team: "t", Whole: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, n := range imported.Notes {
-		t.Errorf("not imported: %s", n)
-	}
+	imported := imports(t, []importing.Document{{Name: "audit-policy.yaml", Data: []byte(auditPolicy)}})
 	files := map[string][]byte{"access.cue": []byte(`package conformance
 
 bundle: authorizers: ["system:masters", "deny", "rbac"]

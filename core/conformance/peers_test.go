@@ -21,6 +21,9 @@ import (
 	"sigs.k8s.io/yaml"
 	"stele.dev/stele/core/conformance/testdata/fixtures"
 	"stele.dev/stele/core/run/plane"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/compile"
+	"stele.dev/stele/policy/importing"
 
 	servertesting "k8s.io/apiextensions-apiserver/pkg/cmd/server/testing"
 )
@@ -71,6 +74,29 @@ func startStele(t testing.TB, policies map[string][]byte, configure ...func(*pla
 		p.must(t, http.StatusCreated, "POST", "/api/v1/namespaces", []byte(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"`+namespace+`"}}`))
 	}
 	return p
+}
+
+// imports converts policies of upstream for the bundle of [startStele], which has the kinds that they are about.
+func imports(t testing.TB, documents []importing.Document) *importing.Result {
+	t.Helper()
+	source, err := bundles.ReadFS(fixtures.Files(definitions(t), nil), ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	compiled, diags := compile.Bundle(source)
+	if len(diags) > 0 {
+		t.Fatal(diags)
+	}
+	imported, err := importing.Convert(documents, importing.Options{Package: "conformance", Team: "t", Whole: true, Into: compiled.Form})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range imported.Notes {
+		if !strings.Contains(n.Message, "run in the order of the names") {
+			t.Errorf("not imported: %s", n)
+		}
+	}
+	return imported
 }
 
 // startUpstream starts the judge: upstream's server, on an etcd of its own. It enforces the admission policies that it finds

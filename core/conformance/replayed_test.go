@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"stele.dev/stele/core/conformance/testdata/fixtures"
-	"stele.dev/stele/policy/importing"
 	"stele.dev/stele/policy/plan"
 )
 
@@ -18,10 +17,7 @@ var replayed = flag.Uint64("conformance.replayed", 6, "how many streams are deci
 // A policy beside itself gives no flips: the requests of the streams are recorded, and a plan decides them again under the policy that
 // decided them. With and without admission policies it decides each of them as it was decided.
 func TestReplayedStreamsGiveNoFlips(t *testing.T) {
-	imported, err := importing.Convert(policies(t, "validating.yaml", "mutating.yaml"), importing.Options{Package: "conformance", Team: "t", Whole: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	imported := imports(t, policies(t, "validating.yaml", "mutating.yaml"))
 	ruled := map[string][]byte{}
 	for _, f := range imported.Files {
 		ruled[f.Path] = f.Data
