@@ -10,12 +10,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"stele.dev/stele/cmd/stele/internal/usage"
+	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/run/plane/planetest"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/memlog"
 	"stele.dev/stele/eventlog/proof"
 	"stele.dev/stele/eventlog/segment"
 	"stele.dev/stele/eventlog/verify"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/probes"
+	"stele.dev/stele/projections/checkpoint"
+	"stele.dev/stele/projections/objects"
+	"stele.dev/stele/projections/policies"
 )
 
 // branch is a control plane on a log of its own, and the log's store.
@@ -168,5 +174,52 @@ func TestAHeadStaysComparable(t *testing.T) {
 	}
 	if _, err := b.server().head(t.Context(), head.Size-2); err == nil || !strings.Contains(err.Error(), "not kept any more") {
 		t.Errorf("a head among what is forgotten: %v", err)
+	}
+}
+
+// A checkpoint that cannot be compared, because the log has lost its beginning, vouches for no later one.
+func TestAForgedCheckpointDoesNotVouchForTheNext(t *testing.T) {
+	b := newBranch(t, new(memlog.Store))
+	b.write("early", 20)
+	early := b.Committer.Tip().Objects
+	b.write("late", 60)
+	forged := *b.Committer.Tip()
+	forged.Objects = early // objects are missing in it
+	b.write("later", 20)
+	newer := b.Committer.Tip().Revision()
+	path := t.TempDir()
+	folder, err := checkpoint.Open(path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := folder.Write(t.Context(), forged.Revision(), 0, forged.Save); err != nil {
+		t.Fatal(err)
+	}
+	err = folder.Read(forged.Revision(), func(r *checkpoint.Reader) error {
+		options := commit.Options{Log: b.Plane.Log, Objects: objects.New(1), Load: func(p *policies.Proposal) (*policy.Policy, error) { return probes.Load(p.Form) }}
+		follows, err := commit.Rebuild(t.Context(), options, r, newer, func() error { return nil })
+		if err == nil {
+			_, err = folder.Write(t.Context(), newer, 0, follows.Save)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Archive.Seal(t.Context(), b.Plane.Log, b.Committer.Tip().Head); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Plane.Log.Trim(t.Context(), b.Archive.Tip().Revision); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Archive.Drop(t.Context(), 40); err != nil {
+		t.Fatal(err)
+	}
+	v := &verified{}
+	if err := (&checkpoints{log: b.Plane.Log, tip: newer}).verify(t.Context(), path, v); err != nil {
+		t.Fatal(err)
+	}
+	if v.Checkpoints != 2 || v.Compared != 0 || v.NotCompared == "" {
+		t.Errorf("%+v", v)
 	}
 }
