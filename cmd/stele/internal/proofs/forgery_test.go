@@ -1,6 +1,7 @@
 package proofs
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -13,6 +14,8 @@ import (
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/run/plane/planetest"
 	"stele.dev/stele/eventlog"
+	"stele.dev/stele/eventlog/backup"
+	"stele.dev/stele/eventlog/backup/stores"
 	"stele.dev/stele/eventlog/memlog"
 	"stele.dev/stele/eventlog/proof"
 	"stele.dev/stele/eventlog/segment"
@@ -116,10 +119,29 @@ func (b *branch) verdicts(head proof.TreeHead) map[string]error {
 		b.Fatal(err)
 	}
 	verdicts["log checkpoint --previous"] = b.server().goesOn(b.Context(), file, nil, newest)
+	verdicts["backup verify --head"] = b.backup(head)
 	for command, err := range verdicts {
 		verdicts[command] = incomparable(err)
 	}
 	return verdicts
+}
+
+// backup makes a backup, and returns what its verification says of a head.
+func (b *branch) backup(head proof.TreeHead) error {
+	b.Helper()
+	place := stores.NewFolder(b.TempDir())
+	m, err := backup.Create(b.Context(), backup.CreateOptions{Source: &backup.Local{Log: b.Plane.Log, Archive: b.Archive}, Store: place})
+	if err != nil {
+		b.Fatal(err)
+	}
+	v, err := backup.Verify(b.Context(), backup.VerifyOptions{Store: place, Manifest: m, Heads: []proof.TreeHead{head}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	if v.Incomparable != nil {
+		return v.Incomparable
+	}
+	return errors.Join(v.Problems...)
 }
 
 // Who can write the store forks the log before the head that an auditor has, writes another past, and lets retention forget
