@@ -297,6 +297,7 @@ type partly struct {
 	c       *check
 	whole   any // the value so far
 	changed bool
+	left    int // how many parts, or parts around them, are left out
 }
 
 // add adds what y has to the part of the value at a path, which is x: each part as a whole, or else what is valid of it.
@@ -323,8 +324,27 @@ func (a *partly) one(path []any, x, y any) {
 	case a.c.fallbackCheck.evaluate(next, &a.p.patience).Valid():
 		a.whole, a.changed = next, true
 	default:
-		a.add(path, x, y)
+		before := a.left
+		if a.add(path, x, y); a.left == before && a.p.left != nil {
+			a.p.leave(path)
+		}
+		a.left++
 	}
+}
+
+// leave reports the default at a path below the current one as left out.
+func (p *preparation) leave(path []any) {
+	depth := len(p.path)
+	defer func() { p.path = p.path[:depth] }()
+	for _, s := range path {
+		switch s := s.(type) {
+		case string:
+			p.push(step{name: s})
+		case int:
+			p.push(step{index: s, kind: stepItem})
+		}
+	}
+	p.left(fieldPath(p.path).String())
 }
 
 // completeAt completes the part of x at a path. It reports whether that changed x.

@@ -23,6 +23,7 @@ type preparation struct {
 	failed   *field.Error
 	patience *patience // the limit on evaluations; nil before the first
 	omitted  []omission
+	left     func(path string) // called for each default that CUE refuses once it is written out; may be nil
 }
 
 func (p *preparation) push(s step) { p.path = append(p.path, s) }

@@ -32,6 +32,7 @@ type Program struct {
 	sensitive bool
 	secrets   [][]string // see SensitivePaths
 	equates   bool       // a field must be equal to another field
+	asks      bool       // CUE evaluates a part
 }
 
 // New compiles a form. It fails if the form is invalid: too deep, a bad pattern, a default that
@@ -52,9 +53,20 @@ func New(n *schemas.Node, options ...Option) (*Program, error) {
 		root.object = &objectCheck{open: true, max: -1}
 	}
 	return &Program{
-		root: root, frozen: newFrozen(n, false), sensitive: n.HasSensitive(), secrets: slices.Clip(n.SensitivePaths()), equates: equates(n),
+		root: root, frozen: newFrozen(n, false), sensitive: n.HasSensitive(), secrets: slices.Clip(n.SensitivePaths()), equates: equates(n), asks: asks(n),
 	}, nil
 }
+
+// asks reports whether CUE evaluates a part of a form.
+func asks(n *schemas.Node) (found bool) {
+	n.Visit("", func(_ string, n *schemas.Node) {
+		found = found || n.Fallback != nil || n.Union != nil && n.Union.Ambiguous != nil
+	})
+	return found
+}
+
+// Asks reports whether CUE evaluates a part of objects, so that defaults may be left out.
+func (p *Program) Asks() bool { return p.asks }
 
 // Validate returns all violations of the schema in a fixed order: fields as declared, then other keys
 // by name. It ignores the top-level apiVersion, kind and metadata.
@@ -94,6 +106,12 @@ func (p *Program) TryPrepareApplied(obj map[string]any) (unknown []string, chang
 	return p.prepare(obj, true)
 }
 
+// PrepareNoting is TryPrepare, or for the result of server-side apply TryPrepareApplied. It calls left with the path of each default that
+// is left out, because CUE refuses it once it is written out.
+func (p *Program) PrepareNoting(obj map[string]any, applied bool, left func(path string)) (unknown []string, changed bool, err *field.Error) {
+	return p.run(obj, preparation{fill: true, nulls: applied, left: left})
+}
+
 // Prune converts an object from another version in place, as Kubernetes does with the strategy None:
 // it removes unknown fields, and nulls that are not admitted. It fills in no defaults. It reports
 // whether the object changed.
@@ -119,7 +137,7 @@ func (p *Program) run(obj map[string]any, as preparation) (unknown []string, cha
 	}
 	s.structure(p.root, obj, true)
 	unknown, changed, err = s.unknown, s.changed, s.failed
-	s.unknown, s.omitted = nil, nil
+	s.unknown, s.omitted, s.left = nil, nil, nil
 	return unknown, changed, err
 }
 

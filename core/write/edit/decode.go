@@ -30,7 +30,11 @@ func (d *Draft) prepare(o *Object, old map[string]any) error {
 	if d.Mistyped != nil {
 		return nil // the stage schema reports the wrong type, and nothing else
 	}
-	unknown, changed, err := validity.Prepare(d.Kind, o.Content, old, d.Applies())
+	var leftOut func(path string)
+	if d.Kind.Program.Asks() {
+		leftOut = d.warnOfDefault
+	}
+	unknown, changed, err := validity.PrepareNoting(d.Kind, o.Content, old, d.Applies(), leftOut)
 	if err != nil {
 		errs := field.ErrorList{err}
 		if program.Retryable(errs) {
@@ -59,6 +63,11 @@ func (d *Draft) prepare(o *Object, old map[string]any) error {
 		errs = append(errs, e)
 	}
 	return d.strict(errs)
+}
+
+// warnOfDefault warns that a default is left out.
+func (d *Draft) warnOfDefault(path string) {
+	d.Warn("the default of " + path + " is left out: the object would not be valid with it")
 }
 
 // leftBehind returns the unknown fields that have the same value in the old object. There they were known. They are

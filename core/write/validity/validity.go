@@ -40,17 +40,18 @@ func (e *TypeError) Error() string { return e.Err.Error() }
 // create. It returns the fields that the schema does not have, and whether anything changed. An error means that CUE
 // could not be asked.
 func Prepare(v *policy.Version, content, old map[string]any, applied bool) (unknown []string, changed bool, err *field.Error) {
+	return PrepareNoting(v, content, old, applied, nil)
+}
+
+// PrepareNoting is Prepare. It calls left with the path of each default that is left out, because CUE refuses it once it is written out.
+func PrepareNoting(v *policy.Version, content, old map[string]any, applied bool, left func(path string)) (unknown []string, changed bool, err *field.Error) {
 	adapted := false
 	if v.Kind.Builtin {
 		asked := runtime.DeepCopyJSON(content)
 		builtin.Prepare(v.Kind.Kind.Kind, content, old)
 		adapted = !reflect.DeepEqual(asked, content)
 	}
-	prepare := v.Program.TryPrepare
-	if applied {
-		prepare = v.Program.TryPrepareApplied
-	}
-	unknown, changed, err = prepare(content)
+	unknown, changed, err = v.Program.PrepareNoting(content, applied, left)
 	return unknown, changed || adapted, err
 }
 
