@@ -139,8 +139,10 @@ func (m *importer) refused(d *schemas.Diagnostic, folder string) {
 		m.notes = append(m.notes, Note{file, d.Pos.Line, "vet refuses this: " + message})
 		return
 	}
-	o := m.objects[0]
-	m.notes = append(m.notes, Note{o.File, 0, strings.TrimPrefix(fmt.Sprintf("vet refuses the bundle with what was imported: %s: %s", d.Pos, message), ": ")})
+	if !d.Pos.IsZero() {
+		message = d.Pos.String() + ": " + message
+	}
+	m.notes = append(m.notes, Note{m.objects[0].File, 0, "vet refuses the bundle with what was imported: " + message})
 }
 
 // madeOf returns what the field at a position of a file is made of.
