@@ -20,6 +20,7 @@ import (
 	"stele.dev/stele/core"
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/run/plane"
+	"stele.dev/stele/policy/importing"
 )
 
 // auditPolicy is what both servers record: the level of a request is that of its user.
@@ -308,6 +309,7 @@ bundle: teams: t: rbac: {
 		p.begin(t)
 		config := rest.AnonymousClientConfig(p.config)
 		config.UserAgent = "judge/1.0"
+		var err error
 		if p.client, err = rest.HTTPClientFor(config); err != nil {
 			t.Fatal(err)
 		}
