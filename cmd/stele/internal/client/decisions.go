@@ -78,7 +78,7 @@ func (c *Decisions) watch(ctx context.Context, q DecisionsQuery, version *string
 // host names the server for messages.
 func (c *Decisions) host() string { return "the server " + c.rest.Get().URL().Host }
 
-// Get returns the newest decision with an audit ID.
+// Get returns the newest decision of the first request with an audit ID.
 func (c *Decisions) Get(ctx context.Context, auditID string) (*Decision, error) {
 	d := new(Decision)
 	return d, get(ctx, c.rest.Get().Resource(decisionsapi.Plural).Name(auditID), d)

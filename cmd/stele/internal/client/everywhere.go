@@ -261,7 +261,7 @@ func (s *pulled) advance() {
 	s.at, s.err = time.Parse(time.RFC3339Nano, d.Time)
 }
 
-// Get returns the newest decision with an audit ID of the server that answers, or of another one.
+// Get returns the newest decision of the first request with an audit ID of the server that answers, or of another one.
 func (e *DecisionsEverywhere) Get(ctx context.Context, auditID string) (*Decision, error) {
 	d, err := e.Decisions.Get(ctx, auditID)
 	for i := 0; i < len(e.others) && err != nil; i++ {
