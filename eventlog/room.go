@@ -29,6 +29,10 @@ func (u Usage) Full() error {
 	return nil
 }
 
+// DiskFull returns an error that is [ErrFull] if the disk has less room than appends need that free space. What can wait should
+// then leave it to them, and to the parts that reads need.
+func (u Usage) DiskFull() error { return u.isOver(0, u.DiskFreeingLimit) }
+
 // FullForFreeing is like [Usage.Full] for an append that frees space.
 func (u Usage) FullForFreeing() error { return u.isOver(u.FreeingLimit, u.DiskFreeingLimit) }
 

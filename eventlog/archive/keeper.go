@@ -133,6 +133,9 @@ func (k *Keeper) Health() error {
 
 // step seals and trims what can be.
 func (k *Keeper) step(ctx context.Context) error {
+	if err := k.o.Log.Usage().DiskFull(); err != nil {
+		return err
+	}
 	began := time.Now()
 	_, err := k.o.Archive.Seal(ctx, k.o.Log, k.o.Tip())
 	k.sealing.Add(int64(time.Since(began)))

@@ -115,6 +115,9 @@ func (f *files) reserve() {
 	if err != nil || f.reserved != nil && os.SameFile(now, f.reserved) && now.Size() == f.reserved.Size() {
 		return
 	}
+	if free, err := freeBytes(filepath.Dir(f.database)); err != nil || free < 2*reserveAhead {
+		return // a reservation that fails may leave some blocks taken, which others need now
+	}
 	switch err := durable.Reserve(f.database, now.Size()+reserveAhead); {
 	case err == nil, errors.Is(err, errors.ErrUnsupported):
 		f.reserved, f.unreserved = now, false

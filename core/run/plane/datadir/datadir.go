@@ -72,11 +72,7 @@ func Open(path string, o Options) (*Dir, error) {
 		return nil, fmt.Errorf("data directory: %w", err)
 	}
 	d := &Dir{options: o, root: root}
-	err = cmp.Or(d.acquire(), d.checkFinished())
-	if err == nil {
-		err = d.giveReserve()
-	}
-	if err != nil {
+	if err := cmp.Or(d.acquire(), d.checkFinished()); err != nil {
 		_ = d.Close()
 		return nil, err
 	}
@@ -172,6 +168,9 @@ func (d *Dir) OpenLog(ctx context.Context) (*eventlog.Log, error) {
 		return nil, err
 	}
 	if err := d.openBackend(ctx, used); err != nil {
+		return nil, err
+	}
+	if err := d.giveReserve(); err != nil {
 		return nil, err
 	}
 	log, err := eventlog.Open(ctx, d.backend, eventlog.Options{Software: d.options.Software})

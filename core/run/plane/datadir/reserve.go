@@ -15,8 +15,9 @@ import (
 )
 
 const (
-	// reserveFile takes a part of the disk that nobody uses. A start without room gives it back: etcd and the history write a
-	// little when they are opened, and without that not even reads would be served.
+	// reserveFile takes a part of the disk that nobody uses. A start without room gives it back: the history writes a little when it is
+	// opened, and without that not even reads would be served. Etcd, which is opened before, needs none, and would take all of it
+	// for its write-ahead log.
 	reserveFile  = "reserve"
 	reserveBytes = 16 << 20
 	// reserveEvery is how often the reserve is made again, if there is room.
