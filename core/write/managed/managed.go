@@ -54,11 +54,8 @@ func newFields(v *policy.Version, subresource string) *Fields {
 	for _, k := range append([]*policy.Kind{v.Kind}, v.Kind.Equivalent...) {
 		for _, other := range k.Versions {
 			f.forms[other.GroupVersionKind().GroupVersion().String()] = form{k, f.merge}
-			switch {
-			case k != v.Kind:
+			if k != v.Kind || v.From(other.Name) {
 				f.forms[other.GroupVersionKind().GroupVersion().String()] = form{k, mergeType(other)}
-			case v.From(other.Name):
-				f.forms[other.GroupVersionKind().GroupVersion().String()] = form{k, widened(mergeType(other), f.merge)}
 			}
 			if f.leaves(v, other) {
 				f.resets = append(f.resets, other.GroupVersionKind().GroupVersion().String())
