@@ -99,6 +99,11 @@ var intended = []struct {
 			c.Body = rewrite(c.Body, func(s string) string { return patched.ReplaceAllString(s, "") })
 		}
 	}},
+	{"the error of a scale's path quotes no value, which may be a secret", func(_ *request, upstreams, steles *compared) {
+		for _, c := range []*compared{upstreams, steles} {
+			c.Body = rewrite(c.Body, func(s string) string { return accessor.ReplaceAllString(s, "${1}it$2") })
+		}
+	}},
 	{"Scales of custom kinds can be applied", func(_ *request, upstreams, steles *compared) {
 		if message, _ := field(upstreams.Body, "message").(string); upstreams.Code == http.StatusInternalServerError && strings.HasSuffix(message, "to an invalid group/version: autoscaling/v1") && field(steles.Body, "kind") == "Scale" {
 			*upstreams = *steles
@@ -140,6 +145,8 @@ var intended = []struct {
 var position = regexp.MustCompile(`:? \([a-z./]+\.(yaml|cue):\d+\)`)
 
 var own = regexp.MustCompile(`((error decoding patch: )?json: cannot unmarshal \w+ into Go value of type .*|(\w+ in version "\w+" cannot be handled as a \w+|the object provided is unrecognized \(must be of type \w+\)): Object 'Kind' is missing in .*|no kind "\w+" is registered for version "\S+" in scheme "[^"]*"|decoded object cannot be converted to DeleteOptions|no kind is registered for the type .*|the API version in the data \(\S*\) does not match the expected API version \(autoscaling/v1\)|\w+ in version "v1" cannot be handled as a Scale: .*|(precondition|record) \(\d+\)|\(\*[\w.]+\)|StorageError: invalid object, .*AdditionalErrorMsg: )`)
+
+var accessor = regexp.MustCompile(`( accessor error: ).*( is of the type )`)
 
 var patched = regexp.MustCompile(`Invalid value: "\{.*\}": `)
 

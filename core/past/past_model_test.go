@@ -413,7 +413,7 @@ func (s *story) begin(watchBytes int) {
 	s.Replica = planetest.StartIn(s.t, s.store.Open(nil), planetest.Options{Dir: s.dir, Config: plane.Config{
 		WatchBytes:  watchBytes,
 		Segments:    plane.Segments{Revisions: 12, Window: 2 * time.Hour, Trim: true},
-		Checkpoints: checkpoints.Options{Events: 10},
+		Checkpoints: checkpoints.Options{Events: 10, Unrecorded: true}, // a record would be an event in between
 	}})
 }
 
