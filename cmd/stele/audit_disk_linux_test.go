@@ -168,7 +168,7 @@ func TestTheDiskBecomesFullAtOnce(t *testing.T) {
 	data := filepath.Join(dir, "stele-data")
 	server := startServer(t, dir)
 	require.NoError(t, server.end(syscall.SIGTERM))
-	moveToSmallDisk(t, data, "480m")
+	moveToSmallDisk(t, data, "560m")
 	server = startServer(t, dir, "--min-free-disk", "128Mi")
 	listen := []string{"--min-free-disk", "128Mi", "--listen", strings.TrimPrefix(clientConfig(t, dir).Host, "https://")}
 

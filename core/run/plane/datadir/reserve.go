@@ -38,12 +38,10 @@ func (d *Dir) giveReserve() error {
 	return nil
 }
 
-// keepReserve makes the reserve when the disk has room for it and for what the log needs, until the context ends.
+// keepReserve makes the reserve when the disk has room for it and for what the log needs, until the context ends. A reserve that is
+// there may have no blocks: it is a copy.
 func (d *Dir) keepReserve(ctx context.Context) {
 	for range steady.AtOnceAndEvery(ctx, reserveEvery) {
-		if there, err := exists(d.Path(reserveFile)); err != nil || there {
-			continue
-		}
 		if free, err := d.freeBytes(); err != nil || free < reserveBytes+2*cmp.Or(d.options.MinFreeDisk, etcdlog.DefaultMinFree) {
 			continue
 		}
