@@ -215,7 +215,7 @@ func TestTheDiskBecomesFullAtOnce(t *testing.T) {
 	require.NoError(t, server.end(syscall.SIGKILL))
 
 	fill()
-	server = startServer(t, dir, listen...)
+	startServer(t, dir, listen...)
 	reads()
 	require.NoError(t, os.Remove(filepath.Join(data, "filler")))
 	dbs := dynamicClient(t, clientConfig(t, dir))

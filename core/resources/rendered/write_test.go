@@ -64,6 +64,8 @@ func TestWhatThePolicySaysAlreadyIsNoChange(t *testing.T) {
 			}
 		}
 	}
+	p.Must(t, 409, "POST", planetest.RolesPath, "metadata:\n  name: widgets\n", "Content-Type", "application/yaml")
+	p.Must(t, 409, "POST", planetest.RolesPath, protobufRole(t, "widgets"), "Content-Type", "application/vnd.kubernetes.protobuf")
 	if after := p.Committer.Tip().Revision(); after != before {
 		t.Errorf("the log went from %d to %d", before, after)
 	}
