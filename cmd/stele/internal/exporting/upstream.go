@@ -11,6 +11,7 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	crdvalidation "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
@@ -34,20 +35,7 @@ func refused(kind, name string, text []byte) error {
 	case "ValidatingAdmissionPolicyBinding", "MutatingAdmissionPolicyBinding", "FlowSchema", "PriorityLevelConfiguration":
 		return nameOf(name, validation.NameIsDNSSubdomain)
 	}
-	return nameOf(name, segmentFaults)
-}
-
-// segmentFaults returns why a name cannot be a part of a path, as kube-apiserver says it.
-func segmentFaults(name string, _ bool) (faults []string) {
-	if name == "." || name == ".." {
-		faults = append(faults, "may not be '"+name+"'")
-	}
-	for _, c := range []string{"/", "%"} {
-		if strings.Contains(name, c) {
-			faults = append(faults, "may not contain '"+c+"'")
-		}
-	}
-	return faults
+	return nameOf(name, func(name string, _ bool) []string { return content.IsPathSegmentName(name) })
 }
 
 // decoded calls check with the object.
