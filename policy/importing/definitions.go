@@ -283,9 +283,9 @@ func unlike(d *apiextensionsv1.CustomResourceDefinition, k *schemas.Kind) *notCa
 	return nil
 }
 
-// bare returns a form without comments and positions.
-func bare(n *schemas.Node) any {
-	text, err := json.Marshal(n)
+// bare returns the form of a schema or of a kind, without comments and positions.
+func bare(form any) any {
+	text, err := json.Marshal(form)
 	if err != nil {
 		return err
 	}

@@ -1,7 +1,6 @@
 package importing
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"path"
@@ -101,24 +100,11 @@ func (m *importer) whole() error {
 			continue
 		}
 		i := slices.IndexFunc(result.Form.Kinds, func(k schemas.Kind) bool { return k.Resource() == alone.Resource() })
-		if i < 0 || !reflect.DeepEqual(bareKind(alone), bareKind(&result.Form.Kinds[i])) {
+		if i < 0 || !reflect.DeepEqual(bare(alone), bare(&result.Form.Kinds[i])) {
 			m.note(o, nil, "the kind %s is not as its definition is: something else in the package or in the bundle is part of it, too", alone.Resource())
 		}
 	}
 	return nil
-}
-
-// bareKind returns a kind without comments and positions.
-func bareKind(k *schemas.Kind) any {
-	text, err := json.Marshal(k)
-	if err != nil {
-		return err
-	}
-	var v any
-	if err := json.Unmarshal(text, &v); err != nil {
-		return err
-	}
-	return without(v)
 }
 
 // refused notes a mistake in what was written, at the line of the input that it was made of.
