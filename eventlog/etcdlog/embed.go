@@ -95,7 +95,8 @@ func Embed(ctx context.Context, o EmbedOptions) (*Backend, error) {
 	}
 	client := v3client.New(etcd.Server)
 	b := newBackend(client, o.Prefix, eventlog.Limits{Value: embeddedMaxRequest - 1<<10, Exclusive: true})
-	space := &room{dir: o.Dir, quota: o.Quota, minFree: o.MinFree, log: o.Log, store: etcd.Server.Backend()}
+	space := &room{dir: o.Dir, quota: o.Quota, minFree: o.MinFree, log: o.Log, store: etcd.Server.Backend(), opened: time.Now()}
+	space.readDisk()
 	b.room, b.usage = space.take, space.usage
 	b.compact = func(ctx context.Context, revision int64) error {
 		if err := compactEmbedded(ctx, client, revision); err != nil {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -49,35 +50,46 @@ type room struct {
 	store   sizes
 	files   *files // nil while etcd starts
 
+	looked atomic.Int64  // when the free space of the disk was read, in time since opened
+	disk   atomic.Uint64 // free space of the disk; 0 if unknown
+	opened time.Time
+
 	mu      sync.Mutex
-	used    int64     // SizeInUse at the last append: etcd updates it when it commits to its file
-	pending int64     // bytes that were appended since it changed
-	disk    uint64    // free space of the disk; 0 if unknown
-	read    time.Time // when disk was read
+	used    int64 // SizeInUse at the last append: etcd updates it when it commits to its file
+	pending int64 // bytes that were appended since it changed
 	refused uint64
 	full    bool // the last append that needed space was refused
 }
 
 // usage returns what is used now.
 func (r *room) usage() eventlog.Usage {
+	r.readDisk()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.usageLocked()
+}
+
+// readDisk reads the free space of the disk, unless it was read a moment ago. One caller at a time reads it; the others go on with
+// what was read before.
+func (r *room) readDisk() {
+	now, last := time.Since(r.opened), r.looked.Load()
+	if time.Duration(last) > 0 && now-time.Duration(last) < diskEvery || !r.looked.CompareAndSwap(last, int64(max(now, 1))) {
+		return
+	}
+	free := uint64(0)
+	if n, err := freeBytes(r.dir); err == nil {
+		free = max(1, n)
+	}
+	r.disk.Store(free)
 }
 
 func (r *room) usageLocked() eventlog.Usage {
 	if used := r.store.SizeInUse(); used != r.used {
 		r.used, r.pending = used, 0
 	}
-	if now := time.Now(); now.Sub(r.read) >= diskEvery {
-		r.read, r.disk = now, 0
-		if free, err := freeBytes(r.dir); err == nil {
-			r.disk = max(1, free)
-		}
-	}
 	return eventlog.Usage{
 		Used: r.used + r.pending, Allocated: r.store.Size(), Limit: min(r.quota/100*limitPercent, r.quota-leastReserve), FreeingLimit: min(r.quota/100*freeingPercent, r.quota-leastReserve/2),
-		Lost: r.files.why(), DiskFree: r.disk, DiskLimit: r.minFree, DiskFreeingLimit: min(r.minFree, max(r.minFree/2, diskForFreeing)), Refused: r.refused,
+		Lost: r.files.why(), DiskFree: r.disk.Load(), DiskLimit: r.minFree, DiskFreeingLimit: min(r.minFree, max(r.minFree/2, diskForFreeing)), Refused: r.refused,
 	}
 }
 
@@ -99,6 +111,7 @@ func (r *room) take(ctx context.Context, p eventlog.Proposal) error {
 
 // tryTake implements take. If it may wait, it reports whether the caller has to try again.
 func (r *room) tryTake(p eventlog.Proposal, mayWait bool) (wait bool, err error) {
+	r.readDisk()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	u := r.usageLocked()

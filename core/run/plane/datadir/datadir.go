@@ -170,9 +170,7 @@ func (d *Dir) OpenLog(ctx context.Context) (*eventlog.Log, error) {
 	if err := d.openBackend(ctx, used); err != nil {
 		return nil, err
 	}
-	if err := d.giveReserve(); err != nil {
-		return nil, err
-	}
+	d.giveReserve()
 	log, err := eventlog.Open(ctx, d.backend, eventlog.Options{Software: d.options.Software})
 	if err != nil {
 		return nil, err

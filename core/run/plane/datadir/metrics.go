@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sys/unix"
 	"stele.dev/stele/eventlog"
 )
 
@@ -22,11 +21,8 @@ func (d *Dir) Metrics() []prometheus.Collector {
 			func() float64 { return float64(sizeOf(d.root)) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: FreeBytesMetric, Help: "Free space on the disk of the data directory."},
 			func() float64 {
-				var s unix.Statfs_t
-				if unix.Statfs(d.root, &s) != nil {
-					return 0
-				}
-				return float64(s.Bavail) * float64(s.Bsize)
+				free, _ := d.freeBytes() // 0 if it is not known
+				return float64(free)
 			}),
 		d.usage("stele_log_used_bytes", "What the log takes in etcd's database.",
 			func(u eventlog.Usage) float64 { return float64(u.Used) }),

@@ -24,18 +24,14 @@ const (
 	reserveEvery = time.Minute
 )
 
-// giveReserve gives the reserve back if the disk has less room.
-func (d *Dir) giveReserve() error {
+// giveReserve gives the reserve back if the disk has less room. A start goes on if it cannot.
+func (d *Dir) giveReserve() {
 	if free, err := d.freeBytes(); err != nil || free >= reserveBytes {
-		return err
+		return
 	}
 	if err := os.Remove(d.Path(reserveFile)); !errors.Is(err, fs.ErrNotExist) {
-		if err == nil {
-			d.options.Logger.Warn("the disk is full: the reserve for starts is given back", "folder", d.root)
-		}
-		return err
+		d.options.Logger.Warn("the disk is full: the reserve for starts is given back", "folder", d.root, "error", err)
 	}
-	return nil
 }
 
 // keepReserve makes the reserve when the disk has room for it and for what the log needs, until the context ends. A reserve that is
