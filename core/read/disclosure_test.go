@@ -76,7 +76,8 @@ func shown(m protoreflect.Message, path string) (paths []string) {
 	return paths
 }
 
-// What a user who may not read an object is shown of a record about it. A field that the log gets later is not shown.
+// A user who may not read an object sees only the listed fields of a record about it. A field that the format gets later is hidden until it is
+// listed.
 func TestWhatRecordsHide(t *testing.T) {
 	of := func(prefix string) []string {
 		return []string{prefix + ".message", prefix + ".details"}

@@ -36,8 +36,8 @@ func (g *Guard) body(ctx context.Context, body io.ReadCloser, length int64, cont
 	return &counted{ReadCloser: body, guard: g, ctx: ctx, length: length, arrived: arrived, values: values{encoding: encodingOf(contentType)}}
 }
 
-// SetOwner names who sends a body of [Guard.Body] or [Guard.ArrivingBody], before it is read. Owners take turns. Other bodies are left
-// as they are.
+// SetOwner sets the user who sends a body of [Guard.Body] or [Guard.ArrivingBody]. Users take turns. It must be called before the body
+// is read, and does nothing for other bodies.
 func SetOwner(body io.ReadCloser, owner string) {
 	if c, ok := body.(*counted); ok {
 		c.owner = owner

@@ -125,8 +125,8 @@ func (s *Syncer) install(ctx context.Context, found bucket.Segment, path string,
 	return nil
 }
 
-// adoptFloors takes over what was erased up to the generation of a segment. Nothing behind the end of the log can be erased: such
-// floors are not those of a replica, and would hide all that is written until then.
+// adoptFloors erases here what another replica has erased, as the floors of its segment say. It refuses floors after the end of the
+// log: no replica writes them, and they would hide every change until the log reaches them.
 func (s *Syncer) adoptFloors(ctx context.Context, found bucket.Segment, floors bucket.Floors) error {
 	if len(floors) == 0 {
 		return nil

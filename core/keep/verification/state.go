@@ -12,7 +12,7 @@ import (
 )
 
 // Objects is the projection of the current objects and of the policies, which are folded together: a policy renders
-// objects. It is rebuilt from the older checkpoint that the log has recorded and the log, or from the whole log if there is none.
+// objects. It is rebuilt from the older recorded checkpoint and the log after it; from the whole log if no checkpoint is recorded.
 type Objects struct {
 	Committer *commit.Committer
 	Folder    *checkpoint.Folder

@@ -363,8 +363,8 @@ func (s *visibility) encode(ctx context.Context, x *record, q *query, version st
 	return json.Marshal(d)
 }
 
-// get answers with a decision by its name. If several requests have the audit ID, it is the first of them: who sends the audit ID of
-// another request does not take its place.
+// get answers with a decision by its name. If several requests have the audit ID, it is that of the first: a client that sends
+// the audit ID of another request does not hide that request.
 func (v *service) get(ctx context.Context, r *call.Call, q *query) error {
 	f, err := r.Format()
 	if err != nil {

@@ -195,7 +195,7 @@ func TestRecordsQuoteNoObjectsToThoseWhoMayNotReadThem(t *testing.T) {
 	}
 }
 
-// Who sends the audit ID of another request does not take its place.
+// A client that sends the audit ID of another request does not hide that request.
 func TestAnAuditIDNamesTheFirstRequest(t *testing.T) {
 	a := asking{planetest.Start(t, planetest.Options{Bundle: telling}), t}
 	const vaults = "/apis/corp.example/v1/namespaces/default/vaults"

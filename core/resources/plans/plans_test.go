@@ -259,7 +259,7 @@ func TestAReplayKeepsToTheWindowOfItsReader(t *testing.T) {
 		for i := range 3 {
 			s.must(t, "della", "POST", pipelines, fmt.Sprintf(`{"apiVersion":"data.corp.example/v1","kind":"Pipeline","metadata":{"name":"pipe-%d"},"spec":{"steps":3}}`, i))
 		}
-		for user, all := range map[string]bool{"lisa": sees, "pia": true} { // who may do everything with pipelines has the verb history
+		for user, all := range map[string]bool{"lisa": sees, "pia": true} { // pia has all verbs on pipelines, also history
 			p := s.plan(t, user, edit("2"), map[string]any{"replay": "7d"})
 			if p.Checked.Objects != 3 || (len(p.Replay.Flips) > 0) != all || all == strings.Contains(strings.Join(p.Replay.Why, "\n"), "3: you may not list pipelines.data.corp.example") {
 				t.Errorf("%s with %q: %s", user, window, show(p))
