@@ -1,8 +1,10 @@
 package core_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 
 	"stele.dev/stele/core/commit"
@@ -159,6 +161,39 @@ func TestConditionsOnTheObjectKeepIt(t *testing.T) {
 		}
 	}
 	p.Must(t, 200, "PATCH", path+"mine", `{"metadata":{"labels":{"x":"y"}}}`, mergePatch...)
+}
+
+// A condition holds for the version that a write replaces, and not for one that was there when the request came.
+func TestAConditionHoldsForTheVersionThatIsReplaced(t *testing.T) {
+	p := planetest.NewRuledPlane(t)
+	const path, enough = "/api/v1/namespaces/default/secrets/s", 20
+	merge := []string{"Content-Type", "application/merge-patch+json"}
+	p.Must(t, 201, "POST", "/api/v1/namespaces/default/secrets", `{"metadata":{"name":"s","labels":{"owner":"mia"}}}`)
+	before := p.Committer.Tip().Revision()
+	var flipping sync.WaitGroup
+	ctx, stop := context.WithCancel(t.Context())
+	flipping.Go(func() {
+		for i := 0; ctx.Err() == nil; i++ {
+			p.Do("PATCH", path, `{"metadata":{"labels":{"owner":"`+[]string{"sam", "mia"}[i%2]+`"}}}`, merge...)
+		}
+	})
+	for i, answers := 0, map[int]int{}; answers[200] < enough || answers[403] < enough; i++ {
+		a := p.Do("PATCH", path, fmt.Sprintf(`{"data":{"n":"%04d"}}`, i%10000), append(merge, "Impersonate-User", "mia", "Impersonate-Group", "owners")...)
+		if answers[a.Code]++; a.Code != 200 && a.Code != 403 {
+			t.Fatalf("%s", a)
+		}
+	}
+	stop()
+	flipping.Wait()
+	for _, e := range p.Events(t, before) {
+		if e.Meta.GetActor().GetUser() != "mia" {
+			continue
+		}
+		replaced := p.Must(t, 200, "GET", planetest.BelowAt(e.Revision-1, path), "")
+		if owner := replaced.Field("metadata", "labels", "owner"); owner != "mia" {
+			t.Errorf("revision %d by mia replaces a version that is %v's", e.Revision, owner)
+		}
+	}
 }
 
 // All that is wrong is said up to a point: what a client sends must not take for ever to
