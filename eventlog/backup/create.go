@@ -27,6 +27,8 @@ type CreateOptions struct {
 	Recipients []Recipient
 	// Keys are files of the data directory that clients trust.
 	Keys []KeyFile
+	// Sign signs the manifest; nil for a backup without a signature.
+	Sign func(manifest []byte) (signature []byte, err error)
 	// Patience is for the store and for the source.
 	Patience stores.Patience
 	// Temporary is the folder for files that are being sent, which have no name there; the system's if empty.
@@ -120,6 +122,9 @@ func (c *creation) run(ctx context.Context) (*Manifest, error) {
 	}
 	if _, err := DecodeManifest(text); err != nil { // whatever the source has said
 		return nil, fmt.Errorf("the backup would be incomplete: %w", err)
+	}
+	if err := c.sign(ctx, text); err != nil {
+		return nil, err
 	}
 	return c.m, c.store.Put(ctx, c.m.storedAs(), bytes.NewReader(text), int64(len(text)))
 }

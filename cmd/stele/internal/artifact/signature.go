@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/name"
-	"github.com/hiddeco/sshsig"
-	"golang.org/x/crypto/ssh"
+	"stele.dev/stele/cmd/stele/internal/signers"
 )
 
 const (
@@ -26,22 +24,11 @@ var ErrUnsigned = errors.New("it is not signed; `stele policy publish --sign-key
 
 // Sign signs an artifact with the private SSH key in a file. What is signed is the text of its digest.
 func (a *Artifact) Sign(file string) ([]byte, error) {
-	text, err := os.ReadFile(file)
+	key, err := signers.ReadKey(file)
 	if err != nil {
 		return nil, err
 	}
-	key, err := ssh.ParsePrivateKey(text)
-	if locked := (*ssh.PassphraseMissingError)(nil); errors.As(err, &locked) {
-		return nil, fmt.Errorf("%s has a passphrase; want a key without one", file)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s is no private SSH key: %w", file, err)
-	}
-	signature, err := sshsig.Sign(strings.NewReader(a.Digest()), key, sshsig.HashSHA512, Namespace)
-	if err != nil {
-		return nil, fmt.Errorf("sign with %s: %w", file, err)
-	}
-	return sshsig.Armor(signature), nil
+	return key.Sign([]byte(a.Digest()), Namespace)
 }
 
 // signatureOf returns the tag of an artifact's signature.

@@ -15,6 +15,7 @@ import (
 	"stele.dev/stele/cmd/stele/internal/buckets"
 	"stele.dev/stele/cmd/stele/internal/build"
 	"stele.dev/stele/cmd/stele/internal/show"
+	"stele.dev/stele/cmd/stele/internal/signers"
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/eventlog/backup"
 	"stele.dev/stele/eventlog/backup/stores"
@@ -23,6 +24,9 @@ import (
 
 // software is what manifests and new logs say about this program.
 var software = "stele " + build.Version
+
+// signatureNamespace is the namespace of signatures of backups, for which a line of allowed signers must allow a key.
+const signatureNamespace = "backup@stele.dev"
 
 // CheckDatabase checks etcd's database before etcd opens it.
 type CheckDatabase func(ctx context.Context, file string) error
@@ -84,6 +88,7 @@ func (o *placeFlags) patience(say func(string, ...any)) stores.Patience {
 type chooseFlags struct {
 	backup, log string
 	identities  []string
+	signers     string
 }
 
 func (o *chooseFlags) addFlags(cmd *cobra.Command) {
@@ -91,7 +96,9 @@ func (o *chooseFlags) addFlags(cmd *cobra.Command) {
 	f.StringVar(&o.backup, "backup", "", "`NAME` of the backup, see `stele backup list` (default: the newest)")
 	f.StringVar(&o.log, "log", "", "`ID` of the log, or its beginning, if the place has backups of several")
 	f.StringArrayVar(&o.identities, "identity", nil, "`FILE` of age identities that decrypt the backup; may be repeated")
+	f.StringVar(&o.signers, "signers", "", "`FILE` of the SSH keys of which one must have signed the backup, as of git's gpg.ssh.allowedSignersFile")
 	_ = cmd.MarkFlagFilename("identity")
+	_ = cmd.MarkFlagFilename("signers")
 	_ = cmd.RegisterFlagCompletionFunc("backup", o.completeNames)
 	_ = cmd.RegisterFlagCompletionFunc("log", cobra.NoFileCompletions)
 }
@@ -127,6 +134,26 @@ func (o *chooseFlags) readIdentities() ([]age.Identity, error) {
 		identities = append(identities, more...)
 	}
 	return identities, nil
+}
+
+// readSigners reads the file of --signers; the result is nil without the flag.
+func (o *chooseFlags) readSigners() (*signers.File, error) {
+	if o.signers == "" {
+		return nil, nil
+	}
+	return signers.Read(o.signers)
+}
+
+// checkSignature returns a [*backup.SignatureError] unless one of the allowed keys has signed the backup. A key must be allowed now: the
+// time in a manifest is what its author says. Without allowed keys nothing is checked.
+func checkSignature(ctx context.Context, place stores.Store, patience stores.Patience, m *backup.Manifest, allowed *signers.File) error {
+	if allowed == nil {
+		return nil
+	}
+	return backup.CheckSignature(ctx, place, patience, m, func(manifest, signature []byte) error {
+		_, err := allowed.Verify(manifest, signature, signatureNamespace, time.Now())
+		return err
+	})
 }
 
 // parseFile parses a file. Errors name it.

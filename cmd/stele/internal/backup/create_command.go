@@ -13,6 +13,7 @@ import (
 	"stele.dev/stele/cmd/stele/internal/buckets"
 	"stele.dev/stele/cmd/stele/internal/client"
 	"stele.dev/stele/cmd/stele/internal/show"
+	"stele.dev/stele/cmd/stele/internal/signers"
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/keep/logapi"
@@ -31,6 +32,7 @@ type createOptions struct {
 	keys           bool
 	recipients     []string
 	recipientsFile string
+	signKey        string
 	checkDatabase  CheckDatabase
 }
 
@@ -51,6 +53,9 @@ Keys are not in the log: the certificate authority, and the key of service accou
 them a restored server makes new keys, and refuses every kubeconfig and token made so far. Keys are
 added from --data-dir if the backup is encrypted, or if --keys is given.
 
+With --sign-key the backup is signed with an SSH key, and verify and restore accept only signed
+backups if they have --signers. So nobody who can write to the place can put another backup there.
+
 With --recipient the backup is encrypted for age recipients; age-keygen makes a pair of recipient
 and identity. Keep the identity elsewhere: nothing can be restored without it.
 
@@ -70,6 +75,8 @@ and identity. Keep the identity elsewhere: nothing can be restored without it.
 	f.BoolVar(&o.keys, "keys", false, "add the keys in --data-dir, although the backup is not encrypted")
 	f.StringArrayVar(&o.recipients, "recipient", nil, "encrypt for this age recipient, age1…; may be repeated")
 	f.StringVar(&o.recipientsFile, "recipients-file", "", "encrypt for the age recipients in this file")
+	f.StringVar(&o.signKey, "sign-key", "", "`FILE` of the private SSH key that signs the backup")
+	_ = cmd.MarkFlagFilename("sign-key")
 	_ = cmd.MarkFlagDirname("data-dir")
 	_ = cmd.MarkFlagFilename("recipients-file")
 	_ = cmd.RegisterFlagCompletionFunc("recipient", cobra.NoFileCompletions)
@@ -85,6 +92,13 @@ func (o *createOptions) run(cmd *cobra.Command, name string) (err error) {
 	options := backup.CreateOptions{By: software}
 	if options.Recipients, err = o.parseRecipients(); err != nil {
 		return err
+	}
+	if o.signKey != "" {
+		key, err := signers.ReadKey(o.signKey)
+		if err != nil {
+			return fmt.Errorf("--sign-key: %w", err)
+		}
+		options.Sign = func(manifest []byte) ([]byte, error) { return key.Sign(manifest, signatureNamespace) }
 	}
 	if options.Keys, err = o.readKeys(cmd, len(options.Recipients) > 0); err != nil {
 		return err

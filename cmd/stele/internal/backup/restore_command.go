@@ -44,7 +44,8 @@ nearest that are possible.
 
 A checkpoint of which the log has no record is left out: the first start then reads the whole log. If
 the log cannot be read without it, because the server had forgotten its beginning, restore refuses.
-Backups of former versions have such checkpoints, and so has a backup that somebody forged.
+Backups of former versions have such checkpoints, and so has a backup that somebody forged. With
+--signers only a backup is restored that one of these keys has signed.
 
 Revisions that were issued behind the restored one are lost, and a new epoch begins above them:
 1,000,000 above the newest revision of any backup in the place, because the old server may have
@@ -100,6 +101,10 @@ func (o *restoreOptions) run(cmd *cobra.Command, name string) (err error) {
 	if options.Identities, err = o.readIdentities(); err != nil {
 		return err
 	}
+	allowed, err := o.readSigners()
+	if err != nil {
+		return err
+	}
 	place, err := buckets.Open(ctx, name)
 	if err != nil {
 		return err
@@ -113,6 +118,9 @@ func (o *restoreOptions) run(cmd *cobra.Command, name string) (err error) {
 		return err
 	}
 	if options.Manifest, err = backup.Choose(found, o.backup, o.log); err != nil {
+		return err
+	}
+	if err := checkSignature(ctx, place, options.Patience, options.Manifest, allowed); err != nil {
 		return err
 	}
 	options.Issued = newest(found, options.Manifest.Log)

@@ -38,7 +38,8 @@ that is missing or damaged. Without --identity it compares only the checksums of
 --all reads all backups of the place.
 
 Whoever can write to the place can replace a backup as a whole, with checksums that are right. Only
---head finds that, a tree head of ` + "`stele log checkpoint`" + ` that you have kept elsewhere.
+--signers finds that, if create has signed the backup, and --head, a tree head of
+` + "`stele log checkpoint`" + ` that you have kept elsewhere.
 
 To repair a place, delete the damaged file: the next create sends it again, if the server still
 has it. The exit code is 1 if something is wrong. It is 3 if nothing is wrong, but something could
@@ -88,6 +89,10 @@ func (o *verifyOptions) run(cmd *cobra.Command, name string) error {
 	if err != nil {
 		return err
 	}
+	allowed, err := o.readSigners()
+	if err != nil {
+		return err
+	}
 	var heads []proof.TreeHead
 	for _, file := range o.heads {
 		head, err := o.readHead(file, o.keys)
@@ -125,6 +130,10 @@ func (o *verifyOptions) run(cmd *cobra.Command, name string) error {
 		result := verified{Name: f.Name}
 		if f.Err != nil {
 			result.Problems = []string{f.Err.Error()}
+		} else if err := checkSignature(ctx, place, patience, f.Manifest, allowed); errors.As(err, new(*backup.SignatureError)) {
+			result.Problems = []string{err.Error()}
+		} else if err != nil {
+			return err
 		} else if result, err = o.verify(ctx, place, f.Manifest, identities, heads, patience, line); err != nil {
 			return err
 		}

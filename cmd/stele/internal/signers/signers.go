@@ -1,5 +1,5 @@
-// Package signers verifies SSH signatures by files of allowed signers, as ssh-keygen and git do: see ALLOWED SIGNERS in
-// ssh-keygen(1). It needs neither program.
+// Package signers makes SSH signatures, and verifies them by files of allowed signers, as ssh-keygen and git do: see ALLOWED SIGNERS
+// in ssh-keygen(1). It needs neither program.
 package signers
 
 import (
