@@ -42,6 +42,12 @@ func TestAnotherLogUnderARunningReplica(t *testing.T) {
 			balancer.SetTargets(hostOf(t, other.Endpoints()[0]))
 			return other
 		},
+		"a log without its head": func(t *testing.T, etcd *etcdtest.Cluster, _ *planetest.Plane, _ *Balancer) *etcdtest.Cluster {
+			if _, err := etcd.Client(0).Delete(t.Context(), "/stele/head"); err != nil {
+				t.Fatal(err)
+			}
+			return etcd
+		},
 		"an older log": func(t *testing.T, etcd *etcdtest.Cluster, replica *planetest.Plane, _ *Balancer) *etcdtest.Cluster {
 			restore := etcd.Save()
 			create(t, replica, "forgotten")
