@@ -56,9 +56,10 @@ func TestReadsOfRevisionsWhoseSegmentIsDamaged(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			gap := ""
+			gap, behind := "", uint64(0)
 			for _, file := range files {
 				if first, last, _, ok := segment.ParseName(segment.NameOf(file)); ok && first <= old && old <= last {
+					behind = last + 1
 					gap = fmt.Sprintf("revisions %d to %d cannot be read", first, last)
 					if err := damage(file); err != nil {
 						t.Fatal(err)
@@ -78,6 +79,12 @@ func TestReadsOfRevisionsWhoseSegmentIsDamaged(t *testing.T) {
 			r.Must(t, 200, "GET", "/at/"+revisions[50]+planetest.WidgetsPath+"/w-45", "")
 			r.Must(t, 200, "GET", "/apis/log.stele.dev/v1/changes/"+revisions[45], "")
 			r.Must(t, 200, "GET", planetest.WidgetsPath, "")
+			for since := behind; since < behind+3; since++ { // what is before it is not read
+				names := r.Must(t, 200, "GET", fmt.Sprintf("/apis/log.stele.dev/v1/changes?fieldSelector=since=%d", since), "").Names()
+				if len(names) == 0 || names[len(names)-1] != fmt.Sprint(since) {
+					t.Errorf("the changes since %d are %v", since, names)
+				}
+			}
 		})
 	}
 }

@@ -458,6 +458,9 @@ func (v *service) backFrom(ctx context.Context, r *call.Call, q *query, from uin
 	replay := v.Replays.Begin()
 	s.During(replay)
 	for h, err := range replay.Through(ctx, v.changesBack(ctx, r, q, from)) {
+		if damage := (*eventlog.DamageError)(nil); errors.As(err, &damage) && damage.To < q.since {
+			break // the newest that cannot be read is not asked for
+		}
 		if err != nil {
 			return nil, 0, err
 		}
