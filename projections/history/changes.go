@@ -37,6 +37,9 @@ func (s *Store) changes(ctx context.Context, v *view, anyOf bool, next func(n in
 // yieldAll yields the changes of revisions, and reports whether the caller wants more.
 func (s *Store) yieldAll(ctx context.Context, v *view, anyOf bool, revisions []uint64, yield func(*Change, error) bool) bool {
 	ready, err := s.readAhead(ctx, revisions)
+	if errors.As(err, new(*eventlog.DamageError)) {
+		err = nil // those before the damaged one are read one by one
+	}
 	if err != nil {
 		yield(nil, err)
 		return false
