@@ -141,7 +141,10 @@ func (s *Syncer) adoptFloors(ctx context.Context, found bucket.Segment, floors b
 				found.Name(), s.o.Bucket.Place(), kind, erased, tip.Revision)
 		}
 	}
-	return s.source.Adopt(ctx, floors)
+	if err := s.source.Adopt(ctx, floors); err != nil {
+		return fmt.Errorf("segment %s of the bucket %s: %w", found.Name(), s.o.Bucket.Place(), err)
+	}
+	return nil
 }
 
 // checkGaps refuses to begin from segments of the bucket alone if batches of them are forgotten: a gap binds what is before

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -90,6 +91,36 @@ func TestTwoLeadersShareABucket(t *testing.T) {
 			w.settle()
 		})
 	}
+}
+
+// Between the fetch of segments and the search for the record of a checkpoint another replica moves on: what the search needs is in
+// the bucket only.
+func TestAStartGoesOnWhenTheLogIsTrimmedMeanwhile(t *testing.T) {
+	w := newWorld(t, 1)
+	defer w.close()
+	w.faults, w.strangers = false, true
+	running, starting := w.leaders[0], w.leaders[1]
+	moved := false
+	moveOn := func() {
+		for range 40 {
+			w.must(running.write())
+		}
+		w.must(running.checkpoint())
+		w.must(running.seal())
+		w.must(running.syncer.Sync(t.Context()))
+		before := len(w.store.Batches())
+		w.must(running.trim())
+		moved = len(w.store.Batches()) < before
+	}
+	moveOn()
+	starting.before = moveOn
+	moved = false
+	starting.restart(true)
+	if !moved || starting.before != nil {
+		t.Fatal("the log was not trimmed while the replica started")
+	}
+	w.must(starting.searched)
+	w.check()
 }
 
 // version is a version of an object in the model.
@@ -364,18 +395,20 @@ func (v *view) List(_ context.Context, prefix string) (list []stores.Entry, err 
 
 // leader is a replica that leads. Its parts are wired as in package plane.
 type leader struct {
-	w       *world
-	dir     string
-	busy    sync.Mutex
-	log     *eventlog.Log
-	archive *archive.Archive
-	syncer  *bucketsync.Syncer
-	folder  *checkpoint.Folder
-	history *history.Store
-	eraser  *retention.Eraser
-	tip     *commit.Tip
-	stop    func()
-	floor   map[schema.GroupResource]uint64 // what it has shown as erased
+	searched error  // of the last search for a record
+	before   func() // runs once, before a start looks for the record of a checkpoint; nil for nothing
+	w        *world
+	dir      string
+	busy     sync.Mutex
+	log      *eventlog.Log
+	archive  *archive.Archive
+	syncer   *bucketsync.Syncer
+	folder   *checkpoint.Folder
+	history  *history.Store
+	eraser   *retention.Eraser
+	tip      *commit.Tip
+	stop     func()
+	floor    map[schema.GroupResource]uint64 // what it has shown as erased
 }
 
 func (l *leader) take() bool { return l.busy.TryLock() }
@@ -405,8 +438,11 @@ func (l *leader) open() (err error) {
 		return err
 	}
 	l.syncer = bucketsync.New(bucketsync.Options{Bucket: shared, Log: l.log, Archive: l.archive, Dir: l.path("fetching"),
-		Recorded: func(context.Context, uint64, checkpoint.Hash) error { return nil },
-		Adopt: func(_ context.Context, floors bucket.Floors) error {
+		Recorded: l.readBack,
+		Adopt: func(ctx context.Context, floors bucket.Floors) error {
+			if err := retention.CheckRecorded(ctx, l.log, reached(floors)); err != nil {
+				return err
+			}
 			return retention.RaiseFiles(l.path(retention.Folder), l.archive.Segments(), reached(floors))
 		}})
 	l.archive.FillWith(l.syncer.Fill)
@@ -414,6 +450,25 @@ func (l *leader) open() (err error) {
 		return err
 	}
 	return l.openProjections(ctx)
+}
+
+// readBack reads the log down to a revision, as the search for the record of a checkpoint does.
+func (l *leader) readBack(ctx context.Context, revision uint64, _ checkpoint.Hash) error {
+	if before := l.before; before != nil {
+		l.before = nil
+		before()
+	}
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	for from := uint64(math.MaxInt64); from > revision; {
+		batches, err := l.log.Back(ctx, from, 2)
+		l.searched = err
+		if err != nil || len(batches) == 0 {
+			return err
+		}
+		from = batches[len(batches)-1].First - 1
+	}
+	return nil
 }
 
 func (l *leader) openProjections(ctx context.Context) (err error) {
@@ -450,7 +505,7 @@ func (l *leader) openProjections(ctx context.Context) (err error) {
 	}
 	begun := l.w.now()
 	l.eraser, err = retention.New(retention.Options{
-		Tip: func() *commit.Tip { return l.tip }, Log: l.log, Archive: l.archive, History: l.history, Dir: l.path(retention.Folder),
+		Tip: func() *commit.Tip { return l.tip }, Log: l.log, Values: l.log, Archive: l.archive, History: l.history, Dir: l.path(retention.Folder),
 		Covered: func() uint64 { return min(l.folder.Covered(), l.syncer.CheckpointsCovered(), l.applied()) },
 		Now:     l.w.now, Elapsed: func() time.Duration { return l.w.now().Sub(begun) },
 	})
@@ -474,6 +529,9 @@ func (l *leader) openProjections(ctx context.Context) (err error) {
 				if erased := max(f.Contents, f.Records); erased > l.tip.Revision() {
 					return fmt.Errorf("changes of %s are erased up to revision %d, and this one has applied %d: %w", kind, erased, l.tip.Revision(), eventlog.ErrOvertaken)
 				}
+			}
+			if err := retention.CheckRecorded(ctx, l.log, reached(floors)); err != nil {
+				return err
 			}
 			return l.eraser.Adopt(ctx, reached(floors))
 		},

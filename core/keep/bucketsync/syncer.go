@@ -237,15 +237,10 @@ func (s *Syncer) Fill(ctx context.Context, upto uint64) error {
 // Start fetches what the replica lacks, and into the folder checkpoints a checkpoint from which it can start, if it has
 // none that is new enough. It removes what an interrupted fetch has left.
 func (s *Syncer) Start(ctx context.Context, checkpoints string) error {
-	if err := s.running.take(ctx); err != nil {
-		return err
-	}
-	defer s.running.leave()
-	s.gapped = nil
 	const attempts = 3
 	for attempt := 1; ; attempt++ {
-		content, err := s.fetchListed(ctx, ^uint64(0))
-		if err == nil {
+		content, err := s.fetchAll(ctx)
+		if err == nil { // it is not held: to compare a checkpoint is to read the log, which may need Fill
 			err = s.fetchCheckpoint(ctx, content, checkpoints)
 		}
 		if err == nil {
@@ -255,8 +250,21 @@ func (s *Syncer) Start(ctx context.Context, checkpoints string) error {
 			return err
 		}
 	}
+	if err := s.running.take(ctx); err != nil {
+		return err
+	}
+	defer s.running.leave()
 	if err := s.checkGaps(checkpoints); err != nil {
 		return err
 	}
 	return os.RemoveAll(s.o.Dir)
+}
+
+// fetchAll fetches the segments that the archive lacks.
+func (s *Syncer) fetchAll(ctx context.Context) (*bucket.Content, error) {
+	if err := s.running.take(ctx); err != nil {
+		return nil, err
+	}
+	defer s.running.leave()
+	return s.fetchListed(ctx, ^uint64(0))
 }

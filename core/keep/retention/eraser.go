@@ -29,6 +29,8 @@ type Options struct {
 	Log     eventlog.Reader
 	Archive *archive.Archive
 	History *history.Store
+	// Values are the values beside the log's batches, in which floors are recorded; nil for none.
+	Values Values
 	// Covered returns a revision of which a checkpoint is kept: nothing after it is erased.
 	Covered func() uint64
 	// Dir is the folder for the files of the horizon and of the floors.
@@ -117,7 +119,7 @@ func (e *Eraser) Pass(ctx context.Context) error {
 	}
 	segments := e.Archive.Segments()
 	if len(segments) == 0 {
-		return nil
+		return e.raise(ctx, nil)
 	}
 	limit := min(e.Covered(), segments[len(segments)-1].Last)
 	if err := e.History.Reach(ctx, limit); err != nil {

@@ -94,7 +94,10 @@ func readRecords(dir string) (Floors, error) {
 }
 
 // Reached are the floors of a kind: of the contents of versions, and of the records of changes.
-type Reached struct{ Contents, Records uint64 }
+type Reached struct {
+	Contents uint64 `json:"contents,omitempty"`
+	Records  uint64 `json:"records,omitempty"`
+}
 
 // RaiseFiles raises the floors in a folder, by plural.group, to those of another replica, whose segments are to be used.
 // segments are those of this replica. It is for the start: a running [Eraser] has [Eraser.Adopt].
@@ -124,6 +127,9 @@ func (e *Eraser) Restore(ctx context.Context) error {
 	}
 	records, err := readRecords(e.Dir)
 	if err != nil {
+		return err
+	}
+	if err := e.checkFiles(ctx, floors, records); err != nil {
 		return err
 	}
 	e.mu.Lock()
@@ -170,8 +176,34 @@ func (e *Eraser) Reached() map[string]Reached {
 	return floors
 }
 
-// raise saves the floors, and tells the history.
+// checkFiles returns an error if the files have floors that the log has not recorded.
+func (e *Eraser) checkFiles(ctx context.Context, contents, records Floors) error {
+	if e.Values == nil {
+		return nil
+	}
+	files := map[string]Reached{}
+	for kind, floor := range contents {
+		files[kind] = Reached{floor, min(records[kind], floor)}
+	}
+	err := CheckRecorded(ctx, e.Values, files)
+	if errors.As(err, new(*UnrecordedFloorError)) {
+		return fmt.Errorf("%s and %s were changed: %w; delete both: all that was erased of in part is then treated as erased", filepath.Join(e.Dir, FloorsFile), RecordsFile, err)
+	}
+	return err
+}
+
+// raise records the floors, saves them, and tells the history.
 func (e *Eraser) raise(ctx context.Context, floors map[schema.GroupResource]floor) error {
+	if e.Values != nil {
+		reached := e.Reached()
+		for r, f := range floors {
+			was := reached[r.String()]
+			reached[r.String()] = Reached{max(was.Contents, f.history), max(was.Records, f.records)}
+		}
+		if err := recordFloors(ctx, e.Values, reached); err != nil {
+			return err
+		}
+	}
 	if err := e.save(floors); err != nil {
 		return err
 	}

@@ -47,7 +47,10 @@ func (p *Plane) openBucket(ctx context.Context) error {
 	p.bucket = bucketsync.New(bucketsync.Options{
 		Bucket: opened, Log: p.Log, Archive: p.Archive, Dir: p.path("fetching"), Leading: p.leads, Every: c.Bucket.Every, Logger: c.Logger, Metrics: c.Metrics,
 		Recorded: p.checkRecorded, AcceptGaps: c.Bucket.AcceptUnrecorded,
-		Adopt: func(_ context.Context, floors bucket.Floors) error {
+		Adopt: func(ctx context.Context, floors bucket.Floors) error {
+			if err := p.checkFloors(ctx, floors); err != nil {
+				return err
+			}
 			return retention.RaiseFiles(p.path(retention.Folder), p.Archive.Segments(), reachedOf(floors))
 		},
 	})
@@ -102,9 +105,21 @@ func (p *Plane) useBucket(ctx context.Context) error {
 			if err := p.checkReached(floors); err != nil {
 				return err
 			}
+			if err := p.checkFloors(ctx, floors); err != nil {
+				return err
+			}
 			return p.eraser.Adopt(ctx, reachedOf(floors))
 		},
 	})
+}
+
+// checkFloors returns an error if floors of the bucket are above those that the log has recorded.
+func (p *Plane) checkFloors(ctx context.Context, floors bucket.Floors) error {
+	err := retention.CheckRecorded(ctx, p.Log, reachedOf(floors))
+	if errors.As(err, new(*retention.UnrecordedFloorError)) {
+		return fmt.Errorf("%w: no replica of this version has written that; find out who can write to the bucket", err)
+	}
+	return err
 }
 
 // checkReached returns an error if changes may be erased that this replica has not applied: it would keep what was deleted

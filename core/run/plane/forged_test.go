@@ -340,9 +340,33 @@ func TestANewReplicaDoesNotBeginFromSegmentsWithGapsAlone(t *testing.T) {
 	if err := s.refused(s.options(t.TempDir(), nil)); !strings.Contains(err.Error(), "no replica has written that") {
 		t.Errorf("with floors behind the end of the log: %v", err)
 	}
+	tip := p.Committer.Tip().Revision()
+	for name := range honest {
+		if strings.HasSuffix(name, ".floors") { // the log goes on
+			s.put(name, fmt.Sprintf(`{"configmaps":{"contents":%d}}`, tip))
+		}
+	}
+	if err := s.refused(s.options(t.TempDir(), nil)); !strings.Contains(err.Error(), "no replica of this version has written that") {
+		t.Errorf("with floors that the log has not recorded: %v", err)
+	}
 	for name, text := range honest {
 		s.put(name, text)
 	}
+	floors := filepath.Join(p.Dir, "retention", "floors.json")
+	if err := os.WriteFile(floors, fmt.Appendf(nil, `{"configmaps": %d}`, tip), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.refused(s.options(p.Dir, nil)); !strings.Contains(err.Error(), "floors.json and records.json were changed: versions of configmaps are said to be erased") {
+		t.Errorf("with files that were changed: %v", err)
+	}
+	if err := errors.Join(os.Remove(floors), os.Remove(filepath.Join(filepath.Dir(floors), "records.json"))); err != nil {
+		t.Fatal(err)
+	}
+	p, _ = s.starting(p.Dir, nil)
+	if !strings.Contains(value(p), "GOOD") {
+		t.Errorf("without the files it has %s", value(p))
+	}
+	p.Stop()
 	for file := range s.checkpoints() {
 		if err := os.Remove(file); err != nil {
 			t.Fatal(err)
