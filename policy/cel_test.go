@@ -34,6 +34,7 @@ const inCEL = `{
 		}
 		BODY
 	}
+	reads: b: ["configmaps"]
 }`
 
 func compileCEL(t *testing.T, rules, body string) []string {

@@ -21,9 +21,9 @@ func TestMistakesInViews(t *testing.T) {
 		want      []string
 	}{
 		"of no kind": {`teams: a: views: big: {§kind: "disk.a.example.com", version: "v1", columns: size: {expression: "object.spec.size", type: "integer"}}`,
-			[]string{`bundle.teams.a.views.big.kind: there is no kind disk.a.example.com; did you mean "disks.a.example.com"?`}},
+			[]string{`bundle.teams.a.views.big.kind: there is no kind "disk.a.example.com"; did you mean "disks.a.example.com"?`}},
 		"of another group's kind": {`teams: a: views: big: {§kind: "secrets", version: "v1", columns: n: {expression: "object.metadata.name", type: "string"}}`,
-			[]string{`bundle.teams.a.views.big.kind: the API group "" is not one of the team's, "a.example.com"; let the team that has the kind define the view, or add the group to the team's groups`}},
+			[]string{`bundle.teams.a.views.big.kind: the team a may not read secrets: its groups are "a.example.com" (bundle.cue:8); have the platform allow it beside the teams of the bundle: reads: "a": ["secrets"]`}},
 		"of no version": {`teams: a: views: big: {kind: "disks.a.example.com", §version: "v2", columns: size: {expression: "object.spec.size", type: "integer"}}`,
 			[]string{`bundle.teams.a.views.big.version: disks.a.example.com has no version "v2" that is served; there are "v1"`}},
 		"a filter of an unknown field": {`teams: a: views: big: {kind: "disks.a.example.com", version: "v1", filter: "object.spec§.sizes > 5", columns: size: {expression: "object.spec.size", type: "integer"}}`,

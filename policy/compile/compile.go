@@ -89,6 +89,7 @@ func Bundle(source *bundles.Source) (result *Result, diags schemas.Diagnostics) 
 type compiler struct {
 	*evaluation.Evaluation
 	crossings
+	teams      []policy.Team // with their limits, sorted by name
 	scopes     *scopes
 	params     []param           // of admission rules
 	mutators   map[int64]mutator // what changes objects, by its order
@@ -104,6 +105,7 @@ func (c *compiler) bundle(v cue.Value) *policy.Form {
 	f.Kinds = append(f.Kinds, builtinKinds()...)
 	f.Roles, f.Bindings = BuiltinRoles(), BuiltinBindings()
 	own := len(f.Kinds)
+	c.teams = c.limits(v)
 
 	c.chain(f, v)
 	c.defaultOnly(v, "dynamic", `{"customresourcedefinitions":"Refuse","rbac":"Refuse","admissionregistration":"Refuse"}`)
@@ -143,13 +145,14 @@ func (c *compiler) bundle(v cue.Value) *policy.Form {
 
 	// The checks from here on may need the kinds and roles of all teams.
 	c.scopes = newScopes(f.Kinds, c.brokenKinds)
+	c.reads(v)
 	for team, t := range c.Fields(v, "teams") {
 		for name, b := range c.Fields(t, "rbac.bindings") {
 			f.Bindings = append(f.Bindings, c.binding(team, name, b, f.Roles))
 		}
 		for name, d := range c.Fields(t, "rbac.denies") {
 			deny := c.deny(team, name, d)
-			c.denyPaths(t, &deny)
+			c.denyPaths(team, &deny)
 			f.Denies = append(f.Denies, deny)
 		}
 		for name, r := range c.Fields(t, "admission.validate") {

@@ -36,36 +36,6 @@ func (c *compiler) storedKinds(v cue.Value, match *policy.Match, into *[]policy.
 	return vars, ok
 }
 
-// servedVersion finds a version of the kind plural.group. If there is none, it reports that, unless the kind has errors of its
-// own.
-func (c *compiler) servedVersion(x cue.Value, kind, version string) (*schemas.Kind, *schemas.Version) {
-	i := slices.IndexFunc(c.scopes.kinds, func(k schemas.Kind) bool { return k.Resource() == kind })
-	if i < 0 {
-		if !c.scopes.broken[kind] {
-			var known []string
-			for j := range c.scopes.kinds {
-				known = append(known, c.scopes.kinds[j].Resource())
-			}
-			at := x.LookupPath(cue.ParsePath("kind"))
-			c.Add(evaluation.Position(at), at.Path().String(), fmt.Sprintf("there is no kind %q", kind), wording.DidYouMean(kind, known, ""))
-		}
-		return nil, nil
-	}
-	k := &c.scopes.kinds[i]
-	if v, found := k.Version(version); found && v.Served {
-		return k, v
-	}
-	at := x.LookupPath(cue.ParsePath("version"))
-	var served []string
-	for j := range k.Versions {
-		if k.Versions[j].Served {
-			served = append(served, k.Versions[j].Name)
-		}
-	}
-	c.Add(evaluation.Position(at), at.Path().String(), fmt.Sprintf("%s has no version %s", kind, version), "it has "+strings.Join(served, ", "))
-	return nil, nil
-}
-
 // writes reports whether a rule may be about writes of a kind.
 func (c *compiler) writes(match *policy.Match, k *schemas.Kind) bool {
 	if !slices.Contains(match.APIGroups, k.Group) && !slices.Contains(match.APIGroups, "*") {
@@ -133,28 +103,32 @@ func (c *compiler) paramSource(v cue.Value, match *policy.Match, into **policy.P
 	return expr.ResourceType(k, version), c.paramRef(ref, match, k, p)
 }
 
-// kindNamed finds a served version of a kind by apiVersion and kind.
+// kindNamed finds a served version of a kind, whose stored objects are read by x, by apiVersion and kind.
 func (c *compiler) kindNamed(x cue.Value, apiVersion, kind string) (*schemas.Kind, *schemas.Version) {
 	group, version, found := strings.Cut(apiVersion, "/")
 	if !found {
 		group, version = "", apiVersion
 	}
-	var known []string
-	for i := range c.scopes.kinds {
-		k := &c.scopes.kinds[i]
-		if k.Group != group {
-			continue
+	k, may := c.readKind(x, func(k *schemas.Kind) bool {
+		v, found := k.Version(version)
+		return k.Group == group && k.Kind == kind && found && v.Served
+	})
+	if k != nil {
+		if !may {
+			return nil, nil
 		}
-		known = append(known, k.Kind)
-		if k.Kind == kind {
-			if v, found := k.Version(version); found && v.Served {
-				return k, v
-			}
-		}
+		v, _ := k.Version(version)
+		return k, v
 	}
 	for id, broken := range c.scopes.broken {
 		if _, of, _ := strings.Cut(id, "."); broken && of == group {
 			return nil, nil
+		}
+	}
+	var known []string
+	for i := range c.scopes.kinds {
+		if k := &c.scopes.kinds[i]; k.Group == group {
+			known = append(known, k.Kind)
 		}
 	}
 	c.Add(evaluation.Position(x), x.Path().String(), fmt.Sprintf("the kind %s of %s is not served", kind, apiVersion), wording.DidYouMean(kind, known, "there are"))

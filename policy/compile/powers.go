@@ -14,18 +14,12 @@ import (
 // A team's rules reach beyond its own part of the bundle in two cases: rules that join roles of
 // others, and denies. These checks limit them to what the team owns.
 
-// teamGroups returns the API groups that a team owns.
-func (c *compiler) teamGroups(t cue.Value) (groups []string) {
-	c.DecodeField(t, "groups", &groups)
-	return groups
-}
-
 // joining rejects rules that add other API groups than the team's, and views that are not the team's, to a role of somebody
 // else. The team does not decide who has that role.
 func (c *compiler) joining(v cue.Value, roles []policy.Role) {
 	groups, views := map[string][]string{}, map[string]map[string]bool{}
 	for team, t := range c.Fields(v, "teams") {
-		groups[team], views[team] = c.teamGroups(t), map[string]bool{}
+		groups[team], views[team] = c.team(team).Groups.Values, map[string]bool{}
 		for name := range c.Fields(t, "views") {
 			views[team][name] = true
 		}
@@ -81,8 +75,8 @@ func ofViews(rule *policy.Rule, views map[string]bool) bool {
 }
 
 // denyPaths rejects denies of paths, which all clients need.
-func (c *compiler) denyPaths(t cue.Value, d *policy.Deny) {
-	if slices.Contains(c.teamGroups(t), "*") {
+func (c *compiler) denyPaths(team string, d *policy.Deny) {
+	if slices.Contains(c.team(team).Groups.Values, "*") {
 		return
 	}
 	for i := range d.Rules {

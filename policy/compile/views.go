@@ -24,14 +24,12 @@ const maxViews = 200
 func (c *compiler) views(v cue.Value, f *policy.Form) {
 	first := map[string]*policy.View{}
 	for team, t := range c.Fields(v, "teams") {
-		var groups []string
-		c.DecodeField(t, "groups", &groups)
 		for name, x := range c.Fields(t, "views") {
 			if other := first[name]; other != nil {
 				c.Add(evaluation.Position(x), x.Path().String(), fmt.Sprintf("the view %q is defined twice", name), "the other one is "+other.ID+wording.At(other.Source.String()))
 				continue
 			}
-			view, ok := c.view(team, name, x, groups)
+			view, ok := c.view(team, name, x)
 			first[name] = &view
 			if c.brokenViews[name] = !ok; ok {
 				f.Views = append(f.Views, view)
@@ -85,7 +83,7 @@ func (c *compiler) viewNames(f *policy.Form) {
 }
 
 // view compiles a view; false if it has a mistake, or its kind has one.
-func (c *compiler) view(team, name string, v cue.Value, groups []string) (view policy.View, ok bool) {
+func (c *compiler) view(team, name string, v cue.Value) (view policy.View, ok bool) {
 	view = policy.View{ID: team + "/views/" + name, Name: name, Source: evaluation.Position(v)}
 	said := len(c.Diags)
 	if !c.Sound(v) {
@@ -94,10 +92,11 @@ func (c *compiler) view(team, name string, v cue.Value, groups []string) (view p
 	c.DecodeField(v, "kind", &view.Kind)
 	c.DecodeField(v, "version", &view.Version)
 	c.DecodeField(v, "description", &view.Description)
-	of, found := c.viewedKind(v, &view, groups)
-	if !found {
+	k, version := c.servedVersion(v, view.Kind, view.Version)
+	if version == nil {
 		return view, false
 	}
+	of := objectTypeOf(k, version)
 	e := &viewExpressions{c, of, map[string]*expr.Scope{}}
 	if filter := v.LookupPath(cue.ParsePath("filter")); filter.Exists() {
 		view.Filter, _ = e.compile(filter, "boolean")
@@ -138,41 +137,6 @@ func (c *compiler) written(v cue.Value, part string) iter.Seq2[string, cue.Value
 			}
 		}
 	}
-}
-
-// viewedKind returns the type of the objects of a view; false if there is none.
-func (c *compiler) viewedKind(v cue.Value, view *policy.View, groups []string) (of objectType, ok bool) {
-	x := v.LookupPath(cue.ParsePath("kind"))
-	if c.brokenKinds[view.Kind] {
-		return of, false // its mistake is reported
-	}
-	i := slices.IndexFunc(c.scopes.kinds, func(k schemas.Kind) bool { return k.Resource() == view.Kind })
-	if i < 0 {
-		var known []string
-		for i := range c.scopes.kinds {
-			known = append(known, c.scopes.kinds[i].Resource())
-		}
-		c.Add(evaluation.Position(x), x.Path().String(), fmt.Sprintf("there is no kind %s", view.Kind), cmp.Or(wording.DidYouMean(view.Kind, known, ""), "a view is of a kind of this bundle, as plural.group, or of a built-in kind"))
-		return of, false
-	}
-	k := &c.scopes.kinds[i]
-	if !slices.Contains(groups, "*") && !slices.Contains(groups, k.Group) {
-		c.Add(evaluation.Position(x), x.Path().String(), fmt.Sprintf("the API group %q is not one of the team's, %s", k.Group, wording.Enumerate(wording.Quoted(groups))), "let the team that has the kind define the view, or add the group to the team's groups")
-		return of, false
-	}
-	version, found := k.Version(view.Version)
-	if !found || !version.Served {
-		var served []string
-		for _, s := range k.Versions {
-			if s.Served {
-				served = append(served, s.Name)
-			}
-		}
-		at := v.LookupPath(cue.ParsePath("version"))
-		c.Add(evaluation.Position(at), at.Path().String(), fmt.Sprintf("%s has no version %q that is served", view.Kind, view.Version), "there are "+wording.Enumerate(wording.Quoted(served)))
-		return of, false
-	}
-	return objectTypeOf(k, version), true
 }
 
 // viewExpressions compiles the expressions of one view.

@@ -70,7 +70,7 @@ func whole(t *testing.T) string {
 			mutations: second: {order: 2, patchType: "ApplyConfiguration", expression: "Object{spec: Object.spec{tier: 'standard'}}"}
 			failurePolicy: "Fail", reinvocationPolicy: "Never"`,
 		"CONSTANT", `mutations: first: {patchType: "JSONPatch", expression: "[JSONPatch{op: 'replace', path: '/spec/tenant', value: params.source}]"}`).Replace(everything)
-	return plantest.Edit(t, plantest.Databases, `groups: ["data.corp.example"]`, `groups: ["data.corp.example", "more.corp.example"]`, `"databases.data.corp.example": {`, `"databases.data.corp.example": {group: "data.corp.example"`+"\n",
+	return plantest.Edit(t, plantest.Databases, `groups: ["data.corp.example"]`, `groups: ["data.corp.example", "more.corp.example"]`, "teams: platform:", "reads: data: [\"*\"]\n\tteams: platform:", `"databases.data.corp.example": {`, `"databases.data.corp.example": {group: "data.corp.example"`+"\n",
 		`versions: v1: #schema: spec!: {paused: bool | *false}`, `versions: {v1: #schema: spec!: {paused: bool | *false}, v2: #schema: spec!: {paused: bool | *false}}`, "owned: {", validation+"\n\t\towned: {", "teams: data: admission: validate: {", "teams: data: admission: mutate: {\n"+mutation+"\n\t}\n\tteams: data: admission: validate: {")
 }
 

@@ -180,7 +180,7 @@ func TestCounterexamplesFlip(t *testing.T) {
 // A rule that reads stored objects is tried on small states: a side that was not evaluated is never shown as accepting.
 func TestRulesThatReadStoredObjects(t *testing.T) {
 	bundle := func(rule string) string {
-		return plantest.Edit(t, plantest.Databases, "owned: {", `exists: {
+		return plantest.Edit(t, plantest.Databases, "teams: platform:", "reads: data: [\"configmaps\"]\n\tteams: platform:", "owned: {", `exists: {
 			match: {apiGroups: ["data.corp.example"], resources: ["databases"]}
 			`+rule+`
 		}
