@@ -30,7 +30,10 @@ type Form struct {
 	Version int    `json:"version"`
 	Cluster string `json:"cluster"`
 	// Language is the version of CUE that the sources were evaluated with.
-	Language string         `json:"language"`
+	Language string `json:"language"`
+	// Teams are the teams with their limits, sorted by name. It is nil in forms of earlier versions of the program, which do not say
+	// them.
+	Teams    []Team         `json:"teams,omitzero"`
 	Kinds    []schemas.Kind `json:"kinds"`
 	Roles    []Role         `json:"roles,omitempty"`
 	Bindings []Binding      `json:"bindings,omitempty"`

@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -8,7 +9,11 @@ import (
 
 	"cuelang.org/go/cue/ast"
 	"cuelang.org/go/cue/parser"
+	"github.com/google/go-cmp/cmp"
+	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/format"
+	"stele.dev/stele/policy/rights"
+	"stele.dev/stele/schemas"
 )
 
 // readers are the fields of a team's part, as DEFINITION.field, that name a kind whose stored objects are read. Each has what a team
@@ -166,5 +171,63 @@ func TestWhatTeamsMayReadIsThePlatformsToSay(t *testing.T) {
 				t.Errorf("said %q, want %q", lines, tc.want)
 			}
 		})
+	}
+}
+
+// The limits of teams are a part of the policy, so that two policies that differ only in limits are two policies.
+func TestTheLimitsOfTeamsAreInThePolicy(t *testing.T) {
+	was, is := loaded(t, "{}"), loaded(t, `reads: a: ["secrets"]`)
+	if was.Digest() == is.Digest() {
+		t.Error("two bundles that differ in limits have one digest")
+	}
+	want := []policy.Team{
+		{Name: "a", Groups: limit(8, 13, "a.example.com"), Namespaces: limit(8, 40, "a-*"), Reads: limit(11, 16, "secrets")},
+		{Name: "b", Groups: limit(9, 13, "b.example.com", "a.example.com", "batch.k8s.io"), Namespaces: limit(9, 73, "*")},
+	}
+	if diff := cmp.Diff(want, is.Form().Teams); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func limit(line, column int, values ...string) policy.Limit {
+	return policy.Limit{Values: values, Source: schemas.Position{File: "bundle.cue", Line: line, Column: column}}
+}
+
+// Who may grant a right follows from the limits of the teams.
+func TestTeamsThatMayGrant(t *testing.T) {
+	form := &policy.Form{
+		Teams: []policy.Team{
+			{Name: "data", Groups: limit(1, 1, "data.example.com"), Namespaces: limit(2, 1, "data-*", "shared")},
+			{Name: "platform", Groups: limit(3, 1, "*"), Namespaces: limit(4, 1, "*")},
+			{Name: "web", Groups: limit(5, 1, "web.example.com", "data.example.com"), Namespaces: limit(6, 1)},
+		},
+		Views: []policy.View{{ID: "web/views/sites", Name: "sites"}},
+	}
+	for name, tc := range map[string]struct {
+		q    rights.Question
+		want []string
+	}{
+		"in a namespace of the team":   {rights.Question{Verb: "get", Resource: "secrets", Namespace: "data-1"}, []string{"data namespaces [data-*] bundle.cue:2", "platform namespaces [*] bundle.cue:4"}},
+		"in a namespace of nobody":     {rights.Question{Verb: "get", Resource: "secrets", Namespace: "other"}, []string{"platform namespaces [*] bundle.cue:4"}},
+		"in some namespace":            {rights.Question{Verb: "get", Resource: "secrets", AnyNamespace: true}, []string{"data namespaces [data-* shared] bundle.cue:2", "platform namespaces [*] bundle.cue:4"}},
+		"outside of namespaces":        {rights.Question{Verb: "get", Resource: "nodes"}, []string{"platform namespaces [*] bundle.cue:4"}},
+		"a path":                       {rights.Question{Verb: "get", Path: "/metrics"}, []string{"platform namespaces [*] bundle.cue:4"}},
+		"a kind of a group":            {rights.Question{Verb: "get", Group: "data.example.com", Resource: "databases", Namespace: "other"}, []string{"data groups [data.example.com] bundle.cue:1", "platform namespaces [*] bundle.cue:4", "web groups [data.example.com] bundle.cue:5"}},
+		"a view":                       {rights.Question{Verb: "get", Group: "views.stele.dev", Resource: "sites", Namespace: "other"}, []string{"platform namespaces [*] bundle.cue:4", "web views [sites] "}},
+		"a view of another team":       {rights.Question{Verb: "get", Group: "views.stele.dev", Resource: "others", Namespace: "other"}, []string{"platform namespaces [*] bundle.cue:4"}},
+		"everything, where it matters": {rights.Question{Verb: "*", Group: "*", Resource: "*", Namespace: "shared"}, []string{"data namespaces [shared] bundle.cue:2", "platform namespaces [*] bundle.cue:4"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			for _, g := range rights.LimitsOf(form).Grantors(&tc.q) {
+				got = append(got, fmt.Sprintf("%s %s %v %s", g.Team, g.By, g.Values, g.Source))
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+	if rights.LimitsOf(&policy.Form{}) != nil {
+		t.Error("a form that does not say limits has some")
 	}
 }

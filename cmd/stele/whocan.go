@@ -18,7 +18,8 @@ import (
 type whoCanOptions struct {
 	client.Flags
 	show.OutputFlags
-	at string
+	at    string
+	grant bool
 }
 
 func whoCanCommand() *cobra.Command {
@@ -36,12 +37,16 @@ The list has the subjects that the policy names. It does not list the members of
 outside the policy (an ABAC file, a webhook, a plugin) may allow others or deny some of these; they
 are named below the list.
 
+With --grant it lists the teams whose limits let them grant the permission, by a change of their part
+of the bundle, with the line of the limit. Denies refuse it nevertheless.
+
 You need permission to create resourceaccessreviews.policy.stele.dev.
 
 ` + client.MomentHelp,
 		Example: `  stele who-can delete databases
   stele who-can get secrets -A --at "yesterday 14:00"
   stele who-can update databases/status orders -n shop -o name
+  stele who-can get secrets -n shop --grant
   stele who-can get /metrics`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 2 || len(args) > 3 || len(args) == 3 && strings.HasPrefix(args[1], "/") {
@@ -56,6 +61,7 @@ You need permission to create resourceaccessreviews.policy.stele.dev.
 	o.AddAllNamespaces(cmd)
 	o.AddIdentity(cmd)
 	o.OutputFlags.AddFlags(cmd, "json", "yaml", "name")
+	cmd.Flags().BoolVar(&o.grant, "grant", false, "list the teams that may grant it")
 	cmd.Flags().StringVar(&o.at, "at", "now", "`MOMENT` whose policy decides")
 	_ = cmd.RegisterFlagCompletionFunc("at", client.CompleteMoments)
 	return cmd
@@ -79,6 +85,11 @@ func (o *whoCanOptions) run(cmd *cobra.Command, args []string) error {
 	answer, text, err := client.AskAccess(ctx, &o.Flags, cmd.ErrOrStderr(), access.ReviewPlural, review)
 	if err != nil {
 		return err
+	}
+	if o.grant {
+		return o.Print(cmd, text,
+			func(out *show.Output) error { return show.Grantors(out, answer) },
+			func(out *show.Output) error { return show.GrantorNames(out, answer) })
 	}
 	return o.Print(cmd, text,
 		func(out *show.Output) error { return show.Holders(out, answer) },

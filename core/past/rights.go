@@ -16,6 +16,8 @@ const rightsKept = 16
 type Rights struct {
 	*rights.Rights
 	Served policy.Resources
+	// Limits are the limits of the teams; nil if the policy does not say them.
+	Limits *rights.Limits
 }
 
 // Rights returns the rights of an activation that the tip knows. It does not compile the policy.
@@ -31,7 +33,7 @@ func (p *Past) Rights(ctx context.Context, tip *commit.Tip, r policies.Record) (
 	if err != nil {
 		return nil, err
 	}
-	all := &Rights{made, form.Served()}
+	all := &Rights{made, form.Served(), rights.LimitsOf(form)}
 	p.rights.Add(r.Digest, all, 1)
 	return all, nil
 }

@@ -106,6 +106,7 @@ func (c *compiler) bundle(v cue.Value) *policy.Form {
 	f.Roles, f.Bindings = BuiltinRoles(), BuiltinBindings()
 	own := len(f.Kinds)
 	c.teams = c.limits(v)
+	f.Teams = c.teams
 
 	c.chain(f, v)
 	c.defaultOnly(v, "dynamic", `{"customresourcedefinitions":"Refuse","rbac":"Refuse","admissionregistration":"Refuse"}`)

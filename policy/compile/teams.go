@@ -16,7 +16,8 @@ import (
 // bundle.
 
 // limits compiles the limits of the teams, sorted by name.
-func (c *compiler) limits(v cue.Value) (teams []policy.Team) {
+func (c *compiler) limits(v cue.Value) []policy.Team {
+	teams := []policy.Team{}
 	limit := func(x cue.Value) (l policy.Limit) {
 		if x.Exists() {
 			c.Decode(x, &l.Values)

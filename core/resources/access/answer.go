@@ -141,6 +141,9 @@ func (v *service) whoCan(ctx context.Context, c *call.Call, kind question) (any,
 	}
 	found := inForce.WhoCan(&q)
 	review.Status = ReviewStatus{State: inForce.State, Authorizers: inForce.Chain(), Holders: []Holder{}, Denies: found.Denies, Outsiders: found.Outsiders}
+	if review.Status.GrantorsUnknown = inForce.Limits == nil; !review.Status.GrantorsUnknown {
+		review.Status.Grantors = inForce.Limits.Grantors(&q)
+	}
 	for _, h := range found.Holders {
 		review.Status.Holders = append(review.Status.Holders, Holder{Holder: h})
 	}

@@ -57,6 +57,10 @@ type ReviewStatus struct {
 	Denies []rights.Objection `json:"denies,omitempty"`
 	// Outsiders are the authorizers outside of the policy, which may allow or deny more.
 	Outsiders []rights.Outsider `json:"outsiders,omitempty"`
+	// Grantors are the teams that may grant the action, by a change of their part of the bundle.
+	Grantors []rights.Grantor `json:"grantors,omitempty"`
+	// GrantorsUnknown is true if the policy does not say the limits of its teams: an earlier version of the program compiled it.
+	GrantorsUnknown bool `json:"grantorsUnknown,omitempty"`
 }
 
 // Holder is a subject that one rule grants the action.

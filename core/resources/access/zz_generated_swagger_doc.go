@@ -74,11 +74,13 @@ func (ReviewSpec) SwaggerDoc() map[string]string {
 }
 
 var map_ReviewStatus = map[string]string{
-	"":            "ReviewStatus is the answer.",
-	"authorizers": "Authorizers are the authorizers of the policy, in their order.",
-	"holders":     "Holders are the subjects that the policy grants the action, also those that a deny stops.",
-	"denies":      "Denies are all denies of the action, for any subject.",
-	"outsiders":   "Outsiders are the authorizers outside of the policy, which may allow or deny more.",
+	"":                "ReviewStatus is the answer.",
+	"authorizers":     "Authorizers are the authorizers of the policy, in their order.",
+	"holders":         "Holders are the subjects that the policy grants the action, also those that a deny stops.",
+	"denies":          "Denies are all denies of the action, for any subject.",
+	"outsiders":       "Outsiders are the authorizers outside of the policy, which may allow or deny more.",
+	"grantors":        "Grantors are the teams that may grant the action, by a change of their part of the bundle.",
+	"grantorsUnknown": "GrantorsUnknown is true if the policy does not say the limits of its teams: an earlier version of the program compiled it.",
 }
 
 func (ReviewStatus) SwaggerDoc() map[string]string {

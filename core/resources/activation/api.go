@@ -130,11 +130,14 @@ func Get(ctx context.Context, log eventlog.Reader, tip *commit.Tip, name string)
 			return nil, err
 		}
 	}
-	var form struct{ Cluster string }
+	var form struct {
+		Cluster string
+		Teams   []policy.Team
+	}
 	if err := json.Unmarshal(proposal.Form, &form); err != nil {
 		return nil, fmt.Errorf("policy %s: form: %w", name, err)
 	}
-	p.Status.Cluster = form.Cluster
+	p.Status.Cluster, p.Status.Teams = form.Cluster, form.Teams
 	p.Spec.Package, p.Spec.Commit = proposal.Package, proposal.Commit
 	for _, f := range proposal.Sources {
 		p.Spec.Files = append(p.Spec.Files, File{Path: f.Path, Data: string(f.Data)})

@@ -1,6 +1,9 @@
 package activation
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"stele.dev/stele/policy"
+)
 
 //go:generate go run stele.dev/stele/core/catalog/openapi/internal/swaggerdoc
 
@@ -67,6 +70,9 @@ type Status struct {
 	Cluster string `json:"cluster,omitempty"`
 	// Kinds is the number of kinds. In a list, only the policy in force has it.
 	Kinds int `json:"kinds,omitempty"`
+	// Teams are the teams of the bundle, with their limits. Only the answer to a get has them. A policy that an earlier version of the
+	// program compiled has none.
+	Teams []policy.Team `json:"teams,omitempty"`
 	// Contents are the contents of the bundle by part, compared with the policy that it replaces. Only the answer to a
 	// create has them.
 	Contents []Content `json:"contents,omitempty"`
@@ -74,8 +80,8 @@ type Status struct {
 
 // Content is one part of a bundle, without built-in rules, compared with the policy that it replaces.
 type Content struct {
-	// Part is one of kinds, roles, bindings, denies, rules, validations, priority levels and flow schemas. The last two are only
-	// there if one of the policies has them.
+	// Part is one of kinds, roles, bindings, denies, rules, validations, priority levels, flow schemas, webhooks, mutations, admission
+	// plugins, quota rules and views. Those from priority levels on are only there if one of the policies has them.
 	Part string `json:"part"`
 	// Count is the number of entries.
 	Count int `json:"count"`

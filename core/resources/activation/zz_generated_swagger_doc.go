@@ -4,7 +4,7 @@ package activation
 
 var map_Content = map[string]string{
 	"":        "Content is one part of a bundle, without built-in rules, compared with the policy that it replaces.",
-	"part":    "Part is one of kinds, roles, bindings, denies, rules, validations, priority levels and flow schemas. The last two are only there if one of the policies has them.",
+	"part":    "Part is one of kinds, roles, bindings, denies, rules, validations, priority levels, flow schemas, webhooks, mutations, admission plugins, quota rules and views. Those from priority levels on are only there if one of the policies has them.",
 	"count":   "Count is the number of entries.",
 	"added":   "Added are the IDs that the replaced policy did not have.",
 	"removed": "Removed are the IDs that only the replaced policy had.",
@@ -59,6 +59,7 @@ var map_Status = map[string]string{
 	"inForce":   "InForce is true if it is in force.",
 	"cluster":   "Cluster is the name of the control plane that the bundle is for. In a list, only the policy in force has it.",
 	"kinds":     "Kinds is the number of kinds. In a list, only the policy in force has it.",
+	"teams":     "Teams are the teams of the bundle, with their limits. Only the answer to a get has them. A policy that an earlier version of the program compiled has none.",
 	"contents":  "Contents are the contents of the bundle by part, compared with the policy that it replaces. Only the answer to a create has them.",
 }
 

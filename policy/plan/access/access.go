@@ -37,6 +37,7 @@ func Compare(ctx context.Context, s plan.Sides) ([]plan.Finding, error) {
 		}
 		c.audit()
 		c.teams()
+		c.limits()
 	}
 	return c.findings, ctx.Err()
 }

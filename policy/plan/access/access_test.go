@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/plan"
 	"stele.dev/stele/policy/plan/access"
 	"stele.dev/stele/policy/plan/plantest"
@@ -100,12 +101,12 @@ func TestChangesOfAccess(t *testing.T) {
 			clusterRoles: "platform:push": rules: p: {apiGroups: ["policy.stele.dev"], resources: ["policies"], verbs: ["create"]}
 			bindings: push: {clusterRole: "platform:push", subjects: [{user: "ci"}], namespaces: ["*"]}
 		}
-		teams: data: rbac: {`}, []string{"widens ESCALATION platform/bindings/push user:ci", "widens GRANT_ADDED platform/bindings/push user:ci", "changes TEAM_ADDED platform"}, "replace the whole policy"},
+		teams: data: rbac: {`}, []string{"widens ESCALATION platform/bindings/push user:ci", "widens GRANT_ADDED platform/bindings/push user:ci"}, "replace the whole policy"},
 		{"impersonation", []string{`teams: data: rbac: {`, `teams: platform: rbac: {
 			clusterRoles: "platform:as": rules: p: {apiGroups: [""], resources: ["users"], verbs: ["impersonate"]}
 			bindings: as: {clusterRole: "platform:as", subjects: [{user: "ci"}], namespaces: ["*"]}
 		}
-		teams: data: rbac: {`}, []string{"widens ESCALATION platform/bindings/as user:ci", "widens GRANT_ADDED platform/bindings/as user:ci", "changes TEAM_ADDED platform"}, "impersonate"},
+		teams: data: rbac: {`}, []string{"widens ESCALATION platform/bindings/as user:ci", "widens GRANT_ADDED platform/bindings/as user:ci"}, "impersonate"},
 		{"another cluster", []string{`cluster: "dev"`, `cluster: "prod"`}, []string{"breaks CLUSTER_RENAMED cluster"}, ""},
 		{"a wider window", []string{`windows: secrets: "10m"`, `windows: secrets: "2h"`}, []string{"widens WINDOW_WIDENED history/windows/secrets"}, "secret fields"},
 		{"a narrower window", []string{`windows: secrets: "10m"`, `windows: {secrets: "10m", "databases.data.corp.example": "1d"}`}, []string{"narrows WINDOW_NARROWED history/windows/databases.data.corp.example"}, `"before":"all"`},
@@ -171,4 +172,58 @@ func TestAFirstPolicy(t *testing.T) {
 	if want := []string{"breaks DENY_MEETS_CONTROLLERS data/denies/stay " + controllers}; !slices.Equal(found, want) {
 		t.Errorf("%q", found)
 	}
+}
+
+// A change of what the platform lets a team rule over or read is a finding, with the line of the limit.
+func TestLimitsOfTeams(t *testing.T) {
+	const platform = "teams: platform:"
+	const kind, named = `"pipelines.delivery.corp.example": {`, `"pipelines.delivery.corp.example": {group: "delivery.corp.example"` + "\n"
+	for _, c := range []struct {
+		name string
+		edit []string // of the bundle: pairs of old and new
+		want []string
+		has  string // in the JSON of the findings
+	}{
+		{"more groups", []string{`groups: ["delivery.corp.example"]`, `groups: ["delivery.corp.example", ""]`, kind, named}, []string{"widens TEAM_LIMITS_WIDENED delivery/groups"},
+			`"before":"[\"delivery.corp.example\"]","after":"[\"delivery.corp.example\", \"\"]","source":"bundle.cue:8:`},
+		{"all groups", []string{`groups: ["delivery.corp.example"]`, `groups: ["*"]`, kind, named}, []string{"widens TEAM_LIMITS_WIDENED delivery/groups"}, ""},
+		{"all namespaces", []string{`namespaces: ["ship-*"]`, `namespaces: ["*"]`}, []string{"widens TEAM_LIMITS_WIDENED delivery/namespaces"}, `may now grant any right in the namespaces \"*\"`},
+		{"a part of the namespaces", []string{`namespaces: ["ship-*"]`, `namespaces: ["ship-a", "ship-b-*"]`}, []string{"narrows TEAM_LIMITS_NARROWED delivery/namespaces"}, `may no longer grant any right in the namespaces \"ship-*\"`},
+		{"other namespaces", []string{`namespaces: ["ship-*"]`, `namespaces: ["boat-*"]`}, []string{"widens TEAM_LIMITS_WIDENED delivery/namespaces", "narrows TEAM_LIMITS_NARROWED delivery/namespaces"}, ""},
+		{"another order", []string{`namespaces: ["data-*", "shared"]`, `namespaces: ["shared", "data-*"]`}, nil, ""},
+		{"kinds to read", []string{platform, `reads: data: ["configmaps"]` + "\n\t" + platform}, []string{"widens TEAM_LIMITS_WIDENED data/reads"}, `may now read objects of \"configmaps\"`},
+		{"kinds to read that are in the groups", []string{platform, `reads: data: ["databases.data.corp.example"]` + "\n\t" + platform}, nil, ""},
+		{"a new team", []string{platform, `teams: more: {contact: "#m", groups: ["more.example.com"], namespaces: []}` + "\n\t" + platform}, []string{"changes TEAM_ADDED more", "widens TEAM_LIMITS_WIDENED more/groups"}, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			old, changed := plantest.Databases, plantest.Edit(t, plantest.Databases, c.edit...)
+			found := compare(t, plantest.Sides(t, old, changed))
+			if got := lines(found); !slices.Equal(got, c.want) {
+				t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(c.want, "\n"))
+			}
+			if data, _ := json.Marshal(found); !strings.Contains(string(data), c.has) {
+				t.Errorf("%s is not in %s", c.has, data)
+			}
+		})
+	}
+	t.Run("a team that is gone", func(t *testing.T) {
+		more := plantest.Edit(t, plantest.Databases, platform, `teams: more: {contact: "#m", groups: ["more.example.com"], namespaces: []}`+"\n\t"+platform)
+		want := []string{"changes TEAM_REMOVED more", "narrows TEAM_LIMITS_NARROWED more"}
+		if got := lines(compare(t, plantest.Sides(t, more, plantest.Databases))); !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	})
+	t.Run("a policy that does not record limits", func(t *testing.T) {
+		sides := plantest.Sides(t, plantest.Databases, plantest.Databases)
+		older := *sides.From.Form()
+		older.Teams = nil
+		var err error
+		if sides.From, err = policy.Of(&older); err != nil {
+			t.Fatal(err)
+		}
+		found := compare(t, sides)
+		if got := lines(found); !slices.Equal(got, []string{"changes TEAM_LIMITS_UNKNOWN teams"}) || len(found[0].Details) != 3 {
+			t.Errorf("got %q: %+v", got, found)
+		}
+	})
 }

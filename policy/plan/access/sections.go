@@ -12,6 +12,9 @@ import (
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/plan"
 	"stele.dev/stele/policy/reach"
+	"stele.dev/stele/policy/rights"
+	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/wording"
 )
 
 // history compares how far back the past of each kind can be read, and how long it is kept.
@@ -135,17 +138,26 @@ func span(n int64) string {
 	return time.Duration(n).String()
 }
 
-// teams compares the names of control plane and teams. A form does not list its teams: a team is one that has a role, a
-// binding, a deny or an admission rule.
+// teams compares the names of control plane and teams, and the limits of teams. Forms of earlier versions do not list teams: there
+// a team is one that has a role, a binding, a deny or an admission rule.
 func (c *comparison) teams() {
 	if c.from.Cluster != c.to.Cluster {
 		c.add(plan.Finding{Rule: "CLUSTER_RENAMED", Path: "cluster", Before: c.from.Cluster, After: c.to.Cluster,
 			Message: "The bundle says that it is for another control plane.", Fix: []string{"Check that you push to the right server."}})
 	}
 	was, is := parts(c.from.Form), parts(c.to.Form)
+	if c.from.Teams != nil && c.to.Teams != nil {
+		for i, f := range []*policy.Form{c.from.Form, c.to.Form} {
+			for j := range f.Teams {
+				if all := []map[string]*part{was, is}[i]; all[f.Teams[j].Name] == nil {
+					all[f.Teams[j].Name] = &part{}
+				}
+			}
+		}
+	}
 	for _, name := range slices.Sorted(maps.Keys(is)) {
 		if was[name] == nil {
-			c.add(plan.Finding{Rule: "TEAM_ADDED", Path: name, After: is[name].String(), Message: "The team has a part of the policy now."})
+			c.add(plan.Finding{Rule: "TEAM_ADDED", Path: name, After: is[name].String(), Message: "The bundle has the team now."})
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(was)) {
@@ -154,6 +166,77 @@ func (c *comparison) teams() {
 				Details: []string{"If that is not meant, see whether its files are of the package that the bundle imports."}})
 		}
 	}
+}
+
+// limits compares what the platform lets the teams rule over and read.
+func (c *comparison) limits() {
+	switch {
+	case c.from.Teams == nil && c.to.Teams == nil:
+		return
+	case c.from.Teams == nil || c.to.Teams == nil:
+		known, side := c.to.Teams, "The policy in force"
+		if known == nil {
+			known, side = c.from.Teams, "The new policy"
+		}
+		f := plan.Finding{Rule: "TEAM_LIMITS_UNKNOWN", Path: "teams", Evidence: plan.Possible, Message: side + " does not record the limits of its teams. Those of the other policy are:"}
+		for i := range known {
+			f.Details = append(f.Details, limitsText(&known[i]))
+		}
+		c.add(f)
+		return
+	}
+	was, is := policy.IndexBy(c.from.Teams, func(t *policy.Team) string { return t.Name }), policy.IndexBy(c.to.Teams, func(t *policy.Team) string { return t.Name })
+	for i := range c.to.Teams {
+		t := &c.to.Teams[i]
+		before := was[t.Name]
+		if before == nil {
+			before = &policy.Team{}
+		}
+		c.limit(t.Name+"/groups", before.Groups, t.Groups, nil, nil, "define, deny, check and read what is of the API groups %s")
+		c.limit(t.Name+"/namespaces", before.Namespaces, t.Namespaces, nil, nil, "grant any right in the namespaces %s")
+		c.limit(t.Name+"/reads", before.Reads, t.Reads, before, t, "read objects of %s in rules and views")
+	}
+	for i := range c.from.Teams {
+		if t := &c.from.Teams[i]; is[t.Name] == nil {
+			c.add(plan.Finding{Rule: "TEAM_LIMITS_NARROWED", Path: t.Name, Before: limitsText(t), Was: t.Groups.Source, Message: "The team is gone, and with it what it ruled over."})
+		}
+	}
+}
+
+// limit compares one limit of a team. before and after are the whole teams if the limit has kinds, which a team may also read because
+// of its groups. may says what the limit lets whoever changes the part of the team do.
+func (c *comparison) limit(path string, was, is policy.Limit, before, after *policy.Team, may string) {
+	differ := func(rule, does string, values, other []string, team *policy.Team) {
+		list := rights.Without(values, other, strings.HasSuffix(path, "/namespaces"))
+		if team != nil {
+			list = slices.DeleteFunc(list, func(v string) bool {
+				r := schema.ParseGroupResource(v)
+				return v != "*" && team.MayRead(&schemas.Kind{Group: r.Group, Plural: r.Resource})
+			})
+		}
+		if len(list) > 0 {
+			c.add(plan.Finding{Rule: rule, Path: path, Before: limitText(was), After: limitText(is), Source: is.Source, Was: was.Source,
+				Message: "Whoever changes the team's part of the bundle may " + does + " " + fmt.Sprintf(may, wording.Enumerate(wording.Quoted(list))) + "."})
+		}
+	}
+	differ("TEAM_LIMITS_WIDENED", "now", is.Values, was.Values, before)
+	differ("TEAM_LIMITS_NARROWED", "no longer", was.Values, is.Values, after)
+}
+
+func limitText(l policy.Limit) string {
+	if len(l.Values) == 0 {
+		return ""
+	}
+	return quoted(l.Values)
+}
+
+// limitsText returns the limits of a team on one line.
+func limitsText(t *policy.Team) string {
+	text := fmt.Sprintf("%s: groups %s, namespaces %s", t.Name, quoted(t.Groups.Values), quoted(t.Namespaces.Values))
+	if len(t.Reads.Values) > 0 {
+		text += ", reads " + quoted(t.Reads.Values)
+	}
+	return text
 }
 
 // part is what a team has in a policy.

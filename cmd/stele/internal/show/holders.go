@@ -91,6 +91,42 @@ func Holders(out *Output, answer *access.Review) error {
 	return showBesides(out, st)
 }
 
+// Grantors prints the teams that may grant a permission, with the limits that let them.
+func Grantors(out *Output, answer *access.Review) error {
+	st := &answer.Status
+	if _, err := fmt.Fprintf(out, "Who may grant to %s, by policy %.12s of revision %d:\n\n", whatText(&answer.Spec), st.Policy, st.PolicyRevision); err != nil {
+		return err
+	}
+	if st.GrantorsUnknown {
+		_, err := fmt.Fprintln(out, "The policy does not say the limits of its teams: an earlier version of stele compiled it. Push it again.")
+		return err
+	}
+	rows := &Columns{Out: out}
+	rows.Header("TEAM", "LIMIT", "SOURCE", "HOW")
+	for _, g := range st.Grantors {
+		how := map[string]string{
+			rights.ByNamespaces: "a binding of any role",
+			rights.ByGroups:     "a rule that joins roles of others, for those who have them",
+			rights.ByViews:      "a rule for its view that joins roles of others, for those who have them",
+		}[g.By]
+		rows.Add("", Cell{Text: g.Team}, Cell{Text: fmt.Sprintf("%s [%s]", g.By, strings.Join(wording.Quoted(g.Values), ", "))}, Cell{Text: g.Source, Style: subtle}, Cell{Text: how})
+	}
+	if err := rows.Flush(); err != nil {
+		return err
+	}
+	return nil
+}
+
+// GrantorNames prints the name of each team that may grant a permission.
+func GrantorNames(out io.Writer, answer *access.Review) error {
+	for _, g := range answer.Status.Grantors {
+		if _, err := fmt.Fprintf(out, "team/%s\n", g.Team); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // showBesides prints the denies that are not in the table, and the authorizers that may change the result.
 func showBesides(out *Output, st *access.ReviewStatus) error {
 	var b strings.Builder

@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/cmd/stele/internal/client"
 	"stele.dev/stele/core/resources/activation"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/schemas/wording"
 )
 
 // Report prints the result of a push or a rollback.
@@ -48,6 +50,13 @@ func Policy(cmd *cobra.Command, p *activation.Policy) error {
 	} else {
 		fmt.Fprintln(&b, "In force  no")
 	}
+	for i := range p.Status.Teams {
+		label := ""
+		if i == 0 {
+			label = "Teams"
+		}
+		fmt.Fprintf(&b, "%-9s %s\n", label, teamText(&p.Status.Teams[i]))
+	}
 	for i, f := range p.Spec.Files {
 		label := ""
 		if i == 0 {
@@ -57,4 +66,18 @@ func Policy(cmd *cobra.Command, p *activation.Policy) error {
 	}
 	_, err := io.WriteString(cmd.OutOrStdout(), b.String())
 	return err
+}
+
+// teamText returns a team with its limits and their lines.
+func teamText(t *policy.Team) string {
+	text := t.Name
+	for _, l := range []struct {
+		name string
+		policy.Limit
+	}{{"groups", t.Groups}, {"namespaces", t.Namespaces}, {"reads", t.Reads}} {
+		if l.name != "reads" || len(l.Values) > 0 {
+			text += fmt.Sprintf("  %s [%s]%s", l.name, strings.Join(wording.Quoted(l.Values), ", "), wording.At(l.Source.String()))
+		}
+	}
+	return text
 }
