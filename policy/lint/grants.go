@@ -26,6 +26,9 @@ func (c *checking) grants() {
 			rule := &role.Rules[j]
 			w, e := wildcards(rule), escalations(rule)
 			if rule.Source.IsZero() {
+				if b.Source.IsZero() {
+					continue // of a package of the program, which the author of the bundle cannot change
+				}
 				wild, escalating = append(wild, w...), append(escalating, e...)
 				continue
 			}
@@ -85,13 +88,14 @@ var powers = []struct {
 	verb, group string
 	resources   []string
 	what        string
+	named       string // what it is of a rule with resourceNames; "" if its requests have no name
 }{
-	{"create", "policy.stele.dev", []string{"policies"}, "replace the policy"},
-	{"escalate", "rbac.authorization.k8s.io", []string{"roles", "clusterroles"}, "give roles more rights than their own"},
-	{"bind", "rbac.authorization.k8s.io", []string{"roles", "clusterroles"}, "bind any role"},
-	{"impersonate", "", []string{"users", "groups", "serviceaccounts"}, "act as others"},
-	{"impersonate", "authentication.k8s.io", []string{"uids", "userextras"}, "act as others"},
-	{"create", "", []string{"serviceaccounts/token"}, "get tokens of service accounts"},
+	{"create", "policy.stele.dev", []string{"policies"}, "replace the policy", ""},
+	{"escalate", "rbac.authorization.k8s.io", []string{"roles", "clusterroles"}, "give roles more rights than their own", "give these roles more rights than their own"},
+	{"bind", "rbac.authorization.k8s.io", []string{"roles", "clusterroles"}, "bind any role", "bind these roles"},
+	{"impersonate", "", []string{"users", "groups", "serviceaccounts"}, "act as others", "act as these"},
+	{"impersonate", "authentication.k8s.io", []string{"uids", "userextras"}, "act as others", "act as these"},
+	{"create", "", []string{"serviceaccounts/token"}, "get tokens of service accounts", "get tokens of these service accounts"},
 }
 
 // escalations names what a rule lets its users do to get more rights.
@@ -104,7 +108,12 @@ func escalations(r *policy.Rule) (found []string) {
 			_, sub, _ := strings.Cut(x, "/")
 			return names(r.Resources, x) || sub != "" && slices.Contains(r.Resources, "*/"+sub)
 		}) {
-			found = append(found, p.what)
+			switch {
+			case len(r.ResourceNames) == 0:
+				found = append(found, p.what)
+			case p.named != "":
+				found = append(found, p.named+" ("+strings.Join(r.ResourceNames, ", ")+")")
+			}
 		}
 	}
 	return found

@@ -69,6 +69,10 @@ func Check(ctx context.Context, b *Bundle) ([]Finding, error) {
 	}
 	c.unusedRoles()
 	c.grants()
+	if err := c.denies(); err != nil {
+		return nil, err
+	}
+	c.kindsOfKubernetes()
 	c.flows()
 	c.auditRules()
 	c.expressions()
@@ -136,6 +140,9 @@ func (c *checking) redundant() error {
 		denies[c.Form.Denies[i].ID] = true
 	}
 	for _, f := range found {
+		if at[f.ID].IsZero() {
+			continue // of a package of the program, which the author of the bundle cannot change
+		}
 		id, message := "BINDING_REDUNDANT", "all that it grants, "+grounds(f.By)+" to the same subjects"
 		if denies[f.ID] {
 			id, message = "DENY_REDUNDANT", "all that it refuses, "+refusers(f.By)+" to the same subjects"

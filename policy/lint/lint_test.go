@@ -55,6 +55,14 @@ func role(name, rule string) string {
 	return rbac + `clusterRoles: ` + name + `: rules: x: {` + rule + "}\n"
 }
 
+// refuses returns a deny of a rule, without the end of its line.
+func refuses(rule string) string {
+	return rbac + `denies: d: {reason: "x", ` + somebody + `, rules: x: {` + rule + `}}`
+}
+
+// readsLog lets the group g read the log.
+const readsLog = rbac + "clusterRoles: log: rules: x: {nonResourceURLs: [\"/log/batches\"], verbs: [\"get\"]}\n" + rbac + `bindings: log: {clusterRole: "log", ` + somebody + `, namespaces: ["*"]}` + "\n"
+
 // flowSchema returns a flow schema of the level system.
 func flowSchema(name string, precedence int, rest string) string {
 	return fmt.Sprintf("bundle: flow: flowSchemas: %q: {matchingPrecedence: %d, priorityLevel: \"system\", %s}", name, precedence, rest)
@@ -195,11 +203,11 @@ func TestLints(t *testing.T) {
 				rbac + `bindings: two: {clusterRole: "r", ` + somebody + `, namespaces: ["*-y"]}`, nil},
 
 		"a deny that another one covers": {
-			rbac + `denies: wide: {reason: "x", ` + somebody + `, rules: x: {` + widgets + `, verbs: ["delete", "create"]}}` + "\n" +
-				rbac + `denies: zzz: {reason: "x", ` + somebody + `, rules: x: {` + widgets + `, verbs: ["delete"]}, unless: "request.name == 'a'"} // §`, []string{"DENY_REDUNDANT"}},
+			rbac + `denies: wide: {reason: "x", ` + somebody + `, rules: x: {` + widgets + `, verbs: ["delete", "deletecollection", "create"]}}` + "\n" +
+				rbac + `denies: zzz: {reason: "x", ` + somebody + `, rules: x: {` + widgets + `, verbs: ["delete", "deletecollection"]}, unless: "request.name == 'a'"} // §`, []string{"DENY_REDUNDANT"}},
 		"a deny with an exception covers none": {
-			rbac + `denies: wide: {reason: "x", ` + somebody + `, rules: x: {` + widgets + `, verbs: ["delete", "create"]}, unless: "request.name == 'a'"}` + "\n" +
-				rbac + `denies: zzz: {reason: "x", ` + somebody + `, rules: x: {` + widgets + `, verbs: ["delete"]}}`, nil},
+			rbac + `denies: wide: {reason: "x", ` + somebody + `, rules: x: {` + widgets + `, verbs: ["delete", "deletecollection", "create"]}, unless: "request.name == 'a'"}` + "\n" +
+				rbac + `denies: zzz: {reason: "x", ` + somebody + `, rules: x: {` + widgets + `, verbs: ["delete", "deletecollection"]}}`, nil},
 
 		"a rule that another one covers": {
 			rbac + `clusterRoles: r: rules: {` + "\n" + `one: {` + widgets + `, verbs: ["get", "list"]}` + "\n" + `two: {` + widgets + `, verbs: ["get"]} // §` + "\n}\n" + bound, []string{"RULE_REDUNDANT"}},
@@ -224,13 +232,42 @@ func TestLints(t *testing.T) {
 		"escalate":           {bound + marked("r", `apiGroups: ["rbac.authorization.k8s.io"], resources: ["clusterroles"], verbs: ["escalate", "bind"]`), []string{"GRANT_ESCALATES"}},
 
 		"a deny that meets them for some objects": {rbac + `denies: d: {reason: "x", subjects: [{group: "system:authenticated"}], rules: x: {` + widgets + `, verbs: ["delete", "deletecollection"]}, unless: "oldObject.spec.size < 5"} // §`, []string{"DENY_MEETS_CONTROLLERS"}},
-		"a deny that meets controllers":           {rbac + `denies: d: {reason: "x", subjects: [{group: "system:authenticated"}], rules: x: {` + widgets + `, verbs: ["delete"]}, unless: "request.userInfo.username == 'system:admin' || 'system:masters' in request.userInfo.groups && request.name == ''"} // §`, []string{"DENY_MEETS_CONTROLLERS"}},
-		"a deny that meets no controllers":        {rbac + `denies: d: {reason: "x", ` + somebody + `, rules: x: {` + widgets + `, verbs: ["delete"]}}`, nil},
-		"a chain without deny":                    {`bundle: authorizers: ["system:masters", "rbac"] // §`, []string{"AUTHORIZER_LEFT_OUT"}},
-		"a chain with a late deny":                {`bundle: authorizers: ["system:masters", "rbac", "deny"] // §`, []string{"DENY_LATE"}},
-		"a chain that may lock out":               {`bundle: authorizers: ["deny", "webhook:w", "system:masters", "rbac"] // §`, []string{"LOCKOUT"}},
-		"the usual chain":                         {`bundle: authorizers: ["deny", "system:masters", "rbac"]`, nil},
-		"a plugin that is not in the chain":       {`bundle: plugins: p: {sha256: "linux/amd64": "` + strings.Repeat("0", 64) + `"} // §`, []string{"PLUGIN_UNUSED"}},
+		"a deny that meets controllers":           {rbac + `denies: d: {reason: "x", subjects: [{group: "system:authenticated"}], rules: x: {` + widgets + `, verbs: ["delete", "deletecollection"]}, unless: "request.userInfo.username == 'system:admin' || 'system:masters' in request.userInfo.groups && request.name == ''"} // §`, []string{"DENY_MEETS_CONTROLLERS"}},
+		"a deny that meets no controllers":        {rbac + `denies: d: {reason: "x", ` + somebody + `, rules: x: {` + widgets + `, verbs: ["delete", "deletecollection"]}}`, nil},
+
+		"a deny of deletes alone":                      {refuses(widgets+`, verbs: ["delete"]`) + " // §", []string{"DENY_LEAVES_OPEN"}},
+		"a deny of deletes of one object":              {refuses(widgets + `, verbs: ["delete"], resourceNames: ["a"]`), nil},
+		"a deny of many deletes at once":               {refuses(widgets + `, verbs: ["deletecollection"]`), nil},
+		"two denies of deletes":                        {rbac + `denies: e: {reason: "x", subjects: [{group: "g"}, {user: "u"}], rules: x: {` + widgets + `, verbs: ["deletecollection"]}}` + "\n" + refuses(widgets+`, verbs: ["delete"]`), nil},
+		"two denies of deletes, one with an exception": {rbac + `denies: e: {reason: "x", ` + somebody + `, rules: x: {` + widgets + `, verbs: ["deletecollection"]}, unless: "request.name == 'a'"}` + "\n" + refuses(widgets+`, verbs: ["delete"]`) + " // §", []string{"DENY_LEAVES_OPEN"}},
+		"a deny of updates alone":                      {refuses(widgets+`, verbs: ["update"], resourceNames: ["a"]`) + " // §", []string{"DENY_LEAVES_OPEN"}},
+		"a deny of gets alone":                         {refuses(widgets+`, verbs: ["get"]`) + " // §", []string{"DENY_LEAVES_OPEN"}},
+		"a deny of all reads":                          {refuses(widgets + `, verbs: ["get", "list", "watch"]`), nil},
+		"a deny of everything":                         {refuses(widgets + `, verbs: ["*"]`), nil},
+		"a deny of events":                             {refuses(`apiGroups: [""], resources: ["events"], verbs: ["create"]`) + " // §", []string{"DENY_LEAVES_OPEN"}},
+		"a deny of events.k8s.io":                      {refuses(`apiGroups: ["events.k8s.io"], resources: ["events"], verbs: ["create"]`) + " // §", []string{"DENY_LEAVES_OPEN"}},
+		"a deny of all events":                         {refuses(`apiGroups: ["", "events.k8s.io"], resources: ["events"], verbs: ["create"]`), nil},
+		"a deny of writes without the scale":           {scaled + refuses(widgets+`, verbs: ["update", "patch"]`) + " // §", []string{"DENY_LEAVES_OPEN"}},
+		"a deny of the scale without writes":           {scaled + refuses(`apiGroups: ["a.example.com"], resources: ["widgets/scale"], verbs: ["update", "patch"]`) + " // §", []string{"DENY_LEAVES_OPEN"}},
+		"a deny of writes with the scale":              {scaled + refuses(`apiGroups: ["a.example.com"], resources: ["widgets", "widgets/scale"], verbs: ["update", "patch"]`), nil},
+		"a deny of writes of what has no scale":        {refuses(widgets + `, verbs: ["update", "patch"]`), nil},
+
+		"a deny of reads for those who read the log":                   {readsLog + refuses(widgets+`, verbs: ["get", "list", "watch"]`) + " // §", []string{"DENY_MEETS_LOG"}},
+		"a deny of reads and of the log":                               {readsLog + rbac + `denies: d: {reason: "x", ` + somebody + `, rules: {x: {` + widgets + `, verbs: ["get", "list", "watch"]}, log: {apiGroups: [], nonResourceURLs: ["/log/*"], verbs: ["get"]}}}`, nil},
+		"a deny of reads for others":                                   {readsLog + rbac + `denies: d: {reason: "x", subjects: [{user: "v"}], rules: x: {` + widgets + `, verbs: ["get", "list", "watch"]}}`, nil},
+		"a deny of reads with an exception for those who read the log": {readsLog + rbac + `denies: d: {reason: "x", ` + somebody + `, rules: x: {` + widgets + `, verbs: ["get", "list", "watch"]}, unless: "'g' in request.userInfo.groups"}`, nil},
+		"a deny of writes for those who read the log":                  {readsLog + refuses(widgets+`, verbs: ["create"]`), nil},
+		"a deny of reads for everybody":                                {rbac + `denies: d: {reason: "x", subjects: [{group: "system:authenticated"}], rules: x: {` + widgets + `, verbs: ["get", "list", "watch"]}, unless: "request.userInfo.username.startsWith('system:serviceaccount:kube-system:')"} // §`, []string{"DENY_MEETS_LOG"}},
+
+		"push of parts of policies": {bound + role("r", `apiGroups: ["policy.stele.dev"], resources: ["policies"], verbs: ["create"], resourceNames: ["parts"]`), nil},
+		"the role of planners":      {rbac + `bindings: b: {clusterRole: "policy:planner", ` + somebody + `, namespaces: ["*"]}`, nil},
+
+		"a kind in a group of Kubernetes":   {"bundle: teams: a: kinds: \"deployments.apps\": { // §\n" + `group: "apps", names: {kind: "Deployment", plural: "deployments"}, storageVersion: "v1", versions: v1: #schema: spec?: {}}`, []string{"GROUP_OF_KUBERNETES"}},
+		"a chain without deny":              {`bundle: authorizers: ["system:masters", "rbac"] // §`, []string{"AUTHORIZER_LEFT_OUT"}},
+		"a chain with a late deny":          {`bundle: authorizers: ["system:masters", "rbac", "deny"] // §`, []string{"DENY_LATE"}},
+		"a chain that may lock out":         {`bundle: authorizers: ["deny", "webhook:w", "system:masters", "rbac"] // §`, []string{"LOCKOUT"}},
+		"the usual chain":                   {`bundle: authorizers: ["deny", "system:masters", "rbac"]`, nil},
+		"a plugin that is not in the chain": {`bundle: plugins: p: {sha256: "linux/amd64": "` + strings.Repeat("0", 64) + `"} // §`, []string{"PLUGIN_UNUSED"}},
 
 		"a flow schema after a wider one": {
 			`bundle: flow: priorityLevels: own: {nominalConcurrencyShares: 5}` + "\n" +
@@ -297,7 +334,7 @@ func TestLints(t *testing.T) {
 		"a validation that says false":              {admit + `{` + match + `, validations: x: expression: "false"}`, nil},
 		"a validation that depends":                 {admit + `{` + match + `, validations: x: expression: "object.spec.size > 1 || object.spec.tier == 'dev'"}`, nil},
 		"a grant that never holds":                  {role("r", widgets+`, verbs: ["get"]`) + rbac + `bindings: b: {clusterRole: "r", ` + somebody + `, namespaces: ["x"], when: "request.name == 'a' && false"} // §`, []string{"CEL_NEVER_TRUE"}},
-		"an exception that always holds":            {rbac + `denies: d: {reason: "x", ` + somebody + `, rules: x: {` + widgets + `, verbs: ["delete"]}, unless: "true || request.name == 'a'"} // §`, []string{"CEL_ALWAYS_TRUE"}},
+		"an exception that always holds":            {rbac + `denies: d: {reason: "x", ` + somebody + `, rules: x: {` + widgets + `, verbs: ["delete", "deletecollection"]}, unless: "true || request.name == 'a'"} // §`, []string{"CEL_ALWAYS_TRUE"}},
 		"a rule of the kind, always true":           {rules + `{rule: "self.spec.size == self.spec.size || 'a' in ['a']"} // §`, []string{"CEL_ALWAYS_TRUE"}},
 		"a rule of the kind, never true":            {rules + `{rule: "self.spec.size > 2 && 'a' in ['b']"} // §`, []string{"CEL_NEVER_TRUE"}},
 		"a part that never matters":                 {admit + `{` + match + `, validations: x: expression: "object.spec.size > 1 && (object.spec.tier == 'dev' || 1 < 2)"} // §`, []string{"CEL_UNREACHED"}},

@@ -14,6 +14,18 @@ import (
 	"stele.dev/stele/schemas/samples"
 )
 
+// groupsOfKubernetes are the API groups of Kubernetes' own kinds that a bundle may have kinds in.
+var groupsOfKubernetes = []string{"apps", "autoscaling", "batch", "extensions", "policy"}
+
+// kindsOfKubernetes finds kinds in API groups that are Kubernetes' own.
+func (c *checking) kindsOfKubernetes() {
+	for i := range c.Form.Kinds {
+		if k := &c.Form.Kinds[i]; !k.Builtin && slices.Contains(groupsOfKubernetes, k.Group) {
+			c.add("GROUP_OF_KUBERNETES", k.Source, k.Resource(), fmt.Sprintf("the API group %q is Kubernetes' own: clients with its types cannot use the kind, and it will clash with one that is built in later", k.Group), "")
+		}
+	}
+}
+
 // defaults finds defaults that a CEL rule of the same kind rejects.
 func (c *checking) defaults() {
 	form := &policy.Form{Version: policy.FormVersion}

@@ -57,7 +57,7 @@ func DeniedBy(f *policy.Form, d *policy.Deny) (list []Denied, err error) {
 	if err != nil {
 		return nil, err
 	}
-	namespaces := someNamespaces(f)
+	namespaces := Namespaces(f)
 	for i := range All {
 		if met := deniedTo(f, &All[i], index, namespaces); met != nil {
 			list = append(list, *met)
@@ -131,9 +131,9 @@ const (
 	maxTried      = 10_000
 )
 
-// someNamespaces returns names that match the bundle's patterns, because an exception may name a
+// Namespaces returns names that match the bundle's patterns, because an exception may name a
 // namespace.
-func someNamespaces(f *policy.Form) []string {
+func Namespaces(f *policy.Form) []string {
 	names := []string{"default"}
 	for _, b := range f.Bindings {
 		for _, pattern := range b.Namespaces {

@@ -18,15 +18,16 @@ type power struct {
 	verbs     []string
 	groups    []string // "*": any
 	resources []string // "*": any, with subresources
+	nameless  bool     // its requests have no name: a right for some names does not have it
 }
 
 // powers are what a right can be made of other rights by.
 var powers = []power{
-	{"replace the whole policy", []string{"create"}, []string{"policy.stele.dev"}, []string{"policies"}},
-	{"act as other users (impersonate)", []string{"impersonate"}, []string{"", "authentication.k8s.io"}, []string{"users", "groups", "serviceaccounts", "uids", "userextras"}},
-	{"give away rights that they do not have (bind, escalate)", []string{"bind", "escalate"}, []string{"rbac.authorization.k8s.io"}, []string{"roles", "clusterroles"}},
-	{"read secrets", []string{"get", "list", "watch"}, []string{""}, []string{"secrets"}},
-	{"make tokens of service accounts", []string{"create"}, []string{""}, []string{"serviceaccounts/token"}},
+	{"replace the whole policy", []string{"create"}, []string{"policy.stele.dev"}, []string{"policies"}, true},
+	{"act as other users (impersonate)", []string{"impersonate"}, []string{"", "authentication.k8s.io"}, []string{"users", "groups", "serviceaccounts", "uids", "userextras"}, false},
+	{"give away rights that they do not have (bind, escalate)", []string{"bind", "escalate"}, []string{"rbac.authorization.k8s.io"}, []string{"roles", "clusterroles"}, false},
+	{"read secrets", []string{"get", "list", "watch"}, []string{""}, []string{"secrets"}, false},
+	{"make tokens of service accounts", []string{"create"}, []string{""}, []string{"serviceaccounts/token"}, false},
 }
 
 // isIn reports whether a scope has a request of the power.
@@ -36,7 +37,7 @@ func (p *power) isIn(s *rights.Scope) bool {
 			return (slices.Contains(words, w) || slices.Contains(words, "*")) && !slices.Contains(except, w)
 		})
 	}
-	if len(s.Paths) > 0 || !has(s.Verbs, s.ExceptVerbs, p.verbs) || !has(s.APIGroups, s.ExceptAPIGroups, p.groups) {
+	if len(s.Paths) > 0 || p.nameless && len(s.Names) > 0 || !has(s.Verbs, s.ExceptVerbs, p.verbs) || !has(s.APIGroups, s.ExceptAPIGroups, p.groups) {
 		return false
 	}
 	subs := s.Subresources
