@@ -1,15 +1,26 @@
 package policy_test
 
 import (
+	"cmp"
+	"errors"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
 
+	rbacv1 "k8s.io/api/rbac/v1"
+	"sigs.k8s.io/yaml"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/policy/compile"
+	"stele.dev/stele/policy/format"
+	"stele.dev/stele/policy/lint"
 	"stele.dev/stele/policy/probes"
+	"stele.dev/stele/policy/rights"
 )
 
 const withControlPlane = `package test
@@ -23,7 +34,7 @@ bundle: policy.#Bundle & {
 	cluster: "test"
 	teams: platform: {
 		contact: "#x", groups: ["*"], namespaces: ["*"]
-		rbac: controlplane.scheduler & controlplane.controllerManager & controlplane.controllers & controlplane.nodes & controlplane.monitoring
+		rbac: controlplane.scheduler & controlplane.controllerManager & controlplane.controllers & controlplane.nodes & controlplane.certificates & controlplane.addons & controlplane.monitoring
 		rbac: bindings: "nodes-of-a": {clusterRole: "system:node", subjects: [{user: "system:node:a"}], namespaces: ["a"]}
 	}
 }
@@ -70,7 +81,7 @@ func TestRolesOfControlPlaneComponents(t *testing.T) {
 	}{
 		{user, "system:kube-scheduler", "create", "coordination.k8s.io", "leases", "kube-system", "", true},
 		{user, "system:kube-scheduler", "update", "coordination.k8s.io", "leases", "kube-system", "kube-scheduler", true},
-		{user, "system:kube-scheduler", "update", "coordination.k8s.io", "leases", "kube-system", "other", false},
+		{user, "system:kube-scheduler", "update", "coordination.k8s.io", "leases", "default", "other", false},
 		{user, "system:kube-scheduler", "create", "", "pods/binding", "default", "a", true},
 		{user, "system:kube-scheduler", "get", "", "configmaps", "kube-system", "extension-apiserver-authentication", true},
 		{user, "system:kube-scheduler", "get", "", "secrets", "default", "a", false},
@@ -116,5 +127,119 @@ func TestRulesBesideThoseOfThePackageAreChecked(t *testing.T) {
 	_, diags := compile.Bundle(source)
 	if len(diags) != 1 || !strings.Contains(diags[0].String(), `nothing is served in the API group "apps"`) {
 		t.Errorf("%v", diags)
+	}
+}
+
+// rolesOfKubernetes reads the roles and bindings that kube-apiserver creates. A role of one namespace has that behind its name if
+// another one has the same name.
+func rolesOfKubernetes(t *testing.T) (roles map[string][]policy.Rule, bindings []rbacv1.RoleBinding) {
+	t.Helper()
+	roles = map[string][]policy.Rule{}
+	files, err := filepath.Glob("format/internal/componentroles/upstream/*.yaml")
+	if err != nil || len(files) != 6 {
+		t.Fatal(files, err)
+	}
+	var namespaced []rbacv1.Role
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var items struct {
+			Items []rbacv1.RoleBinding `json:"items"`
+		}
+		var rules struct {
+			Items []rbacv1.Role `json:"items"`
+		}
+		if err := errors.Join(yaml.Unmarshal(data, &items), yaml.Unmarshal(data, &rules)); err != nil {
+			t.Fatal(file, err)
+		}
+		if strings.HasSuffix(file, "bindings.yaml") {
+			bindings = append(bindings, items.Items...)
+			continue
+		}
+		namespaced = append(namespaced, rules.Items...)
+	}
+	for _, r := range namespaced {
+		name := r.Name
+		if slices.ContainsFunc(namespaced, func(o rbacv1.Role) bool { return o.Name == r.Name && o.Namespace != r.Namespace }) {
+			name += ":" + r.Namespace
+		}
+		for _, x := range r.Rules {
+			roles[name] = append(roles[name], policy.Rule{Verbs: x.Verbs, APIGroups: x.APIGroups, Resources: x.Resources, ResourceNames: x.ResourceNames, NonResourceURLs: x.NonResourceURLs})
+		}
+	}
+	return roles, bindings
+}
+
+// Each role of a component grants what Kubernetes' own role of that name grants, in the version of Kubernetes whose libraries the program has.
+func TestRolesOfComponentsAreKubernetesOwn(t *testing.T) {
+	mod, err := os.ReadFile("../go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	library := regexp.MustCompile(`\tk8s\.io/api v0\.([0-9.]+)`).FindSubmatch(mod)
+	cue := format.Files()[path.Dir(format.File)+"/controlplane/controlplane.cue"]
+	if made := regexp.MustCompile(`as Kubernetes 1\.([0-9.]+) has`).FindSubmatch(cue); library == nil || made == nil || string(made[1]) != string(library[1]) {
+		t.Errorf("the roles are of Kubernetes 1.%s, and the libraries of 1.%s: see format/internal/componentroles/upstream/README.md", made, library)
+	}
+	want, bindings := rolesOfKubernetes(t)
+	form := controlPlane(t, withControlPlane).Form
+	found := policy.IndexBy(form.Roles, func(r *policy.Role) string { return r.Name })
+	builtin := policy.IndexBy(compile.BuiltinRoles(), func(r *policy.Role) string { return r.Name })
+	for name, rules := range want {
+		role := found[name]
+		if builtin[name] != nil {
+			continue // for the kinds that are served: see the documentation
+		}
+		if role == nil {
+			t.Errorf("there is no role %s", name)
+			continue
+		}
+		covered := func(one policy.Rule, by []policy.Rule) {
+			if ok, err := rights.Covered(t.Context(), &one, by); err != nil || !ok {
+				t.Errorf("%s: only one side has %+v (%v)", name, one, err)
+			}
+		}
+		for _, rule := range rules {
+			covered(rule, role.Rules)
+		}
+		for _, rule := range role.Rules {
+			covered(rule, rules)
+		}
+	}
+	for _, b := range bindings {
+		namespace := cmp.Or(b.Namespace, "*")
+		for _, s := range b.Subjects {
+			subject := policy.Subject{User: s.Name}
+			switch s.Kind {
+			case rbacv1.GroupKind:
+				subject = policy.Subject{Group: s.Name}
+			case rbacv1.ServiceAccountKind:
+				subject.User = "system:serviceaccount:" + s.Namespace + ":" + s.Name
+			}
+			if b.RoleRef.Name == "cluster-admin" {
+				continue // system:masters
+			}
+			if !slices.ContainsFunc(form.Bindings, func(own policy.Binding) bool {
+				return (own.Role == b.RoleRef.Name || own.Role == b.RoleRef.Name+":"+b.Namespace) && slices.Equal(own.Namespaces, []string{namespace}) && slices.Contains(own.Subjects, subject)
+			}) {
+				t.Errorf("%s is not bound to %+v in %s", b.RoleRef.Name, subject, namespace)
+			}
+		}
+	}
+}
+
+// Nothing is reported of the lines of the package, which the author of a bundle cannot change.
+func TestNoFindingsInThePackageOfComponents(t *testing.T) {
+	compiled := controlPlane(t, withControlPlane)
+	findings, err := lint.Check(t.Context(), &lint.Bundle{Form: compiled.Form, Module: compiled.Source, Used: compiled.Source, Warnings: compiled.Warnings})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range findings {
+		if f.Pos.File != "bundle.cue" {
+			t.Errorf("%+v", f)
+		}
 	}
 }

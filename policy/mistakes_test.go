@@ -105,7 +105,7 @@ func TestAMistakeIsSaidOnceWhereItWasMade(t *testing.T) {
 		rulePath    = "bundle.teams.a.rbac.clusterRoles.r.rules.x"
 		bindingPath = "bundle.teams.a.rbac.bindings.b"
 		teamFields  = `"admission", "contact", "crds", "groups", "kinds", "name", "namespaces", "rbac", "views"`
-		verbs       = `"*", "approve", "bind", "create", "delete", "deletecollection", "escalate", "get" and 8 more`
+		verbs       = `"*", "approve", "attest", "bind", "create", "delete", "deletecollection", "escalate" and 10 more`
 		view        = `clusterRole: "view", `
 		somebody    = `subjects: [{user: "x"}], `
 		somewhere   = `namespaces: ["a-1"]`
@@ -244,7 +244,7 @@ func TestWhatIsBesideAMistakeIsCheckedAllTheSame(t *testing.T) {
 	x: {apiGroups: [""], resources: ["secrets"], verbs: [§"gett"]}
 	§y: {apiGroups: [""], resources: ["secrets"], verbs: []}
 }`, []string{
-				`bundle.teams.a.rbac.clusterRoles.r.rules.x.verbs.0: "gett" is not one of "*", "approve", "bind", "create", "delete", "deletecollection", "escalate", "get" and 8 more; did you mean "get"?`,
+				`bundle.teams.a.rbac.clusterRoles.r.rules.x.verbs.0: "gett" is not one of "*", "approve", "attest", "bind", "create", "delete", "deletecollection", "escalate" and 10 more; did you mean "get"?`,
 				`bundle.teams.a.rbac.clusterRoles.r.rules.y: a rule needs verbs`,
 			},
 		},

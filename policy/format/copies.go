@@ -12,6 +12,7 @@ import (
 	"strings"
 )
 
+//go:generate go run stele.dev/stele/policy/format/internal/componentroles controlplane/controlplane.cue
 //go:generate ./former.sh
 //go:generate go run stele.dev/stele/policy/format/internal/bundledoc policy.cue ../../docs/BUNDLE.md
 

@@ -15,7 +15,7 @@ items:
   kind: ClusterRole
   metadata: {name: Config_Reader, labels: {rbac.authorization.k8s.io/aggregate-to-view: "true", app: x}}
   rules:
-  - {apiGroups: [""], resources: [configmaps], verbs: [get, list, attest]}
+  - {apiGroups: [""], resources: [configmaps], verbs: [get, list, applaud]}
   - {nonResourceURLs: [/metrics], verbs: [get]}
 - apiVersion: rbac.authorization.k8s.io/v1
   kind: Role
@@ -133,7 +133,7 @@ func TestEverySectionCompiles(t *testing.T) {
 		said += n.String() + "\n"
 	}
 	for _, want := range []string{
-		`the ClusterRole "Config_Reader" is called "config-reader"`, `all.yaml:9: the verb "attest"`, `the Role "secrets" is called "web-a:secrets"`, "1 roles and bindings are left out, which kube-apiserver makes itself",
+		`the ClusterRole "Config_Reader" is called "config-reader"`, `all.yaml:9: the verb "applaud"`, `the Role "secrets" is called "web-a:secrets"`, "1 roles and bindings are left out, which kube-apiserver makes itself",
 		`the binding "lost" is left out`, `Secret "s" is not imported`,
 	} {
 		if !strings.Contains(said, want) {

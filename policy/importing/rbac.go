@@ -36,7 +36,7 @@ func isBuiltin(kind, namespace, name string) bool {
 const authenticationReader = "extension-apiserver-authentication-reader"
 
 // knownVerbs are the verbs that a bundle admits.
-var knownVerbs = []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "*", "bind", "escalate", "impersonate", "use", "approve", "sign", "history"}
+var knownVerbs = []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "*", "bind", "escalate", "impersonate", "use", "approve", "sign", "attest", "proxy", "history"}
 
 // bootstrapped reports whether kube-apiserver makes an object itself. Names that begin with system: do not say so: many projects give
 // them to roles of their own.

@@ -251,7 +251,7 @@ type cluster struct {
 var (
 	roleNames      = []string{"reader", "Reader", "re_ader", "re-ader", "team:writer", "a.b", "x"}
 	clusterNames   = []string{"ns-a", "ns-b", "default"}
-	verbNames      = []string{"get", "list", "create", "delete", "*", "bind", "attest", "post"}
+	verbNames      = []string{"get", "list", "create", "delete", "*", "bind", "applaud", "post"}
 	groupNames     = []string{"a.example", "b.example", "*"}
 	served         = map[string][]string{"a.example": {"things", "things/status", "others", "*/status", "*"}, "b.example": {"things", "*"}}
 	objectNames    = []string{"one", "two", "three"}
@@ -448,7 +448,7 @@ func (c *cluster) leaveOut(t *testing.T, notes []importing.Note) {
 		}
 		for i := range role.Rules {
 			rule := &role.Rules[i]
-			for _, verb := range []string{"attest", "post"} {
+			for _, verb := range []string{"applaud", "post"} {
 				if slices.Contains(rule.Verbs, verb) && role.AggregationRule == nil {
 					noted(fmt.Sprintf("the verb %q", verb), fmt.Sprintf("%s %q", role.Kind, role.Name))
 				}
@@ -456,7 +456,7 @@ func (c *cluster) leaveOut(t *testing.T, notes []importing.Note) {
 			if slices.Contains(rule.NonResourceURLs, "custom") && role.AggregationRule == nil {
 				noted(`the path "custom"`, fmt.Sprintf("%s %q", role.Kind, role.Name))
 			}
-			rule.Verbs = slices.DeleteFunc(slices.Clone(rule.Verbs), func(v string) bool { return v == "attest" || v == "post" })
+			rule.Verbs = slices.DeleteFunc(slices.Clone(rule.Verbs), func(v string) bool { return v == "applaud" || v == "post" })
 		}
 	}
 	for _, b := range c.bindings {

@@ -70,7 +70,7 @@ func AskBlame(ctx context.Context, config *rest.Config, b *blame.Blame) (*blame.
 // The verbs that clients of Kubernetes send for resources and for paths. Rules may name other verbs as well.
 var (
 	resourceVerbs = []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection",
-		"impersonate", "bind", "escalate", "use", "approve", "sign", "history", "*"}
+		"impersonate", "bind", "escalate", "use", "approve", "sign", "attest", "proxy", "history", "*"}
 	pathVerbs = []string{"get", "head", "post", "put", "patch", "delete", "options", "connect", "trace", "*"}
 )
 
