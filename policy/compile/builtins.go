@@ -3,6 +3,10 @@
 package compile
 
 import (
+	"fmt"
+	"slices"
+	"strings"
+
 	"stele.dev/stele/policy"
 )
 
@@ -94,35 +98,42 @@ func BuiltinBindings() []policy.Binding {
 	}
 }
 
-// AggregateRoles adds to each aggregated role the rules of the roles that it selects by label, also of
-// those that are aggregated themselves.
+// AggregateRoles gives each aggregated role the rules of the roles that it selects by label, as the controller of Kubernetes does
+// that also compares them: the roles in the order of their names, an aggregated one with the rules that it has itself got, and of
+// rules that say the same the first one. A role's own rules are replaced.
 func AggregateRoles(roles []policy.Role) {
-	own := make([][]policy.Rule, len(roles))
+	order := make([]int, len(roles))
 	for i := range roles {
-		own[i] = roles[i].Rules
-	}
-	for i := range roles {
-		if len(roles[i].Aggregate) == 0 {
-			continue
+		if order[i] = i; len(roles[i].Aggregate) > 0 {
+			roles[i].Rules = nil
 		}
-		// As in Kubernetes, aggregation replaces a role's own rules.
-		roles[i].Rules = nil
-		joined := map[int]bool{i: true}
-		var join func(selector map[string]string)
-		join = func(selector map[string]string) {
-			for j := range roles {
-				if joined[j] || !HasLabels(roles[j].Labels, selector) {
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return strings.Compare(roles[a].Name, roles[b].Name) })
+	// A role gets all of its rules as soon as all that it selects have theirs. Roles that select each other get theirs, too, after
+	// no more rounds than there are roles.
+	for round, changed := 0, true; changed && round <= len(roles); round++ {
+		changed = false
+		for _, i := range order {
+			if len(roles[i].Aggregate) == 0 {
+				continue
+			}
+			var joined []policy.Rule
+			seen := map[string]bool{}
+			for _, j := range order {
+				if j == i || !HasLabels(roles[j].Labels, roles[i].Aggregate) {
 					continue
 				}
-				joined[j] = true
-				if len(roles[j].Aggregate) > 0 {
-					join(roles[j].Aggregate)
-				} else {
-					roles[i].Rules = append(roles[i].Rules, own[j]...)
+				for _, rule := range roles[j].Rules {
+					if says := fmt.Sprintf("%q", [][]string{rule.Verbs, rule.APIGroups, rule.Resources, rule.ResourceNames, rule.NonResourceURLs}); !seen[says] {
+						seen[says] = true
+						joined = append(joined, rule)
+					}
 				}
 			}
+			if !slices.EqualFunc(joined, roles[i].Rules, func(a, b policy.Rule) bool { return a.ID == b.ID }) {
+				roles[i].Rules, changed = joined, true
+			}
 		}
-		join(roles[i].Aggregate)
 	}
 }
 
