@@ -208,7 +208,7 @@ func TestLimitsOfTeams(t *testing.T) {
 	}
 	t.Run("a team that is gone", func(t *testing.T) {
 		more := plantest.Edit(t, plantest.Databases, platform, `teams: more: {contact: "#m", groups: ["more.example.com"], namespaces: []}`+"\n\t"+platform)
-		want := []string{"changes TEAM_REMOVED more", "narrows TEAM_LIMITS_NARROWED more"}
+		want := []string{"changes TEAM_REMOVED more"}
 		if got := lines(compare(t, plantest.Sides(t, more, plantest.Databases))); !slices.Equal(got, want) {
 			t.Errorf("got %q, want %q", got, want)
 		}

@@ -168,7 +168,7 @@ func (c *comparison) teams() {
 	}
 }
 
-// limits compares what the platform lets the teams rule over and read.
+// limits compares what the platform lets the teams rule over and read. Those of a team that is gone are no finding of their own.
 func (c *comparison) limits() {
 	switch {
 	case c.from.Teams == nil && c.to.Teams == nil:
@@ -185,7 +185,7 @@ func (c *comparison) limits() {
 		c.add(f)
 		return
 	}
-	was, is := policy.IndexBy(c.from.Teams, func(t *policy.Team) string { return t.Name }), policy.IndexBy(c.to.Teams, func(t *policy.Team) string { return t.Name })
+	was := policy.IndexBy(c.from.Teams, func(t *policy.Team) string { return t.Name })
 	for i := range c.to.Teams {
 		t := &c.to.Teams[i]
 		before := was[t.Name]
@@ -195,11 +195,6 @@ func (c *comparison) limits() {
 		c.limit(t.Name+"/groups", before.Groups, t.Groups, nil, nil, "define, deny, check and read what is of the API groups %s")
 		c.limit(t.Name+"/namespaces", before.Namespaces, t.Namespaces, nil, nil, "grant any right in the namespaces %s")
 		c.limit(t.Name+"/reads", before.Reads, t.Reads, before, t, "read objects of %s in rules and views")
-	}
-	for i := range c.from.Teams {
-		if t := &c.from.Teams[i]; is[t.Name] == nil {
-			c.add(plan.Finding{Rule: "TEAM_LIMITS_NARROWED", Path: t.Name, Before: limitsText(t), Was: t.Groups.Source, Message: "The team is gone, and with it what it ruled over."})
-		}
 	}
 }
 
