@@ -183,3 +183,32 @@ func TestAQuestionEndsWithItsRequest(t *testing.T) {
 	}
 	p.Must(t, 201, "POST", whoCanPath, questionOf("ResourceAccessReview", `{"verb":"get","group":"example.com","resource":"widgets"}`)) // its turn is over
 }
+
+// The answer has the teams that may grant it, with their limits.
+func TestWhoMayGrantIsKnownFromTheLimitsOfTeams(t *testing.T) {
+	var store memlog.Store
+	p := planetest.StartReplica(t, store.Open(nil), 0)
+	p.Bootstrap(t, `package test
+
+import "stele.dev/policy"
+
+bundle: policy.#Bundle & {cluster: "test", teams: t: {contact: "#t", groups: ["*"], namespaces: ["default"]}}
+`)
+	const spec = `{"verb":"get","resource":"secrets","namespace":%q}`
+	grantors := func(namespace string) string {
+		a := p.Must(t, 201, "POST", whoCanPath, questionOf("ResourceAccessReview", fmt.Sprintf(spec, namespace)))
+		text, err := json.Marshal([]any{a.Field("status", "grantors"), a.Field("status", "grantorsUnknown")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	for namespace, want := range map[string]string{
+		"default": `[[{"by":"namespaces","source":"bundle.cue:`,
+		"other":   `[[{"by":"groups","source":"bundle.cue:`,
+	} {
+		if got := grantors(namespace); !strings.HasPrefix(got, want) || !strings.HasSuffix(got, `],null]`) {
+			t.Errorf("in %s: %s, want %s", namespace, got, want)
+		}
+	}
+}

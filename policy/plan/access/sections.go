@@ -174,11 +174,11 @@ func (c *comparison) limits() {
 	case c.from.Teams == nil && c.to.Teams == nil:
 		return
 	case c.from.Teams == nil || c.to.Teams == nil:
-		known, side := c.to.Teams, "The policy in force"
+		known, side := c.to.Teams, "The policy that is replaced"
 		if known == nil {
 			known, side = c.from.Teams, "The new policy"
 		}
-		f := plan.Finding{Rule: "TEAM_LIMITS_UNKNOWN", Path: "teams", Evidence: plan.Possible, Message: side + " does not record the limits of its teams. Those of the other policy are:"}
+		f := plan.Finding{Rule: "TEAM_LIMITS_UNKNOWN", Path: "teams", Message: side + " does not record the limits of its teams. Those of the other policy are:"}
 		for i := range known {
 			f.Details = append(f.Details, limitsText(&known[i]))
 		}

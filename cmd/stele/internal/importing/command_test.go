@@ -10,7 +10,7 @@ import (
 	"stele.dev/stele/cmd/stele/internal/importing"
 )
 
-const role = "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: reader}\nrules: [{apiGroups: [\"\"], resources: [configmaps], verbs: [get, attest]}]\n"
+const role = "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: reader}\nrules: [{apiGroups: [\"\"], resources: [configmaps], verbs: [get, applaud]}]\n"
 
 func run(t *testing.T, stdin string, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
@@ -27,7 +27,7 @@ func run(t *testing.T, stdin string, args ...string) (stdout, stderr string, err
 
 func TestImportPrintsCUEAndNotes(t *testing.T) {
 	out, errs, err := run(t, role, "-", "--team", "my-web")
-	if err != nil || !strings.HasPrefix(out, "package my_web\n\nteam: rbac: ") || !strings.Contains(errs, `standard input:4: the verb "attest"`) {
+	if err != nil || !strings.HasPrefix(out, "package my_web\n\nteam: rbac: ") || !strings.Contains(errs, `standard input:4: the verb "applaud"`) {
 		t.Errorf("%v\n%s\n%s", err, out, errs)
 	}
 	out, _, err = run(t, role, "-", "--team", "web", "--package", "base")
