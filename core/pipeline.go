@@ -413,6 +413,9 @@ func (p *Pipeline) ServeHTTP(w http.ResponseWriter, h *http.Request) {
 		if r.Cancel != nil {
 			r.Cancel()
 		}
+		if r.disown != nil {
+			r.disown()
+		}
 	}()
 	err := p.runFrom(r, "connection")
 	if err != nil {

@@ -18,6 +18,8 @@ type Request struct {
 	call.Call
 	edit.Draft // the object of a write; decode sets it
 
+	disown func() // ends the checks of the credential of a request that goes on for long; nil for none; authentication sets it
+
 	// authorization
 	row        *catalog.Resource // the virtual resource that the request is about; nil for stored objects and paths
 	item       string            // the object's name, if this request deletes one object of a collection

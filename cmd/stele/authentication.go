@@ -27,6 +27,7 @@ type authenticationOptions struct {
 func (o *authenticationOptions) addFlags(f *pflag.FlagSet) {
 	o.flags = f
 	f.StringVar(&o.ClientCAFile, "client-ca-file", "", "PEM file of more certificate authorities for client certificates, besides the one in the data directory; reloaded when it changes")
+	f.StringVar(&o.RevokedCertificates, "revoked-certificates", "", "file of client certificates that are refused, one a line: a SHA-256 fingerprint, or serial=NUMBER in hexadecimal; reloaded when it changes")
 	f.StringVar(&o.TokenFile, "token-auth-file", "", "CSV file of static tokens: token,user,uid,\"group,group\"; reloaded when it changes")
 	f.StringVar(&o.Configuration, "authentication-config", "", "file with kube-apiserver's AuthenticationConfiguration: issuers of JWTs, and paths for anonymous requests; reloaded when it changes")
 	f.BoolVar(&o.anonymous, "anonymous-auth", false, "accept requests without credentials, as the user system:anonymous (default: only for /healthz, /livez, /readyz and /version)")

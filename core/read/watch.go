@@ -103,6 +103,9 @@ func (rd *Reader) watch(ctx context.Context, c *call.Call, kind Rendered) error 
 				return s.Fail(err, from)
 			}
 			if sent++; sent%eventsAtOnce == 0 {
+				if err := LostCredential(ctx); err != nil {
+					return s.Fail(err, from)
+				}
 				runtime.Gosched() // as in a long list
 			}
 		}
@@ -173,8 +176,11 @@ const asksAtOnce = 32
 
 // StillAllowed authorizes a stream again if another policy came into force, and reports whether one did. The stream
 // must send nothing until it returns, which may take a while. The error is [ErrGone] if the stream ended before the
-// decision.
+// decision, and that of [LostCredential] if the credential of the request is no longer valid.
 func (rd *Reader) StillAllowed(ctx context.Context, c *call.Call) (other bool, err error) {
+	if err := LostCredential(ctx); err != nil {
+		return false, err
+	}
 	if rd.Committer.Tip().PolicyRevision() == c.Tip.PolicyRevision() {
 		return false, nil
 	}
@@ -194,6 +200,18 @@ func (rd *Reader) StillAllowed(ctx context.Context, c *call.Call) (other bool, e
 		return true, ErrGone
 	}
 	return true, err
+}
+
+// LostCredential returns the error of a stream whose credential is no longer valid, nil for others. It is the cause for which
+// the context of the stream ended.
+func LostCredential(ctx context.Context) error {
+	if ctx.Err() == nil {
+		return nil
+	}
+	if cause := context.Cause(ctx); apierrors.IsUnauthorized(cause) {
+		return cause
+	}
+	return nil
 }
 
 // WatchTimeout returns how long a watch lasts: as the client asks, or else a random time from minWatch to twice that.
@@ -269,6 +287,9 @@ func (s *Stream) follow(ctx context.Context, w Source, from uint64, o *internalv
 			last = true
 		case <-ctx.Done():
 			if last = errors.Is(ctx.Err(), context.DeadlineExceeded); !last {
+				if err := LostCredential(ctx); err != nil {
+					return s.Fail(err, position)
+				}
 				return nil // the client has disconnected
 			}
 		}

@@ -59,6 +59,8 @@ type Options struct {
 	FrontProxy authenticator.Request
 	// Authorities are the certificate authorities of client certificates.
 	Authorities *Authorities
+	// Revocations are client certificates that are refused; nil for none.
+	Revocations *Revocations
 	// TokenFile is a CSV file of tokens, as for kube-apiserver's --token-auth-file: token, user, uid, "group,group".
 	TokenFile string
 	// Configuration is a file with kube-apiserver's AuthenticationConfiguration (KEP-3331): issuers of JWTs, and what
@@ -110,7 +112,7 @@ type Authenticator struct {
 	certificates *certificates // nil: client certificates are not accepted
 	static       atomic.Pointer[tokenfile.TokenAuthenticator]
 	issuers      atomic.Pointer[issuers]
-	tokens       []authenticator.Token
+	tokens       []methodError
 	bearer       [2]authenticator.Request // from the Authorization header, and from a subprotocol
 	anonymous    authenticator.Request    // nil: anonymous requests are refused
 	audiences    authenticator.Audiences
@@ -118,6 +120,7 @@ type Authenticator struct {
 	attempts     Attempts
 	throttle     *Throttle
 	files        files
+	streams      streams
 	measured     []prometheus.Collector // methods that have metrics of their own
 	end          context.CancelFunc     // stops background work
 }
@@ -140,8 +143,11 @@ func New(o Options) (*Authenticator, error) {
 
 // wire sets up the configured methods in their order.
 func (a *Authenticator) wire(ctx context.Context, o *Options) error {
+	if r := o.Revocations; r != nil {
+		a.files.urgent = a.files.follow("revoked-certificates", r.file, r.content, r.load, nil)
+	}
 	if o.Authorities != nil {
-		a.certificates = newCertificates(o.Authorities, o.Throttle)
+		a.certificates = newCertificates(o.Authorities, o.Revocations, o.Throttle)
 		a.files.followAuthorities("client-ca-file", o.Authorities)
 	}
 	if o.TokenFile != "" {
@@ -190,15 +196,19 @@ func (a *Authenticator) wire(ctx context.Context, o *Options) error {
 			a.measured = append(a.measured, c)
 		}
 	}
-	ours := authenticator.TokenFunc(func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+	a.bearer = bearers(func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 		return a.Token(ctx, token, a.audiences)
 	})
-	a.bearer = [2]authenticator.Request{bearertoken.New(ours), websocket.NewProtocolAuthenticator(ours)}
 	o.Anonymous = cmp.Or(o.Anonymous, &Public)
 	if o.Anonymous.Enabled {
 		a.anonymous = anonymous.NewAuthenticator(o.Anonymous.Conditions)
 	}
 	return nil
+}
+
+// bearers returns the authenticators of the tokens in the Authorization header, and in a subprotocol.
+func bearers(verify authenticator.TokenFunc) [2]authenticator.Request {
+	return [2]authenticator.Request{bearertoken.New(verify), websocket.NewProtocolAuthenticator(verify)}
 }
 
 // Close stops background work. The authenticator must not be used afterwards.
@@ -223,7 +233,7 @@ func (a *Authenticator) Authenticate(r *http.Request) (user.Info, error) {
 		return u, nil
 	}
 	start := time.Now()
-	u, err := a.userOf(r)
+	u, _, err := a.userOf(r, &a.bearer)
 	r.Header.Del("Authorization")
 	forgetProtocol(r.Header)
 	if p, ok := a.frontProxy.(interface{ Forget(http.Header) }); ok {
@@ -281,15 +291,15 @@ func forgetProtocol(h http.Header) {
 // errUnnamed reports a valid certificate without a user name. As in kube-apiserver, it is not a credential.
 var errUnnamed = &Rejection{Method: ByCertificate, Reason: WrongName, Err: errors.New("the certificate has no common name")}
 
-// userOf returns the user of the request, or nil if it has no credentials. A failed credential is an error only if no
-// other one is valid.
-func (a *Authenticator) userOf(r *http.Request) (user.Info, error) {
+// userOf returns the user of the request, or nil if it has no credentials, and the method that proved the user: ByToken for
+// any token, which bearer verifies. A failed credential is an error only if no other one is valid.
+func (a *Authenticator) userOf(r *http.Request, bearer *[2]authenticator.Request) (user.Info, Method, error) {
 	var wrong []error
 	if a.frontProxy != nil {
 		resp, ok, err := a.frontProxy.AuthenticateRequest(r)
 		if ok && err == nil && forAudience(a.audiences, resp) {
 			if err = Bounded(resp.User); err == nil {
-				return resp.User, nil
+				return resp.User, ByFrontProxy, nil
 			}
 		}
 		wrong = appendError(wrong, ByFrontProxy.rejects(err))
@@ -297,19 +307,19 @@ func (a *Authenticator) userOf(r *http.Request) (user.Info, error) {
 	if a.certificates != nil && r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
 		u, err := a.certificates.user(r)
 		if u != nil {
-			return u, nil
+			return u, ByCertificate, nil
 		}
 		wrong = appendError(wrong, ByCertificate.rejects(err))
 	}
 	if len(r.Header["Authorization"]) > 1 {
 		// Another server on the way may have used the other header.
-		return nil, utilerrors.NewAggregate(append(wrong, errors.New("more than one Authorization header")))
+		return nil, ByToken, utilerrors.NewAggregate(append(wrong, errors.New("more than one Authorization header")))
 	}
 	if len(r.Header["Authorization"]) > 0 || len(r.Header["Sec-Websocket-Protocol"]) > 0 {
 		var u user.Info
 		err := a.throttle.check(r, a.throttle.hashToken(r.Header), func() (bool, error) {
 			var wrong []error
-			for _, way := range a.bearer {
+			for _, way := range bearer {
 				resp, ok, err := way.AuthenticateRequest(r)
 				if ok && err == nil {
 					u = resp.User
@@ -320,17 +330,23 @@ func (a *Authenticator) userOf(r *http.Request) (user.Info, error) {
 			return false, utilerrors.NewAggregate(wrong)
 		})
 		if u != nil {
-			return u, nil
+			return u, ByToken, nil
 		}
 		wrong = appendError(wrong, err)
 	}
-	return nil, utilerrors.NewAggregate(wrong)
+	return nil, ByToken, utilerrors.NewAggregate(wrong)
 }
 
 // Token authenticates a token, for one of the audiences if there are any. Its error is for operators.
 func (a *Authenticator) Token(ctx context.Context, token string, audiences authenticator.Audiences) (*authenticator.Response, bool, error) {
+	resp, _, err := a.token(ctx, token, audiences)
+	return resp, resp != nil, err
+}
+
+// token is Token, and also returns the method that knows the token.
+func (a *Authenticator) token(ctx context.Context, token string, audiences authenticator.Audiences) (*authenticator.Response, Method, error) {
 	if len(token) > maxToken {
-		return nil, false, fmt.Errorf("a token of %d bytes, more than %d", len(token), maxToken)
+		return nil, ByToken, fmt.Errorf("a token of %d bytes, more than %d", len(token), maxToken)
 	}
 	if len(audiences) > 0 {
 		ctx = authenticator.WithAudiences(ctx, audiences)
@@ -340,15 +356,15 @@ func (a *Authenticator) Token(ctx context.Context, token string, audiences authe
 		resp, ok, err := t.AuthenticateToken(ctx, token)
 		if ok && err == nil && forAudience(audiences, resp) {
 			if err = Bounded(resp.User); err == nil {
-				return &authenticator.Response{Audiences: resp.Audiences, User: authenticated(resp.User)}, true, nil
+				return &authenticator.Response{Audiences: resp.Audiences, User: authenticated(resp.User)}, t.Method, nil
 			}
 		}
 		wrong = appendError(wrong, err)
 	}
 	if len(wrong) == 0 && IssuerOf(token) != "" {
-		return nil, false, errIssuer
+		return nil, ByToken, errIssuer
 	}
-	return nil, false, utilerrors.NewAggregate(wrong)
+	return nil, ByToken, utilerrors.NewAggregate(wrong)
 }
 
 // forAudience reports whether an answer is for one of the audiences. As in kube-apiserver, an answer without audiences

@@ -80,9 +80,10 @@ func (a *Authorities) VerifyOptions() (x509.VerifyOptions, bool) {
 type Connection struct{ verified atomic.Pointer[verified] }
 
 type verified struct {
-	user  user.Info
-	by    *bundle
-	until time.Time
+	user    user.Info
+	by      *bundle
+	revoked *revoked // the revocations that do not have it
+	until   time.Time
 }
 
 type connectionKey struct{}
@@ -95,16 +96,22 @@ func WithConnection(ctx context.Context) context.Context {
 // certificates authenticates the client certificate of a connection.
 type certificates struct {
 	authorities *Authorities
+	revocations *Revocations
 	throttle    *Throttle
 	verify      authenticator.Request
 }
 
-func newCertificates(a *Authorities, t *Throttle) *certificates {
-	return &certificates{authorities: a, throttle: t, verify: authx509.NewDynamic(a.VerifyOptions, authx509.UserConversionFunc(lasting))}
+func newCertificates(a *Authorities, r *Revocations, t *Throttle) *certificates {
+	c := &certificates{authorities: a, revocations: r, throttle: t}
+	c.verify = authx509.NewDynamic(a.VerifyOptions, authx509.UserConversionFunc(c.lasting))
+	return c
 }
 
 // lasting returns the user of a certificate chain, and the time until which all of the chain is valid.
-func lasting(chain []*x509.Certificate) (*authenticator.Response, bool, error) {
+func (c *certificates) lasting(chain []*x509.Certificate) (*authenticator.Response, bool, error) {
+	if err := c.revocations.check(ByCertificate, chain); err != nil {
+		return nil, false, err
+	}
 	resp, ok, err := authx509.CommonNameUserConversion(chain)
 	if err != nil || !ok {
 		return nil, false, err
@@ -120,12 +127,13 @@ func lasting(chain []*x509.Certificate) (*authenticator.Response, bool, error) {
 }
 
 // user returns the user of the connection's certificate. It verifies the certificate once. After that it only checks
-// that the chain has not expired and the authorities are the same. It returns nil if the certificate names no user.
+// that the chain has not expired, and that the authorities and the revocations are the same. It returns nil if the certificate names no user.
 func (c *certificates) user(r *http.Request) (user.Info, error) {
-	now := c.authorities.current.Load() // load first: newer authorities only cause another verification
+	// These are loaded first: newer ones only cause another verification.
+	now, revoked := c.authorities.current.Load(), c.revocations.now()
 	conn, _ := r.Context().Value(connectionKey{}).(*Connection)
 	if conn != nil {
-		if v := conn.verified.Load(); v != nil && v.by == now && time.Now().Before(v.until) {
+		if v := conn.verified.Load(); v != nil && v.by == now && v.revoked == revoked && time.Now().Before(v.until) {
 			return v.user, nil
 		}
 	}
@@ -141,7 +149,7 @@ func (c *certificates) user(r *http.Request) (user.Info, error) {
 		}
 		u = authenticated(known.Info)
 		if conn != nil {
-			conn.verified.Store(&verified{u, now, known.until})
+			conn.verified.Store(&verified{u, now, revoked, known.until})
 		}
 		return true, nil
 	})

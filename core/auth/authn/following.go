@@ -25,6 +25,7 @@ const healthEvery = 10 * time.Second
 // files are the files in use, which are reloaded when they change.
 type files struct {
 	all     []*reload.File
+	urgent  *reload.File // one of them, which is checked twice as often; nil for none
 	every   time.Duration
 	logger  *slog.Logger
 	metrics *reload.Metrics
@@ -179,7 +180,11 @@ func (a *Authenticator) followIssuers(ctx context.Context, o *Options, from orig
 func (a *Authenticator) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, f := range a.files.all {
-		g.Go(func() error { return f.Run(ctx, a.files.every) })
+		every := a.files.every
+		if f == a.files.urgent {
+			every /= 2 // a change is in use after two equal looks
+		}
+		g.Go(func() error { return f.Run(ctx, every) })
 	}
 	g.Go(func() error { return a.watchIssuers(ctx) })
 	return g.Wait()

@@ -27,6 +27,8 @@ type FrontProxyOptions struct {
 	// Clients are the certificate authorities of client certificates; nil if there are none. If an authority is in
 	// both, AllowedNames must tell which certificates are proxies'. A reload that breaks this rule is refused.
 	Clients *Authorities
+	// Revocations are certificates of proxies that are refused; nil for none.
+	Revocations *Revocations
 }
 
 // FrontProxy authenticates requests through a proxy. The proxy presents a certificate of its own certificate
@@ -134,7 +136,11 @@ func (p *FrontProxy) AuthenticateRequest(r *http.Request) (*authenticator.Respon
 	if !slices.ContainsFunc(p.options.UsernameHeaders, func(name string) bool { return r.Header.Get(name) != "" }) {
 		return nil, false, nil
 	}
-	return p.headers.AuthenticateRequest(r)
+	resp, ok, err := p.headers.AuthenticateRequest(r)
+	if ok && err == nil {
+		err = p.options.Revocations.check(ByFrontProxy, r.TLS.PeerCertificates)
+	}
+	return resp, ok && err == nil, err
 }
 
 // usualHeaders are the usual headers. They are removed from the request even if the options do not name them.

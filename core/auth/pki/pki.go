@@ -31,7 +31,10 @@ import (
 
 const (
 	caLife = 10 * 365 * 24 * time.Hour
-	life   = 365 * 24 * time.Hour
+	// serverLife is the life of a server's certificate, and clientLife that of a client's: who has copied it is shut out
+	// after that time, also if nobody has noticed.
+	serverLife = 365 * 24 * time.Hour
+	clientLife = 90 * 24 * time.Hour
 	// renewBefore is how long before its expiry a certificate is renewed.
 	renewBefore = 30 * 24 * time.Hour
 	// backdate allows for clocks that are behind.
@@ -180,7 +183,7 @@ func (a *Authority) Server(dir string, hosts []string) (Pair, error) {
 			template.DNSNames = append(template.DNSNames, h)
 		}
 	}
-	return a.loadOrIssue(dir, "server", template, func(c *x509.Certificate) bool {
+	return a.loadOrIssue(dir, "server", template, serverLife, func(c *x509.Certificate) bool {
 		return !slices.ContainsFunc(hosts, func(h string) bool { return c.VerifyHostname(h) != nil })
 	})
 }
@@ -216,19 +219,28 @@ func (s *ServerCertificate) renew() error {
 // Get is for [tls.Config].GetCertificate. When a renewal is due, one handshake makes it, and others use the old
 // certificate, as all do if it fails.
 func (s *ServerCertificate) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	if leaf := s.current.Load().Leaf; (time.Until(leaf.NotAfter) < renewBefore || !begun(leaf)) && s.renewing.TryLock() {
+	if Due(s.current.Load().Leaf) && s.renewing.TryLock() {
 		defer s.renewing.Unlock()
 		_ = s.renew() // the next handshake tries again
 	}
 	return s.current.Load(), nil
 }
 
-// Client returns name.crt and name.key of the folder, for a user in groups.
+// Client returns name.crt and name.key of the folder, for a user in groups. They are valid for 90 days, and issued again when
+// 30 are left.
 func (a *Authority) Client(dir, name, user string, groups []string) (Pair, error) {
-	return a.loadOrIssue(dir, name, clientTemplate(user, groups), func(c *x509.Certificate) bool {
-		return c.Subject.CommonName == user && slices.Equal(c.Subject.Organization, groups)
+	return a.ClientExcept(dir, name, user, groups, func(*x509.Certificate) bool { return false })
+}
+
+// ClientExcept is [Authority.Client] for a certificate that is also issued again if it is revoked.
+func (a *Authority) ClientExcept(dir, name, user string, groups []string, revoked func(*x509.Certificate) bool) (Pair, error) {
+	return a.loadOrIssue(dir, name, clientTemplate(user, groups), clientLife, func(c *x509.Certificate) bool {
+		return c.Subject.CommonName == user && slices.Equal(c.Subject.Organization, groups) && !revoked(c)
 	})
 }
+
+// Due reports whether a certificate must be renewed: it expires within 30 days, or is not valid yet.
+func Due(c *x509.Certificate) bool { return time.Until(c.NotAfter) <= renewBefore || !begun(c) }
 
 // Issue creates a client certificate for a user in groups. It does not store it.
 func (a *Authority) Issue(user string, groups []string, life time.Duration) (Pair, error) {
@@ -244,10 +256,10 @@ func clientTemplate(user string, groups []string) *x509.Certificate {
 
 // loadOrIssue reads a pair. It issues a new one unless the pair was issued by this authority, fits, and is valid long
 // enough.
-func (a *Authority) loadOrIssue(dir, name string, template *x509.Certificate, fits func(*x509.Certificate) bool) (Pair, error) {
+func (a *Authority) loadOrIssue(dir, name string, template *x509.Certificate, life time.Duration, fits func(*x509.Certificate) bool) (Pair, error) {
 	if pair, err := load(dir, name); err == nil {
 		if parsed, err := tls.X509KeyPair(pair.Cert, pair.Key); err == nil && parsed.Leaf.CheckSignatureFrom(a.Cert) == nil &&
-			begun(parsed.Leaf) && time.Now().Add(renewBefore).Before(parsed.Leaf.NotAfter) && fits(parsed.Leaf) {
+			!Due(parsed.Leaf) && fits(parsed.Leaf) {
 			return pair, nil
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -88,6 +89,39 @@ func TestCertificatesAreMadeAgainBeforeTheyExpire(t *testing.T) {
 		second := server(t, dir, "localhost")
 		if left := time.Until(leaf(t, second).NotAfter); left < 300*24*time.Hour {
 			t.Errorf("the certificate of the last day was kept: %v left", left)
+		}
+	})
+}
+
+func TestClientsCertificatesLiveShorter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		ca := authority(t, dir)
+		client := func(revoked ...*x509.Certificate) *x509.Certificate {
+			t.Helper()
+			p, err := ca.ClientExcept(dir, "admin", "admin", nil, func(c *x509.Certificate) bool {
+				return slices.ContainsFunc(revoked, c.Equal)
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return leaf(t, p)
+		}
+		first := client()
+		if left := time.Until(first.NotAfter); left != 90*24*time.Hour {
+			t.Errorf("it is valid for %v", left)
+		}
+		time.Sleep(60*24*time.Hour - time.Second)
+		if !client().Equal(first) {
+			t.Error("it was made again too early")
+		}
+		time.Sleep(time.Second)
+		second := client()
+		if second.Equal(first) {
+			t.Error("it was kept in its last 30 days")
+		}
+		if third := client(second); third.Equal(second) || !client(second).Equal(third) {
+			t.Error("a revoked one was kept, or the one after it was not")
 		}
 	})
 }

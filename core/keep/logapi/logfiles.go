@@ -9,8 +9,10 @@
 package logapi
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"io/fs"
 	"net/http"
 	"path"
@@ -164,6 +166,20 @@ func (s fileService) answerFile(c *call.Call) error {
 	defer file.Close()
 	c.W.Header().Set("Content-Type", "application/octet-stream")
 	c.Sent = true
-	http.ServeContent(c.W, c.HTTP, path.Base(name), time.Time{}, file)
+	http.ServeContent(c.W, c.HTTP, path.Base(name), time.Time{}, untilDone{file, c.HTTP.Context()})
 	return nil
+}
+
+// untilDone is a file whose reads fail when the context has ended. The answer is then shorter than its header says, and the
+// connection is cut.
+type untilDone struct {
+	io.ReadSeeker
+	ctx context.Context
+}
+
+func (f untilDone) Read(p []byte) (int, error) {
+	if err := f.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return f.ReadSeeker.Read(p)
 }

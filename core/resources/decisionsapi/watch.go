@@ -58,7 +58,11 @@ func (v *service) watch(ctx context.Context, r *call.Call, q *query) error {
 	s.Begin()
 	defer v.Watching(r)()
 	f.visibility = v.newVisibility(r)
-	if err := f.run(ctx); err != nil {
+	err = f.run(ctx)
+	if lost := read.LostCredential(ctx); lost != nil {
+		err = lost
+	}
+	if err != nil {
 		return s.Fail(err, f.at.write)
 	}
 	return nil

@@ -37,11 +37,16 @@ func (p *Plane) authenticate(context.Context) (err error) {
 	if err := p.trustClients(c.ClientCAFile); err != nil {
 		return err
 	}
+	if c.RevokedCertificates != "" {
+		if p.revocations, err = authn.NewRevocations(c.RevokedCertificates, p.config.Logger); err != nil {
+			return fmt.Errorf("--revoked-certificates: %w", err)
+		}
+	}
 	if err := p.issueTokens(&c.ServiceAccounts); err != nil {
 		return err
 	}
 	o := authn.Options{
-		Authorities: p.clients, TokenFile: c.TokenFile, Configuration: c.Configuration, OIDC: c.OIDC, Anonymous: c.Anonymous, Logger: p.config.Logger, ReloadEvery: c.ReloadEvery,
+		Authorities: p.clients, Revocations: p.revocations, TokenFile: c.TokenFile, Configuration: c.Configuration, OIDC: c.OIDC, Anonymous: c.Anonymous, Logger: p.config.Logger, ReloadEvery: c.ReloadEvery,
 		ServiceAccounts: p.Accounts, FollowKeys: p.Keys.Follow, Audiences: p.Accounts.Audiences(), Disallowed: c.ServiceAccounts.Issuers,
 	}
 	if c.BootstrapTokens {
@@ -94,7 +99,7 @@ func (p *Plane) trustFrontProxy(o *authn.FrontProxyOptions) (err error) {
 	if len(o.UsernameHeaders) == 0 {
 		p.config.Logger.Warn("no front proxy is believed: --requestheader-username-headers does not say in which header it names the user")
 	}
-	o.Clients = p.clients
+	o.Clients, o.Revocations = p.clients, p.revocations
 	p.frontProxy, err = authn.NewFrontProxy(*o)
 	return err
 }

@@ -160,6 +160,8 @@ type Authentication struct {
 	// ClientCAFile has authorities, in PEM, whose client certificates are accepted beside those
 	// of the plane's own authority.
 	ClientCAFile string
+	// RevokedCertificates is a file of client certificates that are refused, see [authn.NewRevocations].
+	RevokedCertificates string
 	// TokenFile is a CSV file of static tokens.
 	TokenFile string
 	// Configuration is a file with an AuthenticationConfiguration.

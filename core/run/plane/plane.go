@@ -98,26 +98,28 @@ type Plane struct {
 	verifier    *verification.Verifier
 	closers     []func() error // in the order in which the parts were opened
 
-	authority   *pki.Authority     // nil without a listener
-	clients     *authn.Authorities // nil if no client certificates are accepted
-	frontProxy  *authn.FrontProxy  // nil if none is trusted
-	failures    *authn.FailureLog
-	hashes      *hashing.Key       // of what audit lines and the decision log must not show
-	evaluators  *workers.Pool      // nil: this process evaluates
-	authorizers *authz.Authorizers // nil if the config has a Load of its own
-	plugins     *host.Host         // nil without authorizers
-	reviewers   *plugins.Plugins   // nil without authorizers
-	webhooks    *webhooks.Webhooks // of admission
-	audit       *audit.Writer      // nil without a file
-	sinks       []sink             // that get audit lines, too
-	server      *http.Server       // nil without a listener
-	front       *front             // its handler
-	certificate *pki.ServerCertificate
-	handover    *server.Handover    // has the listener
-	guard       *connections.Guard  // limits the listener's connections
-	served      chan error          // gets the error with which the server ends
-	publisher   *clientca.Publisher // nil without a listener
-	delivery    *delivery.Follower  // nil without a source of policies
+	authority     *pki.Authority     // nil without a listener
+	clients       *authn.Authorities // nil if no client certificates are accepted
+	revocations   *authn.Revocations // nil if no client certificates are revoked
+	frontProxy    *authn.FrontProxy  // nil if none is trusted
+	administrator administrator
+	failures      *authn.FailureLog
+	hashes        *hashing.Key       // of what audit lines and the decision log must not show
+	evaluators    *workers.Pool      // nil: this process evaluates
+	authorizers   *authz.Authorizers // nil if the config has a Load of its own
+	plugins       *host.Host         // nil without authorizers
+	reviewers     *plugins.Plugins   // nil without authorizers
+	webhooks      *webhooks.Webhooks // of admission
+	audit         *audit.Writer      // nil without a file
+	sinks         []sink             // that get audit lines, too
+	server        *http.Server       // nil without a listener
+	front         *front             // its handler
+	certificate   *pki.ServerCertificate
+	handover      *server.Handover    // has the listener
+	guard         *connections.Guard  // limits the listener's connections
+	served        chan error          // gets the error with which the server ends
+	publisher     *clientca.Publisher // nil without a listener
+	delivery      *delivery.Follower  // nil without a source of policies
 
 	// Replicas knows the other planes on the same log, and whether this one leads.
 	Replicas *replicas.Registry

@@ -45,6 +45,7 @@ func (p *Plane) Run(ctx context.Context) error {
 	}
 	if p.server != nil {
 		g.oncePrepared("published authorities", p.publisher.Run)
+		g.actor("administrator's certificate", p.keepAdministrator)
 	}
 	p.addAPI(g)
 	if c.Beside != nil {

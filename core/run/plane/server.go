@@ -3,15 +3,19 @@ package plane
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"net"
 	"os"
+	"time"
 
 	"k8s.io/apiserver/pkg/authentication/user"
 	"stele.dev/stele/core/auth/pki"
 	"stele.dev/stele/core/run/clientca"
 	"stele.dev/stele/core/serve/server"
 	"stele.dev/stele/limits/connections"
+	"stele.dev/stele/limits/steady"
 )
 
 // serve serves the listener, if there is one, from now on: the front answers until Run puts the API in its place.
@@ -64,19 +68,67 @@ func (p *Plane) credentials() (*pki.ServerCertificate, error) {
 	if err != nil {
 		return nil, err
 	}
-	admin, err := p.authority.Client(p.path("pki"), "admin", "admin", []string{user.SystemPrivilegedGroup})
-	if err != nil {
-		return nil, err
-	}
-	config, err := p.authority.Kubeconfig("https://"+p.Address(), "admin", admin)
-	if err != nil {
-		return nil, err
-	}
-	if there, err := os.ReadFile(p.Kubeconfig()); err == nil && bytes.Equal(there, config) {
-		return certificate, os.Chmod(p.Kubeconfig(), 0o600)
-	}
-	if err := pki.WritePrivate(p.Kubeconfig(), config); err != nil { // reads are served from a full disk, too
-		p.config.Logger.Error("the kubeconfig of the administrator could not be written", "file", p.Kubeconfig(), "error", err)
-	}
+	p.renewAdministrator()
 	return certificate, nil
 }
+
+// administrator is the certificate in the administrator's kubeconfig.
+type administrator struct {
+	leaf    *x509.Certificate // nil if it could not be issued
+	written bool              // the kubeconfig has it
+}
+
+// renewAdministrator issues the certificate of the administrator again if it is missing, expires soon or is revoked, and then
+// writes the kubeconfig. The certificate before it stays valid until it expires or is revoked. If a file cannot be written,
+// the API is served nevertheless.
+func (p *Plane) renewAdministrator() {
+	a := &p.administrator
+	if a.written && !pki.Due(a.leaf) && !p.revocations.Has(a.leaf) {
+		return
+	}
+	if err := p.writeAdministrator(); err != nil {
+		p.config.Logger.Error("the kubeconfig of the administrator could not be written", "file", p.Kubeconfig(), "error", err)
+	}
+}
+
+func (p *Plane) writeAdministrator() error {
+	a := &p.administrator
+	a.written = false
+	pair, err := p.authority.ClientExcept(p.path("pki"), "admin", "admin", []string{user.SystemPrivilegedGroup}, p.revocations.Has)
+	if err != nil {
+		return err
+	}
+	parsed, err := tls.X509KeyPair(pair.Cert, pair.Key)
+	if err != nil {
+		return err
+	}
+	renewed := a.leaf != nil && !a.leaf.Equal(parsed.Leaf)
+	a.leaf = parsed.Leaf
+	config, err := p.authority.Kubeconfig("https://"+p.Address(), "admin", pair)
+	if err != nil {
+		return err
+	}
+	if there, err := os.ReadFile(p.Kubeconfig()); err == nil && bytes.Equal(there, config) {
+		err = os.Chmod(p.Kubeconfig(), 0o600)
+		a.written = err == nil
+		return err
+	}
+	if err := pki.WritePrivate(p.Kubeconfig(), config); err != nil {
+		return err
+	}
+	if a.written = true; renewed {
+		p.config.Logger.Info("the certificate of the administrator was renewed", "file", p.Kubeconfig(), "until", a.leaf.NotAfter)
+	}
+	return nil
+}
+
+// keepAdministrator renews the certificate of the administrator while the server runs.
+func (p *Plane) keepAdministrator(ctx context.Context) error {
+	for range steady.Every(ctx, renewalsEvery) {
+		p.renewAdministrator()
+	}
+	return ctx.Err()
+}
+
+// renewalsEvery is how often it is checked whether the certificate of the administrator must be renewed.
+const renewalsEvery = time.Minute
