@@ -17,8 +17,11 @@ type DialOptions struct {
 	// CAFile has the authorities of the members' certificates; the system's if empty. CertFile and KeyFile have the
 	// certificate of this client. All are PEM, and read again for each connection.
 	CAFile, CertFile, KeyFile string
-	// Username and PasswordFile are for clusters with etcd's authentication. The file is read again for each login.
+	// Username and PasswordFile are for clusters with etcd's authentication. The file is read again for each login. All
+	// endpoints must then use TLS.
 	Username, PasswordFile string
+	// PlainHTTP allows endpoints without TLS that are not addresses of this machine.
+	PlainHTTP bool
 	// Prefix is the prefix of the log's keys; [DefaultPrefix] if empty. Logs with different prefixes share a cluster.
 	Prefix string
 	// MaxRequest is the size in bytes of the largest request that the members accept; [DefaultMaxRequest] if 0.
@@ -51,7 +54,7 @@ func Dial(ctx context.Context, o DialOptions) (*Backend, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	cluster, err := members.Open(ctx, members.Options{
-		Endpoints: o.Endpoints, CAFile: o.CAFile, CertFile: o.CertFile, KeyFile: o.KeyFile, Username: o.Username, PasswordFile: o.PasswordFile, Log: o.Log,
+		Endpoints: o.Endpoints, CAFile: o.CAFile, CertFile: o.CertFile, KeyFile: o.KeyFile, Username: o.Username, PasswordFile: o.PasswordFile, PlainHTTP: o.PlainHTTP, Log: o.Log,
 	})
 	if err != nil {
 		return nil, err

@@ -2,6 +2,9 @@ package etcdlog_test
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"errors"
 	"fmt"
 	"net"
@@ -287,18 +290,23 @@ func TestEndpointsThatAreRefused(t *testing.T) {
 		options etcdlog.DialOptions
 		want    string
 	}{
-		"two clusters":    {etcdlog.DialOptions{Endpoints: append(one.Endpoints(), two.Endpoints()...)}, "give the endpoints of one cluster"},
-		"no endpoint":     {etcdlog.DialOptions{}, "no endpoint"},
-		"no URL":          {etcdlog.DialOptions{Endpoints: []string{"localhost:2379"}}, "want http://HOST:PORT"},
-		"twice":           {etcdlog.DialOptions{Endpoints: append(one.Endpoints(), one.Endpoints()...)}, "given twice"},
-		"no TLS":          {etcdlog.DialOptions{Endpoints: []string{strings.Replace(one.Endpoints()[0], "http:", "https:", 1)}}, "TLS fails"},
-		"too old":         {etcdlog.DialOptions{Endpoints: []string{serveStatus(t, "3.4.30")}}, "3.5.6 or newer is needed"},
-		"nobody there":    {etcdlog.DialOptions{Endpoints: []string{"http://" + closedPort(t)}}, "connection refused"},
-		"a root prefix":   {etcdlog.DialOptions{Endpoints: one.Endpoints(), Prefix: "/"}, "is no prefix"},
-		"a strange one":   {etcdlog.DialOptions{Endpoints: one.Endpoints(), Prefix: "/a b"}, "is no prefix"},
-		"no password":     {etcdlog.DialOptions{Endpoints: one.Endpoints(), Username: "x"}, "password"},
-		"no key":          {etcdlog.DialOptions{Endpoints: one.Endpoints(), CertFile: "x"}, "key"},
-		"no such CA file": {etcdlog.DialOptions{Endpoints: []string{"https://127.0.0.1:1"}, CAFile: filepath.Join(t.TempDir(), "none")}, "no such file"},
+		"two clusters":           {etcdlog.DialOptions{Endpoints: append(one.Endpoints(), two.Endpoints()...)}, "give the endpoints of one cluster"},
+		"no endpoint":            {etcdlog.DialOptions{}, "no endpoint"},
+		"no URL":                 {etcdlog.DialOptions{Endpoints: []string{"localhost:2379"}}, "want http://HOST:PORT"},
+		"twice":                  {etcdlog.DialOptions{Endpoints: append(one.Endpoints(), one.Endpoints()...)}, "given twice"},
+		"no TLS":                 {etcdlog.DialOptions{Endpoints: []string{strings.Replace(one.Endpoints()[0], "http:", "https:", 1)}}, "TLS fails"},
+		"too old":                {etcdlog.DialOptions{Endpoints: []string{serveStatus(t, "3.4.30")}}, "3.5.6 or newer is needed"},
+		"nobody there":           {etcdlog.DialOptions{Endpoints: []string{"http://" + closedPort(t)}}, "connection refused"},
+		"a root prefix":          {etcdlog.DialOptions{Endpoints: one.Endpoints(), Prefix: "/"}, "is no prefix"},
+		"a strange one":          {etcdlog.DialOptions{Endpoints: one.Endpoints(), Prefix: "/a b"}, "is no prefix"},
+		"no password":            {etcdlog.DialOptions{Endpoints: one.Endpoints(), Username: "x"}, "password"},
+		"no key":                 {etcdlog.DialOptions{Endpoints: one.Endpoints(), CertFile: "x"}, "key"},
+		"a password without TLS": {etcdlog.DialOptions{Endpoints: one.Endpoints(), Username: "x", PasswordFile: "x"}, "in plain text: write https://127.0.0.1:"},
+		"a password without TLS, which is allowed":      {etcdlog.DialOptions{Endpoints: []string{"http://192.0.2.1:1"}, PlainHTTP: true, Username: "x", PasswordFile: "x"}, "in plain text"},
+		"another machine without TLS":                   {etcdlog.DialOptions{Endpoints: append(one.Endpoints(), "http://192.0.2.1:1")}, "http://192.0.2.1:1 does not use TLS"},
+		"a name without TLS":                            {etcdlog.DialOptions{Endpoints: []string{"http://etcd.example:1"}}, "give --etcd-plain-http"},
+		"another machine without TLS, which is allowed": {etcdlog.DialOptions{Endpoints: []string{"http://localhost.invalid:1"}, PlainHTTP: true}, "localhost.invalid"},
+		"no such CA file":                               {etcdlog.DialOptions{Endpoints: []string{"https://127.0.0.1:1"}, CAFile: filepath.Join(t.TempDir(), "none")}, "no such file"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -391,7 +399,13 @@ func TestKeysOfOthers(t *testing.T) {
 
 func TestUsersAndPasswords(t *testing.T) {
 	t.Parallel()
-	c := etcdtest.Start(t, 1)
+	dir := t.TempDir()
+	inDir := func(name string) string { return filepath.Join(dir, name) }
+	servers := newAuthority(t, "servers")
+	cert, key := servers.sign(&x509.Certificate{Subject: pkix.Name{CommonName: "etcd"}, IPAddresses: []net.IP{net.ParseIP("127.0.0.1")}})
+	servers.write(cert, key, inDir("server.crt"), inDir("server.key"))
+	servers.write(servers.cert, nil, inDir("servers.crt"), "")
+	c := etcdtest.Start(t, 1, etcdtest.TLS(inDir("server.crt"), inDir("server.key"), ""))
 	admin := c.Client(0)
 	for _, err := range []error{
 		second(admin.UserAdd(t.Context(), "root", "r")), second(admin.UserGrantRole(t.Context(), "root", "root")),
@@ -403,8 +417,8 @@ func TestUsersAndPasswords(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	file := filepath.Join(t.TempDir(), "password")
-	o := etcdlog.DialOptions{Endpoints: c.Endpoints(), Username: "stele", PasswordFile: file}
+	file := inDir("password")
+	o := etcdlog.DialOptions{Endpoints: c.Endpoints(), CAFile: inDir("servers.crt"), Username: "stele", PasswordFile: file}
 	password := func(text string) {
 		if err := os.WriteFile(file, []byte(text+"\n"), 0o600); err != nil {
 			t.Fatal(err)
@@ -437,7 +451,9 @@ func TestUsersAndPasswords(t *testing.T) {
 	if err := dialed(t, other).CheckKeys(t.Context()); err == nil || !strings.Contains(err.Error(), "etcdctl role grant-permission") {
 		t.Errorf("a prefix that the user may not read: %v", err)
 	}
-	root, err := clientv3.New(clientv3.Config{Endpoints: c.Endpoints(), Username: "root", Password: "r", DialTimeout: time.Minute})
+	trusted := x509.NewCertPool()
+	trusted.AddCert(servers.cert)
+	root, err := clientv3.New(clientv3.Config{Endpoints: c.Endpoints(), Username: "root", Password: "r", TLS: &tls.Config{RootCAs: trusted}, DialTimeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

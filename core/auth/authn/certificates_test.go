@@ -26,6 +26,7 @@ import (
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	"k8s.io/apiserver/pkg/apis/apiserver"
 	"stele.dev/stele/core"
 	"stele.dev/stele/core/auth/authn"
 	"stele.dev/stele/core/auth/pki"
@@ -230,6 +231,29 @@ func TestCertificatesThatAreNoCredentials(t *testing.T) {
 	}
 	if said := g.messages.String(); !strings.Contains(said, "no valid credentials") || strings.Contains(said, "mallory") {
 		t.Errorf("said was\n%s", said)
+	}
+}
+
+// As in kube-apiserver: a certificate without any extended key usage is for every use, and one without a common name is no
+// credential, so that its request is anonymous.
+func TestCertificatesAreTakenAsByKubernetes(t *testing.T) {
+	clients := newAuthority(t, "clients")
+	anybody := func(c *x509.Certificate) { c.ExtKeyUsage = nil }
+	authorities, err := authn.NewAuthorities("", clients.cert)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name      string
+		anonymous bool
+		want      string
+	}{
+		{"alice", false, "alice"}, {"alice", true, "alice"}, {"", false, ""}, {"", true, "system:anonymous"},
+	} {
+		o := authn.Options{Authorities: authorities, Anonymous: &apiserver.AnonymousAuthConfig{Enabled: c.anonymous}}
+		if got := who(newAuthenticator(t, o), request(clients.issue(t, c.name, anybody).Leaf)); got != c.want {
+			t.Errorf("named %q, anonymous requests are allowed: %v: it is %q, want %q", c.name, c.anonymous, got, c.want)
+		}
 	}
 }
 

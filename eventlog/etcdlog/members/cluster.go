@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -29,8 +30,10 @@ type Options struct {
 	// CAFile has the authorities of the members' certificates; the system's if empty. CertFile and KeyFile have the
 	// certificate of this client. All are PEM.
 	CAFile, CertFile, KeyFile string
-	// Username and PasswordFile are for clusters that authenticate users by passwords.
+	// Username and PasswordFile are for clusters that authenticate users by passwords. All endpoints must then use TLS.
 	Username, PasswordFile string
+	// PlainHTTP allows endpoints without TLS that are not addresses of this machine.
+	PlainHTTP bool
 	// Log receives messages for operators; nil discards them.
 	Log *slog.Logger
 }
@@ -140,11 +143,21 @@ func (o *Options) check() error {
 			return fmt.Errorf("the endpoint %s is given twice", endpoint)
 		case u.Scheme == "http" && (o.CAFile != "" || o.CertFile != ""):
 			return fmt.Errorf("the endpoint %s does not use TLS, but files for TLS are given: write https://%s", endpoint, u.Host)
+		case u.Scheme == "http" && o.Username != "":
+			return fmt.Errorf("the endpoint %s does not use TLS, so the password of etcd's user would be sent in plain text: write https://%s", endpoint, u.Host)
+		case u.Scheme == "http" && !o.PlainHTTP && !isLoopback(u.Hostname()):
+			return fmt.Errorf("the endpoint %s does not use TLS: whoever is on the network between could read and change the whole log; write https://%s, or give --etcd-plain-http", endpoint, u.Host)
 		}
 		seen[u.Host] = true
 	}
 	_, err := tlsConfig(o, "")
 	return err
+}
+
+// isLoopback reports whether a host is an address of this machine that the network does not reach. Other names are not resolved.
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
 }
 
 // dial returns a connection to a member, which is made in the background.

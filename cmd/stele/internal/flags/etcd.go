@@ -26,8 +26,9 @@ func (o *Etcd) AddFlags(f *pflag.FlagSet, without string) {
 	f.StringVar(&o.CAFile, "etcd-cafile", "", "authorities of the certificates of that etcd's members, in PEM (default: those of the system)")
 	f.StringVar(&o.CertFile, "etcd-certfile", "", "client certificate for that etcd, in PEM")
 	f.StringVar(&o.KeyFile, "etcd-keyfile", "", "private key of --etcd-certfile, in PEM")
-	f.StringVar(&o.Username, "etcd-user", "", "user of that etcd, if it authenticates users by passwords")
+	f.StringVar(&o.Username, "etcd-user", "", "user of that etcd, if it authenticates users by passwords; needs https endpoints")
 	f.StringVar(&o.PasswordFile, "etcd-password-file", "", "file with the password of --etcd-user")
+	f.BoolVar(&o.PlainHTTP, "etcd-plain-http", false, "accept endpoints of --etcd-endpoints without TLS that are not on this machine; whoever is on the network between can read and change the whole log")
 	f.StringVar(&o.Prefix, "etcd-prefix", etcdlog.DefaultPrefix, "prefix of all keys in that etcd; logs with different prefixes share a cluster")
 	f.Var(&o.maxRequest, "etcd-max-request-bytes", "largest request that the members of that etcd accept, as their --max-request-bytes says")
 }
