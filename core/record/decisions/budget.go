@@ -1,9 +1,11 @@
 package decisions
 
 import (
+	"cmp"
 	"sync"
 	"time"
 
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/limits/lru"
@@ -18,6 +20,31 @@ type Budget struct {
 	All, User Rate
 	// Anonymous is for all decisions about requests without a user, and Source for those of one address.
 	Anonymous, Source Rate
+	// Share is for all decisions about the requests of one owner while the log is at least half full, when what is recorded
+	// will soon displace older decisions of others. The zero Rate is for an eighth of the log in a day, an hour's part of it
+	// at once. The owner of a request is its impersonator, if there is one, else its user. The service accounts of a namespace
+	// are one owner, because who may create them may create any number, and requests without a user are one.
+	Share Rate
+}
+
+// shareOf returns the default of Budget.Share for a log of a size.
+func shareOf(bytes int64) Rate {
+	const owners, day, hour = 8, 24 * 60 * 60, 60 * 60
+	perSecond := float64(bytes) / owners / day
+	return Rate{PerSecond: perSecond, Burst: perSecond * hour}
+}
+
+// ownerOf returns the owner of a request, "" for one without a user.
+func ownerOf(e *eventlog.Event) string {
+	a := e.Meta.GetActor()
+	owner := cmp.Or(a.GetImpersonator().GetUser(), a.GetUser())
+	if owner == user.Anonymous {
+		return ""
+	}
+	if namespace, _, err := serviceaccount.SplitUsername(owner); err == nil {
+		return serviceaccount.MakeNamespaceGroupName(namespace)
+	}
+	return owner
 }
 
 // DefaultBudget is the default of [Options.Budget]. Clients without credentials get so little of it that they cannot
@@ -37,6 +64,8 @@ type budget struct {
 	mu             sync.Mutex // held together with what the caches hold
 	all, anonymous bucket
 	users, sources *lru.Cache[string, *bucket]
+	shares         *lru.Cache[string, *bucket] // by owner
+	full           bool                        // shares count
 }
 
 // bucket holds tokens: the bytes that may be recorded at once.
@@ -47,6 +76,7 @@ type bucket struct {
 
 func (b *budget) init(rates Budget) {
 	b.rates = rates
+	b.shares = lru.New[string, *bucket](rememberedUsers)
 	b.users, b.sources = lru.New[string, *bucket](rememberedUsers), lru.New[string, *bucket](rememberedUsers)
 }
 
@@ -65,6 +95,9 @@ func (b *budget) take(e *eventlog.Event, size int64, now time.Time) bool {
 	if anonymous {
 		buckets, rates = []*bucket{&b.all, &b.anonymous, bucketOf(b.sources, source)}, []Rate{b.rates.All, b.rates.Anonymous, b.rates.Source}
 	}
+	if b.full {
+		buckets, rates = append(buckets, bucketOf(b.shares, ownerOf(e))), append(rates, b.rates.Share)
+	}
 	for i, x := range buckets {
 		if x.fill(rates[i], now); x.tokens < n {
 			return false
@@ -74,6 +107,13 @@ func (b *budget) take(e *eventlog.Event, size int64, now time.Time) bool {
 		x.tokens -= n
 	}
 	return true
+}
+
+// setFull says whether the log is so full that owners have shares.
+func (b *budget) setFull(full bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.full = full
 }
 
 func bucketOf(cache *lru.Cache[string, *bucket], name string) *bucket {

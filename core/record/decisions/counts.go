@@ -14,6 +14,10 @@ import (
 // the outcome is known.
 const maxCounts = 1024
 
+// maxOwned is how many kinds of decisions about one owner are counted apart in a minute, so that counts take little of the
+// log, too. The others are counted as those beyond maxCounts.
+const maxOwned = 64
+
 // maxName is the most bytes that a counter keeps of a name.
 const maxName = 256
 
@@ -34,8 +38,9 @@ type counter struct {
 
 // counts counts decisions. It is safe for concurrent use.
 type counts struct {
-	mu sync.Mutex
-	by map[alike]*counter
+	mu    sync.Mutex
+	by    map[alike]*counter
+	owned map[string]int // how many kinds each owner has
 }
 
 func alikeOf(e *eventlog.Event) alike {
@@ -61,22 +66,23 @@ func cut(s string) string {
 // add counts n decisions that are like an event.
 func (c *counts) add(e *eventlog.Event, n uint64) {
 	now := time.Now()
-	c.merge(alikeOf(e), counter{n, now, now})
+	c.merge(alikeOf(e), ownerOf(e), counter{n, now, now})
 }
 
-func (c *counts) merge(a alike, n counter) {
+func (c *counts) merge(a alike, owner string, n counter) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	x := c.by[a]
-	if x == nil && len(c.by) >= maxCounts {
-		a = alike{outcome: a.outcome}
+	if x == nil && (len(c.by) >= maxCounts || owner != "" && c.owned[owner] >= maxOwned) {
+		a, owner = alike{outcome: a.outcome}, ""
 		x = c.by[a]
 	}
 	if x == nil {
 		if c.by == nil {
-			c.by = map[alike]*counter{}
+			c.by, c.owned = map[alike]*counter{}, map[string]int{}
 		}
 		c.by[a] = &n
+		c.owned[owner]++
 		return
 	}
 	x.count += n.count
@@ -92,7 +98,7 @@ func (c *counts) merge(a alike, n counter) {
 func (c *counts) take(now time.Time) (events []*eventlog.Event) {
 	c.mu.Lock()
 	by := c.by
-	c.by = nil
+	c.by, c.owned = nil, nil
 	c.mu.Unlock()
 	for a, n := range by {
 		m := &logpb.Metadata{
@@ -128,5 +134,5 @@ func (c *counts) take(now time.Time) (events []*eventlog.Event) {
 func (c *counts) putBack(e *eventlog.Event) {
 	m, d := e.Meta, e.Meta.GetDecisionsCounted()
 	like := &eventlog.Event{Meta: &logpb.Metadata{Object: m.GetObject(), Actor: m.GetActor(), Request: m.GetRequest(), Detail: &logpb.Metadata_Decision{Decision: d.GetLike()}}}
-	c.merge(alikeOf(like), counter{d.GetCount(), time.Unix(0, d.GetFirstUnixNano()), time.Unix(0, d.GetLastUnixNano())})
+	c.merge(alikeOf(like), ownerOf(like), counter{d.GetCount(), time.Unix(0, d.GetFirstUnixNano()), time.Unix(0, d.GetLastUnixNano())})
 }

@@ -41,6 +41,6 @@ func (r *Recorder) countFailure(network string, f *authn.FailureCount, n uint64)
 	if network != "" {
 		m.Request.SourceIps = []string{network}
 	}
-	r.counts.merge(alikeOf(&eventlog.Event{Meta: m}), counter{n, f.First, f.Last})
+	r.counts.merge(alikeOf(&eventlog.Event{Meta: m}), "", counter{n, f.First, f.Last})
 	r.metrics.counted.Add(float64(n))
 }

@@ -117,6 +117,9 @@ func Open(ctx context.Context, o Options) (*Recorder, error) {
 	if o.Budget == (Budget{}) {
 		o.Budget = DefaultBudget
 	}
+	if o.Budget.Share == (Rate{}) {
+		o.Budget.Share = shareOf(o.Bytes)
+	}
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	r := &Recorder{o: o, metrics: newMetrics(), wake: make(chan struct{}, 1), urgent: make(chan struct{}, 1), counted: make(chan struct{}, 1)}
 	r.budget.init(o.Budget)
@@ -135,8 +138,12 @@ func Open(ctx context.Context, o Options) (*Recorder, error) {
 		now := time.Now()
 		r.lose(gap{now, now, 0, fmt.Sprintf("the former log was damaged (%v) and is set aside as %s", err, filepath.Base(aside))})
 	}
+	r.updateShares()
 	return r, nil
 }
+
+// updateShares gives owners shares while the log is at least half full.
+func (r *Recorder) updateShares() { r.budget.setFull(r.log.Usage().Used >= r.o.Bytes/2) }
 
 // damaged reports whether an error means that the log in the folder cannot be used.
 func damaged(err error) bool {
@@ -458,6 +465,7 @@ func (r *Recorder) append(ctx context.Context, entries []*eventlog.Entry) error 
 	r.tip = batch.Head()
 	r.index.add(batch)
 	r.metrics.add(batch)
+	r.updateShares()
 	return nil
 }
 
