@@ -17,7 +17,7 @@ func (p *Pipeline) impersonation(ctx context.Context, r *Request) error {
 		r.Confirmed = p.committer.Unconfirmed() == 0
 	}
 	if !r.Mode.Is(call.Replayed) {
-		r.ClassifyAudit(&p.audits)
+		r.ClassifyAudit(&p.audits, authn.Inside(ctx))
 		p.prepareRecord(r)
 	}
 	r.User = r.Requester

@@ -47,15 +47,19 @@ func (t *Timings) String() string {
 }
 
 // ClassifyAudit sets the audit rule of the request: that of the tip's policy which matches the user who sent it, also if that
-// user impersonates another one. A watch keeps the rule that it began with.
-func (c *Call) ClassifyAudit(tables *audits.Tables) {
+// user impersonates another one. A watch keeps the rule that it began with. inside says that the program itself makes the
+// request: what is recorded without audit rules is not meant for it.
+func (c *Call) ClassifyAudit(tables *audits.Tables, inside bool) {
 	if c.Audit != nil && c.Reauthorize != nil {
 		return
 	}
 	i := c.Info
 	q := policy.Request{User: c.Requester.GetName(), Groups: c.Requester.GetGroups(), Verb: i.Verb, IsResource: i.IsResourceRequest, Path: i.Path,
 		Group: i.APIGroup, Resource: i.Resource, Subresource: i.Subresource, Namespace: i.Namespace, Name: i.Name}
-	c.Audit = tables.Of(c.Tip.Policy).Classify(&q)
+	table := tables.Of(c.Tip.Policy)
+	if c.Audit = table.Classify(&q); inside && c.Audit.ID == audits.SecretReads {
+		c.Audit = table.Unmatched()
+	}
 }
 
 // Annotate adds an annotation to what the audit log shows of the request. As in kube-apiserver, the first value of a key

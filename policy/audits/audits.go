@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/policy"
@@ -101,8 +102,7 @@ func (r *Rule) Recorded() bool {
 	return r.Level >= logpb.AuditLevel_AUDIT_LEVEL_METADATA && r.Stages != 0
 }
 
-// RecordsReads reports whether the rule records reads that succeed. A policy without audit rules records only writes and
-// refusals.
+// RecordsReads reports whether the rule records reads that succeed. Of a policy without audit rules only [SecretReads] does.
 func (r *Rule) RecordsReads() bool { return r.ID != "" && r.Recorded() }
 
 // RecordsBodies reports whether the rule records the bodies of requests.
@@ -110,15 +110,66 @@ func (r *Rule) RecordsBodies() bool {
 	return r.Level >= logpb.AuditLevel_AUDIT_LEVEL_REQUEST && r.Stages != 0
 }
 
+// SecretReads is the ID of the rule that a policy without audit rules has: reads of the kinds that hold secrets are recorded.
+const SecretReads = "builtin/secret-reads"
+
+var secretVerbs = []string{"get", "list", "watch"}
+
 // Table finds the rule of a request. It is immutable and safe for concurrent use.
 type Table struct {
 	rules []Rule
 	none  Rule // of requests that no rule matches
 	index index
+
+	secrets     []schema.GroupResource // whose reads are recorded without rules
+	secretReads Rule
 }
 
-// New returns the table of a policy's audit rules. A policy without rules records writes and refusals at the level Metadata,
-// in the stage ResponseComplete.
+// ForPolicy returns the table of a policy: as New, but without audit rules reads of the kinds that hold secrets are recorded, too,
+// by the rule SecretReads.
+func ForPolicy(f *policy.Form) *Table {
+	t := New(&f.Audit)
+	if len(t.rules) > 0 {
+		return t
+	}
+	for i := range f.Kinds {
+		if k := &f.Kinds[i]; policy.HoldsSecrets(k) {
+			t.secrets = append(t.secrets, schema.GroupResource{Group: k.Group, Resource: k.Plural})
+		}
+	}
+	t.secretReads = t.none
+	t.secretReads.ID, t.secretReads.Verbs = SecretReads, secretVerbs
+	t.secretReads.Stages |= ResponseStarted &^ StagesOf(f.Audit.OmitStages)
+	t.secretReads.record()
+	return t
+}
+
+// Implied returns the rule SecretReads for each group of kinds; none if the policy has audit rules, or no such kinds.
+func (t *Table) Implied() (rules []policy.AuditRule) {
+	for _, resource := range t.secrets {
+		rule := t.secretReads.AuditRule
+		rule.Level, rule.APIGroups, rule.Resources = LevelName(t.secretReads.Level), []string{resource.Group}, []string{resource.Resource}
+		rules = append(rules, rule)
+	}
+	return rules
+}
+
+// readsSecrets reports whether SecretReads matches a request. There are few kinds with secrets, so that a look at each takes less
+// time than a lookup.
+func (t *Table) readsSecrets(r *policy.Request) bool {
+	if !r.IsResource || r.Subresource != "" {
+		return false
+	}
+	for i := range t.secrets {
+		if s := &t.secrets[i]; s.Resource == r.Resource && s.Group == r.Group {
+			return slices.Contains(secretVerbs, r.Verb)
+		}
+	}
+	return false
+}
+
+// New returns the table of audit rules. Without rules, writes and refusals are recorded at the level Metadata, in the stage
+// ResponseComplete.
 func New(a *policy.Audit) *Table {
 	t := &Table{rules: make([]Rule, len(a.Rules))}
 	omitted := StagesOf(a.OmitStages)
@@ -155,8 +206,14 @@ func (t *Table) Classify(r *policy.Request) *Rule {
 	if i := t.index.firstRule(r); i < len(t.rules) {
 		return &t.rules[i]
 	}
+	if len(t.secrets) > 0 && t.readsSecrets(r) {
+		return &t.secretReads
+	}
 	return &t.none
 }
+
+// Unmatched returns the rule of requests that no rule matches.
+func (t *Table) Unmatched() *Rule { return &t.none }
 
 // Tables holds the tables of the policies that were used last. The zero value is ready for use. It is safe for concurrent use.
 type Tables struct {
@@ -184,7 +241,7 @@ func (t *Tables) Of(p *policy.Policy) *Table {
 	if table := t.find(&digest); table != nil {
 		return table
 	}
-	table := New(&p.Form().Audit)
+	table := ForPolicy(p.Form())
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if other := t.find(&digest); other != nil {

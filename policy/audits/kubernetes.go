@@ -89,9 +89,10 @@ func ToKubernetes(a *policy.Audit) *auditv1.Policy {
 	return p
 }
 
-// unruledPolicy records writes as a policy without audit rules does. Refusals of reads are recorded there as well, which rules
-// cannot say.
+// unruledPolicy records writes and reads of Secrets as a policy without audit rules does. Refusals of reads are recorded there as
+// well, which rules cannot say, and reads of other kinds with secret fields.
 var unruledPolicy = []auditv1.PolicyRule{
+	{Level: auditv1.LevelMetadata, Verbs: secretVerbs, Resources: []auditv1.GroupResources{{Resources: []string{"secrets"}}}},
 	{Level: auditv1.LevelNone, Verbs: []string{"get", "list", "watch", "head", "options"}},
 	{Level: auditv1.LevelMetadata, OmitStages: []auditv1.Stage{auditv1.StageRequestReceived, auditv1.StageResponseStarted, auditv1.StagePanic}},
 }

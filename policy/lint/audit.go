@@ -6,6 +6,7 @@ import (
 
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/audits"
+	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/wording"
 )
 
@@ -29,13 +30,41 @@ func (c *checking) auditRules() {
 			c.add("AUDIT_SECRETS", r.Source, r.ID, fmt.Sprintf("it records the contents of %s, with hashes in place of the secrets", wording.Enumerate(kinds)), "")
 		}
 	}
-	get := policy.Request{User: audits.Other, Groups: []string{"system:authenticated"}, Verb: "get", IsResource: true, Resource: "secrets", Namespace: audits.Other, Name: audits.Other}
-	if r := table.Classify(&get); !r.Recorded() {
-		at, why := a.Rules[0].Source, "no audit rule matches them"
-		if r.ID != "" {
-			at, why = r.Source, r.ID+" has the level None"
+	c.secretReads(table)
+}
+
+// secretReads finds reads of kinds with secrets that no rule records. Without rules they are recorded.
+func (c *checking) secretReads(table *audits.Table) {
+	type cause struct {
+		at  schemas.Position
+		why string
+	}
+	var causes []cause
+	kinds := map[cause][]string{}
+	for i := range c.Form.Kinds {
+		k := &c.Form.Kinds[i]
+		if !policy.HoldsSecrets(k) {
+			continue
 		}
-		c.add("AUDIT_SECRET_READS", at, "bundle.audit.rules", "reads of secrets are not recorded: "+why, "")
+		for _, verb := range []string{"get", "list", "watch"} {
+			read := policy.Request{User: audits.Other, Groups: []string{"system:authenticated"}, Verb: verb, IsResource: true, Group: k.Group, Resource: k.Plural, Namespace: audits.Other, Name: audits.Other}
+			r := table.Classify(&read)
+			if r.Recorded() {
+				continue
+			}
+			x := cause{c.Form.Audit.Rules[0].Source, "no audit rule matches them"}
+			if r.ID != "" {
+				x = cause{r.Source, r.ID + " has the level None"}
+			}
+			if kinds[x] == nil {
+				causes = append(causes, x)
+			}
+			kinds[x] = append(kinds[x], k.Resource())
+			break
+		}
+	}
+	for _, x := range causes {
+		c.add("AUDIT_SECRET_READS", x.at, "bundle.audit.rules", "reads of "+wording.Enumerate(kinds[x])+" are not recorded: "+x.why, "")
 	}
 }
 

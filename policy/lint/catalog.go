@@ -94,8 +94,8 @@ var Lints = []Lint{
 		`The first audit rule that matches a request decides its level. Every request of the rule, as far as rules can tell requests apart, is matched by a rule with a lower order. It is found by classifying a request for each combination of the names in the rule. A group counts as part of another one only if all of its members are certainly in that. A rule with more than 20,000 combinations is not examined.`},
 	{"AUDIT_SECRETS", Note, "An audit rule records the contents of objects that hold secrets.", "the level Metadata for these resources, in a rule before it",
 		`The rule has the level Request or RequestResponse, and some request for Secrets, or for a kind with a field that is marked @stele(sensitive), is recorded by it. In place of the secret values the audit log has keyed hashes, which show whether two values are the same. The keys of a Secret, and the fields that are not marked, are in the audit log as they are.`},
-	{"AUDIT_SECRET_READS", Note, "Audit rules do not record reads of Secrets.", "a rule with the level Metadata for secrets",
-		`The policy has audit rules, and a user whom none of them names can read a Secret without a record in the audit log: no rule matches the read, or the first one that does has the level None. Without audit rules at all reads are not recorded either, and that is not reported.`},
+	{"AUDIT_SECRET_READS", Note, "Audit rules do not record reads of Secrets, or of another kind with secret fields.", "a rule with the level Metadata for these kinds, before one that leaves reads out",
+		`The policy has audit rules, and a user whom none of them names can get, list or watch Secrets, or a kind with a field that is marked @stele(sensitive), without a record in the audit log: no rule matches the read, or the first one that does has the level None. Without audit rules such reads are recorded.`},
 
 	// Expressions.
 	{"CEL_ALWAYS_TRUE", Warning, "An expression in CEL is always true.", "write what is meant, or leave it out",

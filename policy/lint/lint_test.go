@@ -103,7 +103,7 @@ func audit(name string, order int, fields string) string {
 }
 
 // recorded is an audit rule for reads of secrets.
-var recorded = audit("recorded", 99, `level: "Metadata", apiGroups: [""], resources: ["secrets"], verbs: ["get"], subjects: [{group: "system:authenticated"}]`)
+var recorded = audit("recorded", 99, `level: "Metadata", resources: ["secrets", "widgets"], verbs: ["get", "list", "watch"], subjects: [{group: "system:authenticated"}]`)
 
 func check(t *testing.T, module fs.FS, pkg string) []lint.Finding {
 	t.Helper()
@@ -313,15 +313,18 @@ func TestLints(t *testing.T) {
 				audit("third", 3, `level: "Request", verbs: ["get", "list"], resources: ["widgets"]`) + "// §", []string{"AUDIT_UNREACHED"}},
 		"an audit rule after two that match a part of it": {
 			audit("first", 1, `level: "Metadata", verbs: ["get"]`) + audit("second", 2, `level: "Metadata", verbs: ["list"], resources: ["widgets"]`) +
-				audit("third", 3, `level: "Metadata", verbs: ["get", "list"], resources: ["widgets/*"]`), nil},
+				audit("third", 3, `level: "Metadata", verbs: ["get", "list"], resources: ["widgets/*"]`) + recorded, nil},
 		"an audit rule for a member of a group": {audit("first", 1, `level: "Metadata", subjects: [{group: "system:authenticated"}]`) +
 			audit("second", 2, `level: "Metadata", subjects: [{user: "u"}, {serviceAccount: "a/b"}]`) + "// §", []string{"AUDIT_UNREACHED"}},
-		"an audit rule for paths":                        {audit("first", 1, `level: "Metadata", nonResourceURLs: ["/health*", "/metrics"]`) + audit("second", 2, `level: "Metadata", nonResourceURLs: ["/healthz/*", "/metrics"]`) + "// §" + recorded, []string{"AUDIT_UNREACHED"}},
-		"an audit rule for all, after resources":         {audit("first", 1, `level: "Metadata", resources: ["*"]`) + audit("second", 2, `level: "Metadata"`), nil},
-		"an audit rule that records secrets":             {audit("first", 1, `level: "Request", verbs: ["create"]`) + "// §" + recorded, []string{"AUDIT_SECRETS"}},
-		"an audit rule after one for secrets":            {audit("first", 1, `level: "Metadata", resources: ["secrets", "widgets"]`) + audit("second", 2, `level: "RequestResponse"`), nil},
-		"an audit rule that leaves out reads of secrets": {audit("first", 1, `level: "None", verbs: ["get"]`) + "// §", []string{"AUDIT_SECRET_READS"}},
-		"no audit rule for reads of secrets":             {audit("first", 1, `level: "Metadata", verbs: ["list"]`) + "// §", []string{"AUDIT_SECRET_READS"}},
+		"an audit rule for paths":                              {audit("first", 1, `level: "Metadata", nonResourceURLs: ["/health*", "/metrics"]`) + audit("second", 2, `level: "Metadata", nonResourceURLs: ["/healthz/*", "/metrics"]`) + "// §" + recorded, []string{"AUDIT_UNREACHED"}},
+		"an audit rule for all, after resources":               {audit("first", 1, `level: "Metadata", resources: ["*"]`) + audit("second", 2, `level: "Metadata"`), nil},
+		"an audit rule that records secrets":                   {audit("first", 1, `level: "Request", verbs: ["create"]`) + "// §" + recorded, []string{"AUDIT_SECRETS"}},
+		"an audit rule after one for secrets":                  {audit("first", 1, `level: "Metadata", resources: ["secrets", "widgets"]`) + audit("second", 2, `level: "RequestResponse"`), nil},
+		"an audit rule that leaves out reads of secrets":       {audit("first", 1, `level: "None", verbs: ["get"]`) + "// §", []string{"AUDIT_SECRET_READS"}},
+		"no audit rule for reads of secrets":                   {audit("first", 1, `level: "Metadata", verbs: ["list"]`) + "// §", []string{"AUDIT_SECRET_READS"}},
+		"no audit rule for reads of a kind with secret fields": {audit("first", 1, `level: "Metadata", resources: ["secrets"]`) + "// §", []string{"AUDIT_SECRET_READS"}},
+		"no audit rule for lists of secrets":                   {audit("first", 1, `level: "Metadata", verbs: ["get"]`) + "// §", []string{"AUDIT_SECRET_READS"}},
+		"no audit rules":                                       {"", nil},
 
 		"a validation that is always true":          {admit + `{` + match + `, validations: x: expression: "object.spec.size > 1 || true"} // §`, []string{"CEL_ALWAYS_TRUE"}},
 		"a validation that is never true":           {admit + `{` + match + `, validations: x: expression: "object.spec.size > 1 && 1 > 2"} // §`, []string{"CEL_NEVER_TRUE"}},

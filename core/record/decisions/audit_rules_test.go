@@ -2,10 +2,13 @@ package decisions_test
 
 import (
 	"fmt"
+	"net/http/httptest"
 	"regexp"
 	"strings"
 	"testing"
 
+	"k8s.io/apiserver/pkg/authentication/user"
+	"stele.dev/stele/core/auth/authn"
 	"stele.dev/stele/core/run/plane/planetest"
 	"stele.dev/stele/eventlog/memlog"
 )
@@ -79,6 +82,56 @@ func TestWithoutAuditRulesWritesAreRecordedAtMetadata(t *testing.T) {
 	}
 	if a := p.LastEvent(t).Meta.GetDecisions().GetAudit(); a.GetStages() != 4 || a.GetSource() != "" {
 		t.Errorf("%v", a)
+	}
+}
+
+// Who reads secrets is recorded, also if nobody has thought of audit rules. Other reads are not.
+func TestWithoutAuditRulesReadsOfSecretsAreRecorded(t *testing.T) {
+	const secret = "READ answer 200 " // and no rule of the policy
+	var store memlog.Store
+	p := planetest.StartReplica(t, store.Open(nil), 0)
+	p.Bootstrap(t, strings.Replace(planetest.Bundle, "owner?:", "token?: string @stele(sensitive)\n\t\towner?:", 1))
+	p.Must(t, 201, "POST", planetest.WidgetsPath, planetest.Widget("a", 1))
+	p.Must(t, 201, "POST", planetest.SecretsPath, `{"metadata":{"name":"s"}}`)
+	for id, tc := range map[string]struct {
+		path, want string
+	}{
+		"get":            {planetest.SecretsPath + "/s", secret},
+		"list":           {planetest.SecretsPath, secret},
+		"list all":       {"/api/v1/secrets", secret},
+		"past":           {"/at/" + fmt.Sprint(p.Committer.Tip().Revision()) + planetest.SecretsPath + "/s", secret},
+		"missing":        {planetest.SecretsPath + "/none", "READ answer 404 "},
+		"sensitive":      {planetest.WidgetsPath + "/a", secret},
+		"sensitive list": {planetest.WidgetsPath, secret},
+		"other":          {planetest.ConfigMapsPath, "0 decisions"},
+		"discovery":      {"/api/v1", "0 decisions"},
+	} {
+		code := 200
+		if id == "missing" {
+			code = 404
+		}
+		p.Must(t, code, "GET", tc.path, "", "Audit-ID", id)
+		if got := decided(p, t, id); got != strings.TrimSpace(tc.want) {
+			t.Errorf("%s: %q, want %q", id, got, tc.want)
+		}
+	}
+	p.Must(t, 200, "GET", planetest.SecretsPath+"?watch=true&timeoutSeconds=1", "", "Audit-ID", "watch")
+	if found := p.Decisions(t, "watch"); len(found) != 2 {
+		t.Errorf("a watch has %d records, want one of its beginning and one of its end", len(found))
+	} else if a := found[0].Meta.GetDecisions().GetAudit(); a.GetRule() != "builtin/secret-reads" || a.GetSource() != "" {
+		t.Errorf("it is recorded by %v", a)
+	}
+}
+
+// The controllers of the program read Secrets, too. That nobody sees.
+func TestReadsOfTheProgramItselfAreNotRecorded(t *testing.T) {
+	p := planetest.NewPlane(t)
+	p.Must(t, 201, "POST", planetest.SecretsPath, `{"metadata":{"name":"s"}}`)
+	q := httptest.NewRequest("GET", planetest.SecretsPath+"/s", nil)
+	q.Header.Set("Audit-ID", "inside")
+	p.ServeHTTP(httptest.NewRecorder(), q.WithContext(authn.WithUser(q.Context(), &user.DefaultInfo{Name: "system:serviceaccount:kube-system:x", Groups: []string{"system:masters"}})))
+	if found := p.Decisions(t, "inside"); len(found) > 0 {
+		t.Errorf("%v", found)
 	}
 }
 

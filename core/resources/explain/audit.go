@@ -27,7 +27,7 @@ func (a *Audit) String() string {
 	case a.Rule != "":
 		text += " by " + a.Rule + wording.At(a.Source)
 	case a.Unruled:
-		text += ": the policy has no audit rules, so that writes and refusals are recorded"
+		text += ": the policy has no audit rules, so that writes, refusals and reads of secrets are recorded"
 	default:
 		text += ": no audit rule matches"
 	}

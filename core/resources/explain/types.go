@@ -96,7 +96,7 @@ type Audit struct {
 	Rule string `json:"rule,omitempty"`
 	// Source is the file and line of the rule.
 	Source string `json:"source,omitempty"`
-	// Unruled is true if the policy has no audit rules. Then writes and refusals are recorded.
+	// Unruled is true if the policy has no audit rules. Then writes and refusals are recorded, and reads of kinds with secrets.
 	Unruled bool `json:"unruled,omitempty"`
 	// Stages are the stages that are recorded.
 	Stages []string `json:"stages,omitempty"`

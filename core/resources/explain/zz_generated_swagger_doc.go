@@ -7,7 +7,7 @@ var map_Audit = map[string]string{
 	"level":             "Level is None, Metadata, Request or RequestResponse.",
 	"rule":              "Rule is the ID of the audit rule that decides; empty if none matches, or if the policy has no audit rules.",
 	"source":            "Source is the file and line of the rule.",
-	"unruled":           "Unruled is true if the policy has no audit rules. Then writes and refusals are recorded.",
+	"unruled":           "Unruled is true if the policy has no audit rules. Then writes and refusals are recorded, and reads of kinds with secrets.",
 	"stages":            "Stages are the stages that are recorded.",
 	"omitManagedFields": "OmitManagedFields is true if metadata.managedFields is left out of recorded objects.",
 }

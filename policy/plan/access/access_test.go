@@ -134,6 +134,7 @@ func TestChangesOfAccess(t *testing.T) {
 	audit: rules: all:`}, []string{"widens AUDIT_CHANGED audit/rules/few"}, `The audit rule is new. Less is recorded.","details":["Less: group sre, get, secrets: None (few, bundle.cue:`},
 		{"an audit rule that changes nothing", []string{`audit: rules: all:`, `audit: rules: few: {order: -5, level: "Metadata", verbs: ["get", "list"], apiGroups: [""], resources: ["secrets"]}
 	audit: rules: all:`}, []string{"changes AUDIT_CHANGED audit/rules/few"}, `The same is recorded of every request.`},
+		{"no audit rules any more", []string{`audit: rules: all: {order: 10, level: "Metadata"}`, ``}, []string{"widens AUDIT_CHANGED audit/rules/all", "widens AUDIT_CHANGED builtin/secret-reads"}, `"path":"builtin/secret-reads"`},
 		{"stages of all audit rules", []string{`audit: rules: all:`, `audit: omitStages: ["RequestReceived"]
 	audit: rules: all:`}, []string{"widens AUDIT_CHANGED audit"}, `Metadata in ResponseStarted, ResponseComplete, Panic (all, bundle.cue:`},
 	} {

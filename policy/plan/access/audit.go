@@ -21,7 +21,7 @@ const (
 // audit compares the audit rules: which requests are recorded less, and which more.
 func (c *comparison) audit() {
 	from, to := &c.from.Audit, &c.to.Audit
-	a := auditComparison{from: audits.New(from), to: audits.New(to)}
+	a := auditComparison{from: audits.ForPolicy(c.from.Form), to: audits.ForPolicy(c.to.Form)}
 	id := func(r *policy.AuditRule) string { return r.ID }
 	was, is := policy.IndexBy(from.Rules, id), policy.IndexBy(to.Rules, id)
 	for i := range to.Rules {
@@ -33,6 +33,14 @@ func (c *comparison) audit() {
 	for i := range from.Rules {
 		if old := &from.Rules[i]; is[old.ID] == nil {
 			c.auditRule(&a, old, nil)
+		}
+	}
+	if (len(from.Rules) == 0) != (len(to.Rules) == 0) {
+		for _, old := range a.from.Implied() {
+			c.auditRule(&a, &old, nil)
+		}
+		for _, now := range a.to.Implied() {
+			c.auditRule(&a, nil, &now)
 		}
 	}
 	if before, after := kept(from, is), kept(to, was); !slices.Equal(before, after) {
@@ -73,6 +81,13 @@ func (c *comparison) auditRule(a *auditComparison, was, is *policy.AuditRule) {
 		rules = append(rules, *is)
 		if message = "The audit rule differs."; was == nil {
 			message = "The audit rule is new."
+		}
+	}
+	if f.Source.IsZero() && f.Was.IsZero() { // the rule of a policy without audit rules has no line: those of the other side have
+		if is == nil {
+			f.Source = c.to.Audit.Rules[0].Source
+		} else {
+			f.Was = c.from.Audit.Rules[0].Source
 		}
 	}
 	c.recorded(a, f, message, rules)
