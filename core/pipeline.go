@@ -313,7 +313,7 @@ func (p *Pipeline) newTable(o Options) *catalog.Table {
 	rows = append(rows, access.New(p.reader)...)
 	rows = append(rows, flowapi.Resources(p.reader, p.flows)...)
 	rows = append(rows, reviews.New(reviews.Options{Reader: p.reader, Authenticator: o.Authenticator, Tokens: o.Tokens, Turns: p.largeReviews})...)
-	for _, kind := range append(slices.Concat(rendered.RBAC, rendered.FlowControl, rendered.AdmissionPolicies, rendered.Webhooks), rendered.Definitions) {
+	for _, kind := range rendered.Kinds() {
 		rows = append(rows, rendered.New(p.reader, kind))
 	}
 	if o.Tokens != nil {

@@ -79,6 +79,7 @@ var rooms = map[string]int{
 
 // between lists which resources import others. All others stand alone.
 var between = map[string][]string{
+	"activation":   {"rendered"},
 	"delivery":     {"activation"},
 	"explain":      {"changes"},
 	"decisionsapi": {"changes"},

@@ -212,6 +212,14 @@ func (c *Committer) read(ctx context.Context, r *checkpoint.Reader) (*Tip, error
 		if tip.Policy, err = c.load(active.Proposal); err != nil {
 			return nil, fmt.Errorf("the policy activated at revision %d cannot be loaded: %w", active.Revision, err)
 		}
+		if active.Rendered == nil { // an earlier version of the program made the checkpoint
+			if active.Rendered, err = policies.RecallRendered(ctx, c.log, active.Revision); err != nil && !eventlog.IsFatal(err) {
+				err = fmt.Errorf("%w: %w", ErrUnreachable, err)
+			}
+			if err != nil {
+				return nil, err
+			}
+		}
 	}
 	tip.Quotas = quotas.New(tip.Policy.Quotas(), tip.Objects)
 	return tip, nil

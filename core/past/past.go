@@ -28,6 +28,8 @@ import (
 const (
 	// policiesKept is the number of compiled past policies in the cache.
 	policiesKept = 4
+	// renderedKept is the number of past activations in the cache of how long rendered objects had been as they were.
+	renderedKept = 16
 	// undoneForOne and undoneForAll limit how many recent changes in memory are undone to get one object, or all objects
 	// of a resource. For a resource with many objects, the limit is twice their number. Beyond it, history is faster.
 	undoneForOne, undoneForAll = 100, 2000
@@ -57,9 +59,11 @@ type Past struct {
 	loading *shared[policies.Digest, *loadedPolicy]
 	making  *shared[place, *objects.State] // states are large
 	loaded  *lru.Cache[policies.Digest, *loadedPolicy]
-	forms   *lru.Cache[formPair, bool]
-	rights  *lru.Cache[policies.Digest, *Rights]
-	states  *lru.Cache[place, *objects.State]
+	// rendered is by the revision of an activation.
+	rendered *lru.Cache[uint64, *policies.Rendered]
+	forms    *lru.Cache[formPair, bool]
+	rights   *lru.Cache[policies.Digest, *Rights]
+	states   *lru.Cache[place, *objects.State]
 }
 
 // loadedPolicy is a policy and its proposal.
@@ -100,7 +104,7 @@ func New(o Options) *Past {
 		committer: o.Committer, log: o.Log, history: o.History, memory: o.Memory, hasten: o.Hasten, logger: o.Logger,
 		loading: newShared[policies.Digest, *loadedPolicy](runtime.GOMAXPROCS(0)), making: newShared[place, *objects.State](runtime.GOMAXPROCS(0)),
 		loaded: lru.New[policies.Digest, *loadedPolicy](policiesKept), forms: lru.New[formPair, bool](4096), states: lru.New[place, *objects.State](bytesKept),
-		rights: lru.New[policies.Digest, *Rights](rightsKept),
+		rights: lru.New[policies.Digest, *Rights](rightsKept), rendered: lru.New[uint64, *policies.Rendered](renderedKept),
 	}
 	p.states.AtLeast, p.states.Idle = statesKept, unasked
 	return p
@@ -160,9 +164,28 @@ func (p *Past) Tip(ctx context.Context, tip *commit.Tip, revision uint64) (*comm
 	if err != nil {
 		return nil, err
 	}
-	then.Policies, then.Policy = tip.Policies.At(revision, l.proposal), l.policy
+	rendered, err := p.renderedSince(ctx, tip, r.Revision)
+	if err != nil {
+		return nil, err
+	}
+	then.Policies, then.Policy = tip.Policies.At(revision, l.proposal, rendered), l.policy
 	then.Activated, err = p.history.Time(ctx, r.Revision)
 	return then, err
+}
+
+// renderedSince returns how long rendered objects had been as they were at an activation.
+func (p *Past) renderedSince(ctx context.Context, tip *commit.Tip, activated uint64) (*policies.Rendered, error) {
+	if activated == tip.PolicyRevision() {
+		return tip.Policies.Active.Rendered, nil
+	}
+	if r, found := p.rendered.Get(activated); found {
+		return r, nil
+	}
+	r, err := policies.RecallRendered(ctx, p.log, activated)
+	if err == nil {
+		p.rendered.Add(activated, r, 1)
+	}
+	return r, err
 }
 
 // Object returns an object as it was at a revision, nil if it did not exist. The revision must not be above the tip's.

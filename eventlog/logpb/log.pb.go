@@ -2708,8 +2708,11 @@ type PolicyActivated struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
 	Digest           []byte                 `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"`
 	ExpectedPrevious []byte                 `protobuf:"bytes,2,opt,name=expected_previous,json=expectedPrevious,proto3" json:"expected_previous,omitempty"` // empty: none was in force
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// How long the objects as which the policy is shown have been as they are: JSON, policies.Rendered. Missing if a version of the
+	// program activated the policy that does not tell: then all of them are as old as the activation.
+	Rendered      []byte `protobuf:"bytes,3,opt,name=rendered,proto3" json:"rendered,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PolicyActivated) Reset() {
@@ -2752,6 +2755,13 @@ func (x *PolicyActivated) GetDigest() []byte {
 func (x *PolicyActivated) GetExpectedPrevious() []byte {
 	if x != nil {
 		return x.ExpectedPrevious
+	}
+	return nil
+}
+
+func (x *PolicyActivated) GetRendered() []byte {
+	if x != nil {
+		return x.Rendered
 	}
 	return nil
 }
@@ -3518,10 +3528,11 @@ const file_log_proto_rawDesc = "" +
 	"\x04File\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
 	"\x04size\x18\x02 \x01(\x04R\x04size\x12\x16\n" +
-	"\x06chunks\x18\x03 \x03(\fR\x06chunks\"V\n" +
+	"\x06chunks\x18\x03 \x03(\fR\x06chunks\"r\n" +
 	"\x0fPolicyActivated\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\fR\x06digest\x12+\n" +
-	"\x11expected_previous\x18\x02 \x01(\fR\x10expectedPrevious\"?\n" +
+	"\x11expected_previous\x18\x02 \x01(\fR\x10expectedPrevious\x12\x1a\n" +
+	"\brendered\x18\x03 \x01(\fR\brendered\"?\n" +
 	"\x04Bulk\x127\n" +
 	"\aobjects\x18\x01 \x03(\v2\x1d.stele.eventlog.v1.BulkObjectR\aobjects\"l\n" +
 	"\n" +

@@ -29,6 +29,9 @@ const (
 	recordActivation
 	// recordActive has the digest of the policy in force. It is missing before the first activation.
 	recordActive
+	// recordRendered has how long objects have been as they are, as the event of the last activation has it. It is missing if the
+	// event does not have it.
+	recordRendered
 )
 
 // Export calls put with records that depend on the state alone, and of which [Importer] makes the same state. The bytes
@@ -57,6 +60,9 @@ func (s *State) Export(put func(record []byte) error) error {
 	}
 	if s.Active != nil {
 		send(append([]byte{recordActive}, s.Active.Digest[:]...))
+		if s.Active.Rendered != nil {
+			send(append([]byte{recordRendered}, s.Active.Rendered.encoded...))
+		}
 	}
 	return err
 }
@@ -108,6 +114,8 @@ type Importer struct {
 	state  State
 	chunks map[Digest][]byte
 	active *Digest
+
+	rendered *Rendered
 }
 
 // errRecord reports a record that Export does not make.
@@ -138,6 +146,12 @@ func (i *Importer) Add(record []byte) error {
 	case recordActive:
 		d := p.digest()
 		i.active = &d
+	case recordRendered:
+		var err error
+		if i.rendered, err = decodeRendered(bytes.Clone(p.rest)); err != nil {
+			return fmt.Errorf("policies: %w", err)
+		}
+		p.rest = nil
 	default:
 		return errRecord
 	}
@@ -212,7 +226,7 @@ func (i *Importer) State() (*State, error) {
 		return nil, fmt.Errorf("policies: the policy in force is not the last one activated, or its proposal is missing")
 	}
 	last := i.state.History[n-1]
-	i.state.Active = &Activation{Proposal: i.state.proposals[*i.active], Revision: last.Revision, Actor: last.Actor}
+	i.state.Active = &Activation{Proposal: i.state.proposals[*i.active], Revision: last.Revision, Actor: last.Actor, Rendered: i.rendered}
 	for _, f := range i.state.Active.files() { // its chunks share its memory, as after an activation
 		for _, c := range Chunks(f.Data) {
 			if d := DigestOf(c); i.state.HasChunk(d) {

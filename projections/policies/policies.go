@@ -64,6 +64,8 @@ type Activation struct {
 	*Proposal
 	Revision uint64
 	Actor    string
+	// Rendered says how long the objects as which the policy is shown have been as they are; nil if the activation does not say it.
+	Rendered *Rendered
 }
 
 // Record is an activation without the policy's bytes.
@@ -205,11 +207,15 @@ func (s *State) activate(e *eventlog.Event, revision uint64) (*State, error) {
 	if !bytes.Equal(inForce, a.GetExpectedPrevious()) {
 		return nil, fmt.Errorf("%w: it is %x, the activation expects %x", ErrOtherInForce, inForce, a.GetExpectedPrevious())
 	}
+	rendered, err := decodeRendered(a.GetRendered())
+	if err != nil {
+		return nil, err
+	}
 	next := &State{
 		History: append(slices.Clip(s.History), Record{
 			Digest: d, Revision: revision, Proposed: proposal.Revision, Commit: proposal.Commit, Actor: e.Meta.GetActor().GetUser()}),
 		located:   s.located,
-		Active:    &Activation{Proposal: proposal, Revision: revision, Actor: e.Meta.GetActor().GetUser()},
+		Active:    &Activation{Proposal: proposal, Revision: revision, Actor: e.Meta.GetActor().GetUser(), Rendered: rendered},
 		proposals: map[Digest]*Proposal{d: proposal},
 		chunks:    map[Digest][]byte{},
 	}
@@ -236,13 +242,13 @@ func (s *State) InForce(revision uint64) (Record, bool) {
 }
 
 // At returns the state at an earlier revision. The caller passes the proposal of the policy that was in
-// force then; nil if there was none. No event can be applied to the result.
-func (s *State) At(revision uint64, proposal *Proposal) *State {
+// force then, and what its activation says of rendered objects; nil if there was none. No event can be applied to the result.
+func (s *State) At(revision uint64, proposal *Proposal, rendered *Rendered) *State {
 	n := s.activations(revision)
 	past := &State{History: s.History[:n:n], located: s.located}
 	if n > 0 {
 		last := past.History[n-1]
-		past.Active = &Activation{Proposal: proposal, Revision: last.Revision, Actor: last.Actor}
+		past.Active = &Activation{Proposal: proposal, Revision: last.Revision, Actor: last.Actor, Rendered: rendered}
 	}
 	return past
 }

@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/resources/rendered"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/policy"
@@ -93,6 +94,10 @@ func withdrawn(tip *commit.Tip, form *policy.Form) (gone []schema.GroupResource)
 	return gone
 }
 
+// maxRendered limits what an activation says of how long rendered objects have been as they are: tens of thousands of objects. An
+// activation with more does not say it, so that all of them are as old as the activation.
+const maxRendered = 4 << 20
+
 // Activate writes the events that replace the policy at the tip, and returns the new tip. sign completes the metadata
 // of each event, such as its actor. If another policy was activated in the meantime, that one stays, and the error is
 // a [*commit.Stale]. Activate also returns the errors of [Check].
@@ -101,6 +106,9 @@ func Activate(ctx context.Context, c *commit.Committer, tip *commit.Tip, p *poli
 		return nil, err
 	}
 	activated := &logpb.PolicyActivated{Digest: p.Digest[:]}
+	if text := rendered.Next(tip, form).Encode(); len(text) <= maxRendered {
+		activated.Rendered = text
+	}
 	if in := tip.Policies.Active; in != nil {
 		activated.ExpectedPrevious = in.Digest[:]
 	}

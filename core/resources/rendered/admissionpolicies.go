@@ -40,7 +40,7 @@ func admissionPolicyKind(object any, plural string, entries func(*policy.Form) [
 	if strings.HasPrefix(plural, "mutating") {
 		part = "admission.mutate"
 	}
-	return &Kind{Version: v, Type: reflect.TypeOf(object), Entries: entries, Find: ByName(entries), Says: "a rule of admission is", Part: part + " of a team in the bundle"}
+	return &Kind{Version: v, Type: reflect.TypeOf(object), Entries: entries, Find: ByName(entries), Counted: true, Says: "a rule of admission is", Part: part + " of a team in the bundle"}
 }
 
 // validationEntries returns a function that returns the policies of the rules that check objects, or their bindings.
@@ -56,7 +56,6 @@ func validationEntries(bindings bool) func(*policy.Form) []*Entry {
 				if p.TypeMeta, p.ObjectMeta, b.TypeMeta, b.ObjectMeta = t, meta, t, meta; bindings {
 					return b
 				}
-				p.Generation = 1
 				p.Spec.MatchConstraints = complete(p.Spec.MatchConstraints)
 				return p
 			}})
@@ -80,7 +79,6 @@ func mutationEntries(bindings bool) func(*policy.Form) []*Entry {
 					if p.TypeMeta, p.ObjectMeta, b.TypeMeta, b.ObjectMeta = t, meta, t, meta; bindings {
 						return b
 					}
-					p.Generation = 1
 					p.Spec.MatchConstraints = complete(p.Spec.MatchConstraints)
 					return p
 				},

@@ -31,7 +31,7 @@ var Definitions = &Kind{
 		ShortNames: []string{"crd", "crds"}, Categories: []string{"api-extensions"}, StorageVersion: "v1",
 	}, definitionContent()),
 	Type:    reflect.TypeFor[apiextensionsv1.CustomResourceDefinition](),
-	Entries: definitionEntries, Find: findDefinition, Says: "kinds are", Part: "kinds or crds of a team in the bundle",
+	Entries: definitionEntries, Find: findDefinition, Counted: true, Says: "kinds are", Part: "kinds or crds of a team in the bundle",
 }
 
 // definitionContent returns the schema for OpenAPI, with Kubernetes' descriptions.
@@ -67,7 +67,7 @@ func findDefinition(f *policy.Form, name string) *Entry {
 }
 
 func definitionEntry(k *schemas.Kind) *Entry {
-	e := &Entry{Name: k.Resource(), ID: "kinds/" + k.Resource(), Source: k.Source}
+	e := &Entry{Name: k.Resource(), ID: "kinds/" + k.Resource(), Source: k.Source, Rule: k}
 	var spec any
 	if len(k.Definition) > 0 {
 		var written struct {
@@ -80,7 +80,6 @@ func definitionEntry(k *schemas.Kind) *Entry {
 		e.Labels, e.Annotations, spec = written.Metadata.Labels, written.Metadata.Annotations, written.Spec
 	}
 	e.Render = func(t metav1.TypeMeta, meta metav1.ObjectMeta) any {
-		meta.Generation = 1
 		if spec == nil {
 			spec = specOf(k)
 		}
@@ -89,7 +88,7 @@ func definitionEntry(k *schemas.Kind) *Entry {
 			metav1.ObjectMeta `json:"metadata"`
 			Spec              any                                            `json:"spec"`
 			Status            apiextensionsv1.CustomResourceDefinitionStatus `json:"status"`
-		}{t, meta, spec, statusOf(k)}
+		}{t, meta, spec, statusOf(k, meta.CreationTimestamp)}
 	}
 	return e
 }
@@ -100,12 +99,12 @@ func definitionNames(k *schemas.Kind) apiextensionsv1.CustomResourceDefinitionNa
 	}
 }
 
-// statusOf returns the status of a definition in force, as Kubernetes' controllers write it.
-func statusOf(k *schemas.Kind) apiextensionsv1.CustomResourceDefinitionStatus {
+// statusOf returns the status of a definition in force, as Kubernetes' controllers write it when it is created.
+func statusOf(k *schemas.Kind, created metav1.Time) apiextensionsv1.CustomResourceDefinitionStatus {
 	return apiextensionsv1.CustomResourceDefinitionStatus{
 		Conditions: []apiextensionsv1.CustomResourceDefinitionCondition{
-			{Type: apiextensionsv1.NamesAccepted, Status: apiextensionsv1.ConditionTrue, Reason: "NoConflicts", Message: "no conflicts found"},
-			{Type: apiextensionsv1.Established, Status: apiextensionsv1.ConditionTrue, Reason: "InitialNamesAccepted", Message: "the initial names have been accepted"},
+			{Type: apiextensionsv1.NamesAccepted, Status: apiextensionsv1.ConditionTrue, LastTransitionTime: created, Reason: "NoConflicts", Message: "no conflicts found"},
+			{Type: apiextensionsv1.Established, Status: apiextensionsv1.ConditionTrue, LastTransitionTime: created, Reason: "InitialNamesAccepted", Message: "the initial names have been accepted"},
 		},
 		AcceptedNames: definitionNames(k), StoredVersions: []string{k.StorageVersion},
 	}

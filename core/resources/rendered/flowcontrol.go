@@ -43,7 +43,7 @@ func flowControlKind(object any, plural string, entries func(*policy.Form) []*En
 		}
 		return nil
 	}
-	return &Kind{Version: v, Type: reflect.TypeOf(object), Entries: entries, Find: find, Says: "flow control is", Part: part + " of the bundle"}
+	return &Kind{Version: v, Type: reflect.TypeOf(object), Entries: entries, Find: find, Counted: true, Says: "flow control is", Part: part + " of the bundle"}
 }
 
 func schemaEntries(f *policy.Form) (list []*Entry) {
@@ -54,7 +54,6 @@ func schemaEntries(f *policy.Form) (list []*Entry) {
 			e.Annotations = map[string]string{WatchesAnnotation: strconv.Itoa(s.Watches)}
 		}
 		e.Render = func(t metav1.TypeMeta, meta metav1.ObjectMeta) any {
-			meta.Generation = 1
 			return &flowcontrolv1.FlowSchema{TypeMeta: t, ObjectMeta: meta, Spec: FlowSchemaSpec(&s.FlowSchema), Status: flowcontrolv1.FlowSchemaStatus{
 				Conditions: []flowcontrolv1.FlowSchemaCondition{{ // as the controller of kube-apiserver writes it
 					Type: flowcontrolv1.FlowSchemaConditionDangling, Status: flowcontrolv1.ConditionFalse, Reason: "Found", LastTransitionTime: meta.CreationTimestamp,
@@ -71,7 +70,6 @@ func levelEntries(f *policy.Form) (list []*Entry) {
 	for _, l := range inForce {
 		e := flowControlEntry(l.Name, l.ID, l.Source, l.Builtin)
 		e.Render = func(t metav1.TypeMeta, meta metav1.ObjectMeta) any {
-			meta.Generation = 1
 			return &flowcontrolv1.PriorityLevelConfiguration{TypeMeta: t, ObjectMeta: meta, Spec: PriorityLevelSpec(l)}
 		}
 		list = append(list, e)

@@ -37,12 +37,13 @@ var broader = strings.NewReplacer(
 
 func TestARoleIsAClusterRole(t *testing.T) {
 	p := planetest.NewPlane(t)
-	activated := p.Push(t, planetest.PolicyBody(t, broader, nil))
+	bootstrapped := p.Committer.Tip().PolicyRevision()
+	p.Push(t, planetest.PolicyBody(t, broader, nil))
 	got := planetest.Into[rbacv1.ClusterRole](t, p.Must(t, 200, "GET", planetest.RolesPath+"/editors-helper", ""))
 	want := &rbacv1.ClusterRole{
 		TypeMeta: metav1.TypeMeta{Kind: "ClusterRole", APIVersion: "rbac.authorization.k8s.io/v1"},
 		ObjectMeta: metav1.ObjectMeta{
-			Name: "editors-helper", UID: got.UID, CreationTimestamp: got.CreationTimestamp, ResourceVersion: fmt.Sprint(activated),
+			Name: "editors-helper", UID: got.UID, CreationTimestamp: got.CreationTimestamp, ResourceVersion: fmt.Sprint(bootstrapped),
 			Annotations: map[string]string{"stele.dev/rule": "t/clusterRoles/editors-helper", "stele.dev/source": planetest.Line(broader, `clusterRoles: "editors-helper"`)},
 		},
 		Rules: []rbacv1.PolicyRule{
@@ -397,9 +398,7 @@ func TestRBACIsWatched(t *testing.T) {
 	told(bindings, t, event("ADDED", "default/t:editors", created))
 	activated := p.Push(t, planetest.PolicyBody(t, strings.Replace(broader, `clusterRoles: "editors-helper"`, `clusterRoles: another`, 1), nil))
 	// What is gone was there up to the revision before, as far as this watch knows.
-	told(roles, t, event("DELETED", "editors-helper", first), event("ADDED", "another", activated), event("ADDED", "every", activated),
-		event("MODIFIED", "extension-apiserver-authentication-reader", activated), event("MODIFIED", "policy:planner", activated), event("MODIFIED", "system:aggregate-to-admin", activated), event("MODIFIED", "system:aggregate-to-edit", activated), event("MODIFIED", "system:aggregate-to-view", activated), event("MODIFIED", "system:auth-delegator", activated), event("MODIFIED", "system:basic-user", activated),
-		event("MODIFIED", "system:discovery", activated), event("MODIFIED", "system:public-info-viewer", activated), event("MODIFIED", "system:service-account-issuer-discovery", activated), event("MODIFIED", "widgets", activated))
+	told(roles, t, event("DELETED", "editors-helper", first), event("ADDED", "another", activated), event("ADDED", "every", activated))
 	told(red, t, event("ADDED", "reader", activated))
 	told(grants, t, event("DELETED", "t:helpers", first))
 	told(bindings, t, event("MODIFIED", "default/t:editors", activated))
@@ -550,8 +549,8 @@ func TestInformersFollowRBAC(t *testing.T) {
 	await("added /view", "added default/t:editors")
 	activated := p.Push(t, planetest.PolicyBody(t, strings.Replace(broader, `clusterRoles: "editors-helper"`, `clusterRoles: another`, 1), nil))
 	p.Namespace(t, "team-a")
-	await("deleted /editors-helper", "added /another", "updated /widgets", "updated default/t:editors", "added team-a/t:editors")
-	if role, err := roles.Lister().Get("widgets"); err != nil || role.ResourceVersion != fmt.Sprint(activated) {
+	await("deleted /editors-helper", "added /another", "updated /reader", "updated default/t:editors", "added team-a/t:editors")
+	if role, err := roles.Lister().Get("reader"); err != nil || role.ResourceVersion != fmt.Sprint(activated) {
 		t.Errorf("%v, %v", role, err)
 	}
 	p.Must(t, 200, "DELETE", "/api/v1/namespaces/team-a", "")
@@ -603,12 +602,13 @@ func TestRBACIsDiscovered(t *testing.T) {
 	}
 }
 
-// What the policy says is as old as the policy, by the log's time: on every replica.
+// What a policy says first is as old as the policy, by the log's time: on every replica.
 func TestWhatThePolicySaysIsAsOldAsItsActivation(t *testing.T) {
 	var store memlog.Store
 	p := planetest.StartReplica(t, store.Open(nil), 0)
 	p.Bootstrap(t, planetest.Bundle)
-	activated := p.Push(t, planetest.PolicyBody(t, broader, nil))
+	activated := p.Committer.Tip().PolicyRevision()
+	p.Push(t, planetest.PolicyBody(t, broader, nil))
 	p.Must(t, 201, "POST", planetest.WidgetsPath, planetest.Widget("a", 1))
 	at, err := time.Parse(time.RFC3339Nano, p.Must(t, 200, "GET", fmt.Sprintf("%s/%d", planetest.ChangesPath, activated), "").Field("time").(string))
 	if err != nil {

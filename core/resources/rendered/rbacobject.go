@@ -19,7 +19,7 @@ func ofRole(r *policy.Role) *Entry {
 
 // ofBinding returns a binding as an entry to render, in every namespace or in those that it grants in.
 func ofBinding(b *policy.Binding) *Entry {
-	return &Entry{Name: bindingName(b.ID), ID: b.ID, Source: b.Source, Builtin: policy.OwningTeam(b.ID) == policy.BuiltinTeam, In: b.In, Render: func(t metav1.TypeMeta, meta metav1.ObjectMeta) any {
+	return &Entry{Name: bindingName(b.ID), ID: b.ID, Source: b.Source, Builtin: policy.OwningTeam(b.ID) == policy.BuiltinTeam, In: b.In, Namespaces: b.Namespaces, Render: func(t metav1.TypeMeta, meta metav1.ObjectMeta) any {
 		if b.Everywhere() {
 			return &rbacv1.ClusterRoleBinding{TypeMeta: t, ObjectMeta: meta, Subjects: subjects(b), RoleRef: roleRef(b)}
 		}

@@ -3,9 +3,11 @@
 //
 // # Revisions
 //
-// The revision of an object is that of the activation of its policy, or of the last change of its namespace if that is
-// later. Every activation makes a new version of every object. Objects of past policies are rendered again from those
-// policies.
+// The revision of an object is that of the activation that changed it last, or of the last change of its namespace if that
+// is later. The object was created by the activation since which every policy has it; its uid follows from
+// its name, also if it was gone for a while. The event of each activation says which objects are as before, see [Next]. If
+// the event does not, because an earlier version of the program wrote it, all objects are as old as the
+// activation. Objects of past policies are rendered again from those policies.
 //
 // Unlike stored objects, several rendered objects share a revision. [Watcher] explains what follows.
 package rendered
@@ -15,6 +17,8 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"slices"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -41,6 +45,8 @@ type Kind struct {
 	Entries func(*policy.Form) []*Entry
 	// Find returns the rule with the name of an object, even if the object is hidden, or nil.
 	Find func(f *policy.Form, name string) *Entry
+	// Counted is set if objects have a generation, which counts the changes of their spec.
+	Counted bool
 	// Says and Part are for the errors of refused writes. Says is the subject and verb of the sentence, such as
 	// "access is"; Part is where in a bundle it is defined, such as "rbac.bindings of a team in the bundle".
 	Says, Part string
@@ -55,6 +61,10 @@ type Entry struct {
 	Builtin, Replaceable bool
 	// In reports whether a namespace has the object. It is nil for objects without a namespace.
 	In func(namespace string) bool
+	// Namespaces are the patterns by which In decides.
+	Namespaces []string
+	// Rule is what the object is rendered from, if that is slow: the object is the same if the rule is deeply equal. It may be nil.
+	Rule any
 	// Render returns the object. The metadata is complete except for Labels and Annotations.
 	Render func(metav1.TypeMeta, metav1.ObjectMeta) any
 	// Labels and Annotations are added to the object's metadata.
@@ -73,12 +83,36 @@ func ByName(entries func(*policy.Form) []*Entry) func(*policy.Form, string) *Ent
 	}
 }
 
-// object renders the entry in a place.
-func (e *Entry) object(k *Kind, p place) *objects.Object {
+// Kinds returns all kinds of rendered objects.
+func Kinds() []*Kind {
+	return append(slices.Concat(RBAC, FlowControl, AdmissionPolicies, Webhooks), Definitions)
+}
+
+// version is what the log says of an object beside the policy.
+type version struct {
+	created    time.Time
+	revision   uint64
+	generation int64
+}
+
+// object renders the entry in a namespace.
+func (e *Entry) object(k *Kind, namespace string, v version) *objects.Object {
+	o, err := objects.Parse(k.Version.Kind.GroupResource(), e.render(k, namespace, v), v.revision)
+	if err != nil {
+		panic(fmt.Sprintf("rendered: %v", err)) // it always has metadata
+	}
+	return o
+}
+
+// render returns the object of the entry as JSON, without its revision.
+func (e *Entry) render(k *Kind, namespace string, v version) []byte {
 	r := k.Version.Kind.GroupResource()
 	meta := metav1.ObjectMeta{
-		Namespace: p.namespace, Name: e.Name, CreationTimestamp: p.created(), Labels: e.Labels, Annotations: map[string]string{},
-		UID: types.UID(policy.UIDOf(r.Group, r.Resource, p.namespace, e.Name)),
+		Namespace: namespace, Name: e.Name, CreationTimestamp: metav1.NewTime(v.created), Labels: e.Labels, Annotations: map[string]string{},
+		UID: types.UID(policy.UIDOf(r.Group, r.Resource, namespace, e.Name)),
+	}
+	if k.Counted {
+		meta.Generation = v.generation
 	}
 	maps.Copy(meta.Annotations, e.Annotations)
 	meta.Annotations[ruleAnnotation] = e.ID
@@ -90,11 +124,7 @@ func (e *Entry) object(k *Kind, p place) *objects.Object {
 	if err != nil {
 		panic(fmt.Sprintf("rendered: %v", err)) // plain data always encodes
 	}
-	o, err := objects.Parse(r, payload, p.since)
-	if err != nil {
-		panic(fmt.Sprintf("rendered: %v", err)) // it always has metadata
-	}
-	return o
+	return payload
 }
 
 // Resource returns the discovery entry of the kind.

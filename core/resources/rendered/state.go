@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/tidwall/gjson"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/projections/objects"
 )
@@ -15,41 +14,43 @@ import (
 // State is all objects of a kind at one revision. It is immutable and safe for concurrent use.
 type State struct {
 	kind    *Kind
+	in      activation
 	entries []*Entry // sorted by name
 	places  []place  // sorted by namespace
 }
 
-// place is a namespace, or "" for objects without a namespace, and the revision of the objects in it.
+// place is a namespace, or "" for objects without a namespace.
 type place struct {
 	namespace string
-	since     uint64
-	activated time.Time       // activation of the policy
 	in        *objects.Object // the namespace; nil if there is none
 }
 
-// created returns the creation time of the objects in a place: the activation of their policy, or the creation of
-// their namespace if that is later.
-func (p *place) created() metav1.Time {
-	at := metav1.NewTime(p.activated.Truncate(time.Second).UTC())
-	if p.in != nil {
-		if made, err := time.Parse(time.RFC3339, gjson.GetBytes(p.in.JSON, "metadata.creationTimestamp").String()); err == nil && made.After(at.Time) {
-			at = metav1.NewTime(made.UTC())
-		}
+// created returns when the namespace was created.
+func (p *place) created() time.Time {
+	made, err := time.Parse(time.RFC3339, gjson.GetBytes(p.in.JSON, "metadata.creationTimestamp").String())
+	if err != nil {
+		return time.Time{}
 	}
-	return at
+	return made.UTC()
+}
+
+// item is an object of a state that is not rendered yet.
+type item struct {
+	namespace string
+	entry     *Entry
+	version
 }
 
 // At returns the state of a kind under the policy of a tip, with the namespaces that o has.
 func At(k *Kind, tip *commit.Tip, o *objects.State) *State {
-	activated := tip.PolicyRevision()
-	s := &State{kind: k, entries: k.Entries(tip.Policy.Form())}
+	s := &State{kind: k, in: activationOf(tip), entries: k.Entries(tip.Policy.Form())}
 	slices.SortFunc(s.entries, func(a, b *Entry) int { return strings.Compare(a.Name, b.Name) })
 	if !k.Version.Kind.Namespaced {
-		s.places = []place{{"", activated, tip.Activated, nil}}
+		s.places = []place{{}}
 		return s
 	}
 	for ns := range o.List(commit.Namespaces, &objects.Selection{}, "", "") {
-		s.places = append(s.places, place{ns.Name, max(activated, ns.Revision), tip.Activated, ns})
+		s.places = append(s.places, place{ns.Name, ns})
 	}
 	return s
 }
@@ -64,12 +65,18 @@ func (s *State) Get(namespace, name string) *objects.Object {
 
 // List yields the objects that a selection matches, ordered by namespace and name.
 func (s *State) List(sel *objects.Selection) iter.Seq[*objects.Object] {
-	return s.list(sel, func(place) bool { return true })
+	return func(yield func(*objects.Object) bool) {
+		for x := range s.items(sel, func(place) bool { return true }) {
+			if o := s.object(x); sel.Matches(o) && !yield(o) {
+				return
+			}
+		}
+	}
 }
 
-// list is like List, for the places that the function selects.
-func (s *State) list(sel *objects.Selection, in func(place) bool) iter.Seq[*objects.Object] {
-	return func(yield func(*objects.Object) bool) {
+// items yields the objects of the places that the function selects, with the namespace and name of a selection.
+func (s *State) items(sel *objects.Selection, in func(place) bool) iter.Seq[item] {
+	return func(yield func(item) bool) {
 		for _, p := range s.places {
 			if sel.Namespace != "" && sel.Namespace != p.namespace || !in(p) {
 				continue
@@ -78,7 +85,7 @@ func (s *State) list(sel *objects.Selection, in func(place) bool) iter.Seq[*obje
 				if sel.Name != "" && sel.Name != e.Name || p.namespace != "" && !e.In(p.namespace) {
 					continue
 				}
-				if o := e.object(s.kind, p); sel.Matches(o) && !yield(o) {
+				if !yield(item{p.namespace, e, s.version(e, &p)}) {
 					return
 				}
 			}
@@ -86,11 +93,32 @@ func (s *State) list(sel *objects.Selection, in func(place) bool) iter.Seq[*obje
 	}
 }
 
-// revisionOf returns the revision of a place, 0 if the place does not exist.
+// object renders an object of the state.
+func (s *State) object(x item) *objects.Object { return x.entry.object(s.kind, x.namespace, x.version) }
+
+// version returns the version of an object in a place. A namespace that has changed after the rule counts, because it may have been
+// created then.
+func (s *State) version(e *Entry, p *place) version {
+	l := s.in.lineage(s.kind, e)
+	if p.in == nil {
+		return version{s.in.time(l.Since), l.Changed, l.Generation}
+	}
+	from := since(&l, p.namespace)
+	v := version{s.in.time(from), max(l.Changed, from, p.in.Revision), l.Generation}
+	if made := p.created(); made.After(v.created) {
+		v.created = made
+	}
+	return v
+}
+
+// revisionOf returns the revision of the namespace of a place, 0 if the place does not exist.
 func (s *State) revisionOf(namespace string) uint64 {
 	i, found := slices.BinarySearchFunc(s.places, namespace, func(p place, name string) int { return strings.Compare(p.namespace, name) })
 	if !found {
 		return 0
 	}
-	return s.places[i].since
+	if in := s.places[i].in; in != nil {
+		return in.Revision
+	}
+	return 1
 }

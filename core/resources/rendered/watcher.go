@@ -84,40 +84,59 @@ func (w *Watcher) Take() (events []objects.Event, bookmark uint64, more bool, er
 	return events, w.seen, more, nil
 }
 
-// events returns the changes from the last state to the next. It only looks at places that differ.
+// events returns the changes from the last state to the next.
 func (w *Watcher) events(next *State) []objects.Event {
-	return changes(w.last, next, &w.sel, w.seen, func(p place) bool {
-		return w.last.revisionOf(p.namespace) != next.revisionOf(p.namespace) || p.since == w.again
-	})
+	return changes(w.last, next, &w.sel, w.seen, w.again)
 }
 
 // Changes returns the changes from one state to a later one that match a selection. Deletions have the revision seen,
 // up to which the client saw everything.
 func Changes(last, next *State, sel *objects.Selection, seen uint64) []objects.Event {
-	return changes(last, next, sel, seen, func(p place) bool { return last.revisionOf(p.namespace) != next.revisionOf(p.namespace) })
+	return changes(last, next, sel, seen, 0)
 }
 
-func changes(last, next *State, sel *objects.Selection, seen uint64, differs func(place) bool) (events []objects.Event) {
+// changes is Changes. Objects of the revision again are sent although both states have them; 0 for none. It only looks at places
+// that differ, and only renders objects that do.
+func changes(last, next *State, sel *objects.Selection, seen, again uint64) (gone []objects.Event) {
+	differs := func(p place) bool {
+		return again != 0 || last.in.revision != next.in.revision || last.revisionOf(p.namespace) != next.revisionOf(p.namespace)
+	}
 	type key struct{ namespace, name string }
-	before := map[key]*objects.Object{}
-	for o := range last.list(sel, differs) {
-		before[key{o.Namespace, o.Name}] = o
+	before := map[key]item{}
+	for x := range last.items(sel, differs) {
+		before[key{x.namespace, x.entry.Name}] = x
+	}
+	leaves := func(x item) {
+		if o := last.object(x); sel.Matches(o) {
+			gone = append(gone, objects.Event{Type: objects.Deleted, Object: o.At(seen)})
+		}
 	}
 	var is []objects.Event
-	for o := range next.list(sel, differs) {
-		k, e := key{o.Namespace, o.Name}, objects.Event{Type: objects.Added, Object: o}
-		if before[k] != nil {
+	for x := range next.items(sel, differs) {
+		k := key{x.namespace, x.entry.Name}
+		was, existed := before[k]
+		delete(before, k)
+		if existed && was.revision == x.revision && x.revision != again {
+			continue
+		}
+		e := objects.Event{Type: objects.Added, Object: next.object(x)}
+		switch {
+		case !sel.Matches(e.Object) && existed:
+			leaves(was)
+			continue
+		case !sel.Matches(e.Object):
+			continue
+		case existed && sel.Matches(last.object(was)):
 			e.Type = objects.Modified
 		}
-		delete(before, k)
 		is = append(is, e)
 	}
-	for _, o := range before {
-		events = append(events, objects.Event{Type: objects.Deleted, Object: o.At(seen)})
+	for _, x := range before {
+		leaves(x)
 	}
-	slices.SortFunc(events, func(a, b objects.Event) int {
+	slices.SortFunc(gone, func(a, b objects.Event) int {
 		return cmp.Or(cmp.Compare(a.Object.Namespace, b.Object.Namespace), cmp.Compare(a.Object.Name, b.Object.Name))
 	})
 	slices.SortStableFunc(is, func(a, b objects.Event) int { return cmp.Compare(a.Object.Revision, b.Object.Revision) })
-	return append(events, is...)
+	return append(gone, is...)
 }

@@ -37,7 +37,7 @@ func webhookKind(object any, plural string, mutating bool) *Kind {
 		part = "admission.webhooks.mutating"
 	}
 	entriesOf := func(f *policy.Form) []*Entry { return webhookEntries(f, mutating) }
-	return &Kind{Version: v, Type: reflect.TypeOf(object), Entries: entriesOf, Find: ByName(entriesOf), Says: "an admission webhook is", Part: part + " of a team in the bundle"}
+	return &Kind{Version: v, Type: reflect.TypeOf(object), Entries: entriesOf, Find: ByName(entriesOf), Counted: true, Says: "an admission webhook is", Part: part + " of a team in the bundle"}
 }
 
 // webhookEntries returns one configuration for each webhook, named TEAM.NAME.
@@ -59,7 +59,6 @@ func webhookEntries(f *policy.Form, mutating bool) (list []*Entry) {
 
 // WebhookConfiguration returns the object of one webhook.
 func WebhookConfiguration(r *policy.Reviewer, t metav1.TypeMeta, meta metav1.ObjectMeta) any {
-	meta.Generation = 1
 	v := validatingWebhook(r)
 	if !r.Mutating {
 		return &admissionregistrationv1.ValidatingWebhookConfiguration{TypeMeta: t, ObjectMeta: meta, Webhooks: []admissionregistrationv1.ValidatingWebhook{v}}
