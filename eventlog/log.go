@@ -52,6 +52,7 @@ type Log struct {
 	level      atomic.Uint32 // in force at the newest known batch; 0 before any is known
 	resumed    atomic.Bool   // at a checkpoint, so that level may be unknown
 	turns      *turns.Turns
+	work       work
 
 	mu sync.Mutex
 	// newest is the time of the newest known batch, which ends at newestRevision. Every tip that a

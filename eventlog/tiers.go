@@ -136,6 +136,7 @@ func (l *Log) fromArchive(ctx context.Context, archive Archive, after Head) ([]*
 	if len(batches) == 0 {
 		return nil, fmt.Errorf("eventlog: the archive has nothing after %v", after)
 	}
+	l.work.add(batches...)
 	switch b := batches[0]; {
 	case b.Log != l.id || after.Log != l.id:
 		return nil, fmt.Errorf("%w: the archive is of log %v, the position is %v", ErrDiverged, b.Log, after)
@@ -164,7 +165,9 @@ func (l *Log) Back(ctx context.Context, from uint64, max int) ([]*Batch, error) 
 	for {
 		older := l.older()
 		if from <= older.tip.Revision {
-			return older.batchesBack(ctx, from, max)
+			batches, err := older.batchesBack(ctx, from, max)
+			l.work.add(batches...)
+			return batches, err
 		}
 		batches, err := l.backendBack(ctx, older.tip.Revision, from, max)
 		if err != nil || len(batches) == max {
@@ -180,6 +183,7 @@ func (l *Log) Back(ctx context.Context, from uint64, max int) ([]*Batch, error) 
 			continue // something has changed meanwhile
 		}
 		rest, err := older.batchesBack(ctx, older.tip.Revision, max-len(batches))
+		l.work.add(rest...)
 		if len(batches) > 0 && errors.As(err, new(*ForgottenError)) {
 			err = nil
 		}
@@ -214,6 +218,9 @@ func (l *Log) decode(s Stored) (*Batch, error) {
 	}
 	if err == nil {
 		err = l.checkLevel(b)
+	}
+	if err == nil {
+		l.work.add(b)
 	}
 	return b, err
 }

@@ -109,7 +109,7 @@ SIGTERM and SIGINT end it in order, after --shutdown-delay; a second signal ends
 	o.addShutdownFlags(f)
 	f.StringSliceVar(&o.controllers, "controllers", []string{"*"}, "controllers to run, as in kube-controller-manager: '*' for all, 'foo' for the one named foo, '-foo' for all except foo. The controllers are "+strings.Join(controllers.Names(), ", "))
 	usage.DurationVar(f, &o.EventTTL, "event-ttl", time.Hour, "how long events are kept; 0 for ever")
-	f.Uint64Var(&o.Checkpoints.Events, "checkpoint-events", 0, "after how many revisions a checkpoint is made, from which the next start goes on; 0 for 50,000, or for an eighth of the number of objects if that is more")
+	f.Uint64Var(&o.Checkpoints.Events, "checkpoint-events", 0, "after how many revisions a checkpoint is made, from which the next start goes on; 0 for 10,000, or for a quarter of the number of objects if that is more")
 	usage.DurationVar(f, &o.VerifyEvery, "verify-projections", 0, "how often the projections are built from the log a second time, in the background, and compared with what serves; meanwhile objects take twice the memory; 0 for never")
 	f.DurationVar(&o.Replicas.Every, "lease-every", 0, "how often a replica renews its lease (default: 10 seconds)")
 	_ = f.MarkHidden("lease-every") // for tests

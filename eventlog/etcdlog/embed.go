@@ -15,10 +15,14 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/fileutil"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
+	"go.etcd.io/etcd/server/v3/storage/wal"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"stele.dev/stele/eventlog"
 )
+
+// The files of the write-ahead log are smaller than etcd's, of 64 MB, because a start reads them as a whole.
+func init() { wal.SegmentSizeBytes = 8 << 20 }
 
 // EmbedOptions for [Embed].
 type EmbedOptions struct {
@@ -78,6 +82,9 @@ func Embed(ctx context.Context, o EmbedOptions) (*Backend, error) {
 	// The backend keeps to the quota by itself: etcd compares it with the size of the file, which does not
 	// shrink, and refuses all writes from then on.
 	cfg.QuotaBackendBytes = -1
+	// A start reads all files of the write-ahead log, several times. Only those behind the newest snapshot are needed, and
+	// etcd keeps the others only up to this number.
+	cfg.MaxWalFiles = 2
 	// Old values of the head; Trim compacts by itself.
 	cfg.AutoCompactionMode, cfg.AutoCompactionRetention = "revision", "1000"
 	cfg.BackendFreelistType = "map"

@@ -16,7 +16,7 @@ import (
 type Options struct {
 	Folder    *checkpoint.Folder
 	Committer *commit.Committer
-	// Events is how many revisions after a checkpoint the next one is made: 50,000, or an eighth of the number of
+	// Events is how many revisions after a checkpoint the next one is made: 10,000, or a quarter of the number of
 	// objects if that is more, because writing and loading a checkpoint takes the longer the more objects there are.
 	Events uint64
 	// Bytes is after how many bytes of batches the next one is made: 64 MiB, or an eighth of the last checkpoint.
@@ -67,7 +67,7 @@ const (
 
 // New returns a keeper for a committer that has read the log.
 func New(o Options) *Keeper {
-	o.Events = cmp.Or(o.Events, 50_000)
+	o.Events = cmp.Or(o.Events, 10_000)
 	o.Bytes = cmp.Or(o.Bytes, 64<<20)
 	o.Every = cmp.Or(o.Every, time.Hour)
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
@@ -158,7 +158,7 @@ func (k *Keeper) due(share uint64) bool {
 	if tip.Revision() <= k.last.revision || tip.Policies.Active == nil {
 		return false
 	}
-	events := max(k.o.Events, uint64(tip.Objects.Count())/8) / share
+	events := max(k.o.Events, uint64(tip.Objects.Count())/4) / share
 	bytes := max(k.o.Bytes, k.last.size/8) / int64(share)
 	return tip.Revision()-k.last.revision >= events || k.o.Committer.Folded()-k.last.folded >= bytes ||
 		share == 1 && time.Since(k.last.at) >= k.o.Every

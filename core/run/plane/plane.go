@@ -88,6 +88,7 @@ type Plane struct {
 	config   Config
 	startup  *startup
 	prepared chan struct{} // closed when the plane is ready
+	started  StartWork     // set before that
 	objects  *objects.Store
 	// checkpoints has what the next start begins with, and keeper makes it.
 	checkpoints *checkpoint.Folder

@@ -147,6 +147,7 @@ func (p *Plane) addPreparation(ctx context.Context, g *group) {
 		case err != nil: // the leader tries again
 			p.config.Logger.Warn("the keys of this replica could not be compared with those of the log", "error", err)
 		}
+		p.noteStart()
 		p.startup.done()
 		close(p.prepared)
 		<-ctx.Done()

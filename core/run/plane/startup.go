@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"stele.dev/stele/eventlog"
 )
 
 const (
@@ -24,6 +26,39 @@ type startup struct {
 	progress func() string // of the step; nil if there is none
 	timer    *time.Timer   // nil when the start is done
 }
+
+// StartWork is what a start has read before it was ready. It follows the number of objects, and what was written after the newest
+// checkpoint; it does not follow how much was ever written.
+type StartWork struct {
+	// Objects are those of the checkpoint, which has CheckpointBytes.
+	Objects, CheckpointBytes int64
+	// Replayed is how many revisions follow the checkpoint, or the beginning of the log.
+	Replayed uint64
+	// Log and Decisions are what was read of the two logs. Parts that follow the log of record behind the start may have read some of it.
+	Log, Decisions eventlog.Work
+	// For is how long the start took.
+	For time.Duration
+}
+
+// noteStart notes and logs what the start has read.
+func (p *Plane) noteStart() {
+	from := p.Committer.Restored().Revision
+	w := StartWork{
+		Objects: p.Committer.Loaded(), Replayed: p.Committer.Tip().Revision() - from,
+		Log: p.Log.Work(), Decisions: p.Decisions.Log().Work(), For: time.Since(p.startup.begun),
+	}
+	for _, c := range p.checkpoints.Good() {
+		if c.Revision == from {
+			w.CheckpointBytes = c.Size
+		}
+	}
+	p.started = w
+	p.config.Logger.Debug("the start is done", "for", w.For.Round(time.Millisecond), "objects", w.Objects, "checkpointBytes", w.CheckpointBytes, "replayed", w.Replayed,
+		"batches", w.Log.Batches, "events", w.Log.Events, "bytes", w.Log.Bytes, "decisions", w.Decisions.Events, "decisionsBytes", w.Decisions.Bytes)
+}
+
+// StartWork returns what the start has read. The plane must be ready.
+func (p *Plane) StartWork() StartWork { return p.started }
 
 func newStartup(logger *slog.Logger) *startup {
 	s := &startup{logger: logger, begun: time.Now()}
