@@ -42,7 +42,13 @@ type Result struct {
 // Bundle compiles the bundle of a source. It reports all mistakes at once, sorted by position, also
 // in the rest of a bundle that is partly broken. If there is a mistake, the result is nil.
 func Bundle(source *bundles.Source) (result *Result, diags schemas.Diagnostics) {
+	return BundleWatched(source, nil)
+}
+
+// BundleWatched is [Bundle], and calls told with how many of the bundle's own kinds are compiled, and how many there are.
+func BundleWatched(source *bundles.Source, told func(kinds, of int)) (result *Result, diags schemas.Diagnostics) {
 	c := &compiler{
+		told:       told,
 		Evaluation: evaluation.New(source),
 		crossings:  crossings{owners: map[string]*owner{}, brokenKinds: map[string]bool{}, brokenViews: map[string]bool{}},
 	}
@@ -86,6 +92,14 @@ func Bundle(source *bundles.Source) (result *Result, diags schemas.Diagnostics) 
 	return &Result{Form: form, Source: used, Warnings: c.Warnings.Sorted(), Costs: c.costs.Sorted(), Accept: accept}, nil
 }
 
+// tellKind tells that the next kind is compiled.
+func (c *compiler) tellKind() {
+	if c.told != nil {
+		c.told(c.doneKinds, c.kinds)
+	}
+	c.doneKinds++
+}
+
 type compiler struct {
 	*evaluation.Evaluation
 	crossings
@@ -96,6 +110,9 @@ type compiler struct {
 	paramsRead *[][]string       // those that CUE reads; nil until needed
 	costs      schemas.Diagnostics
 	ruleAt     schemas.Position // of the admission rule that is compiled
+
+	told             func(kinds, of int) // may be nil
+	doneKinds, kinds int
 }
 
 // bundle compiles the whole bundle.
@@ -108,6 +125,13 @@ func (c *compiler) bundle(v cue.Value) *policy.Form {
 	c.teams = c.limits(v)
 	f.Teams = c.teams
 
+	for _, t := range c.Fields(v, "teams") {
+		for _, part := range []string{"kinds", "crds"} {
+			for range c.Fields(t, part) {
+				c.kinds++
+			}
+		}
+	}
 	c.chain(f, v)
 	c.defaultOnly(v, "dynamic", `{"customresourcedefinitions":"Refuse","rbac":"Refuse","admissionregistration":"Refuse"}`)
 	for team, t := range c.Fields(v, "teams") {
@@ -116,6 +140,7 @@ func (c *compiler) bundle(v cue.Value) *policy.Form {
 		}
 		c.globs(t)
 		for id, k := range c.Fields(t, "kinds") {
+			c.tellKind()
 			if kind, ok := c.kind(id, k); ok {
 				c.leftToCUE(&kind)
 				c.schemaRules(&kind)
@@ -124,6 +149,7 @@ func (c *compiler) bundle(v cue.Value) *policy.Form {
 		}
 		c.misnamedKinds(t)
 		for name, x := range c.Fields(t, "crds") {
+			c.tellKind()
 			if kind, ok := c.definitionOf(name, x); ok {
 				c.schemaRules(&kind)
 				f.Kinds = append(f.Kinds, kind)

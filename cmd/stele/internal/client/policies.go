@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -48,8 +47,6 @@ func CommitText(commit string) string {
 type Policies struct {
 	rest   *rest.RESTClient
 	config *rest.Config
-	// Progress gets the progress of long pushes. It is nil without a terminal.
-	Progress io.Writer
 }
 
 // NewPolicies returns a client of the API of policies. The handler gets the server's warnings.

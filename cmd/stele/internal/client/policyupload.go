@@ -8,6 +8,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"stele.dev/stele/cmd/stele/internal/progress"
 	"stele.dev/stele/core/resources/activation"
 	"stele.dev/stele/projections/policies"
 )
@@ -40,6 +41,8 @@ func sendFiles[T any](ctx context.Context, c *Policies, spec *activation.Spec, e
 	for _, f := range spec.Files {
 		size += len(f.Data)
 	}
+	progress.Doing(ctx, "waiting for the server")
+	defer progress.Doing(ctx, "")
 	if size < maxWhole {
 		text, err := encode(spec.Files)
 		if err != nil {
@@ -63,6 +66,7 @@ func sendFiles[T any](ctx context.Context, c *Policies, spec *activation.Spec, e
 		if err := c.upload(ctx, missing); err != nil {
 			return nil, err
 		}
+		progress.Doing(ctx, "the server works on %s", mebibytes(size))
 	}
 	return nil, errors.New("the server dropped parts of the policy meanwhile; try again")
 }
@@ -123,23 +127,13 @@ func (c *Policies) upload(ctx context.Context, parts [][]byte) error {
 		for len(parts) > 0 && (size == 0 || size+len(parts[0]) <= maxUpload) {
 			u.Parts, size, parts = append(u.Parts, parts[0]), size+len(parts[0]), parts[1:]
 		}
-		c.Show("Uploading %s of %s", mebibytes(sent), mebibytes(total))
+		progress.Doing(ctx, "uploading %s of %s", mebibytes(sent), mebibytes(total))
 		if _, err := post(ctx, c.rest, u, activation.Plural, activation.Parts); err != nil {
-			c.Show("")
 			return err
 		}
 		sent += size
 	}
-	c.Show("The server compiles %s", mebibytes(total))
 	return nil
-}
-
-// Show replaces the line that shows the progress, if output goes to a terminal.
-func (c *Policies) Show(format string, args ...any) {
-	if c.Progress == nil {
-		return
-	}
-	fmt.Fprintf(c.Progress, "\r\x1b[K"+format, args...)
 }
 
 // mebibytes formats a size.

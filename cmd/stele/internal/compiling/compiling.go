@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"stele.dev/stele/cmd/stele/internal/progress"
 	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/limits/child"
@@ -59,8 +60,18 @@ func (o *Options) limits(source *bundles.Source) child.Limits {
 	return child.Limits{CPU: cpu, Wall: compileWall*cpu + compileStart, Memory: cmp.Or(o.memory.Value(), Memory), Output: compileOutput}
 }
 
+// told is a line of JSON of the child process before its answer: how many kinds of the bundle it has compiled.
+type told struct {
+	Kinds int `json:"kinds,omitempty"`
+	Of    int `json:"of,omitempty"` // 0 in the answer
+}
+
+// tellEvery is how often the child process tells that.
+const tellEvery = 200 * time.Millisecond
+
 // compilation is the answer of the child process as JSON. The bytes of the form follow it.
 type compilation struct {
+	told
 	// Compiled lacks the form and the source.
 	Compiled    *compile.Result     `json:"compiled,omitempty"`
 	Used        []string            `json:"used,omitempty"` // paths of the files that the bundle consists of
@@ -126,9 +137,18 @@ func (o *Options) Digest(ctx context.Context, source *bundles.Source) (d policie
 // read compiles a bundle in a child process, and calls form to read the form.
 func (o *Options) read(ctx context.Context, source *bundles.Source, lints bool, form func(r io.Reader, size int64) error) (*compilation, schemas.Diagnostics, error) {
 	var c compilation
+	progress.Doing(ctx, "compiling the bundle: evaluating %s", show.Bytes(source.Size()))
+	defer progress.Doing(ctx, "")
 	err := run(ctx, o.limits(source), "compile", sourceHead{Lint: lints}, source, func(d *json.Decoder, rest io.Reader) error {
-		if err := d.Decode(&c); err != nil {
-			return err
+		for {
+			c.told = told{}
+			if err := d.Decode(&c); err != nil {
+				return err
+			}
+			if c.Of == 0 {
+				break
+			}
+			progress.Doing(ctx, "compiling the bundle: %d of %d kinds", c.Kinds, c.Of)
 		}
 		return form(rest, min(c.Size, compileOutput))
 	})
@@ -268,7 +288,13 @@ func Command() *cobra.Command {
 		}
 		var c compilation
 		var form []byte
-		compiled, diags := compile.Bundle(source)
+		var last time.Time
+		compiled, diags := compile.BundleWatched(source, func(kinds, of int) {
+			if time.Since(last) >= tellEvery {
+				last = time.Now()
+				_ = json.NewEncoder(cmd.OutOrStdout()).Encode(told{kinds, of}) // the answer fails, too
+			}
+		})
 		if c.Diagnostics = diags; len(diags) == 0 {
 			form, _ = compiled.Form.Encode()
 			c.Compiled, c.Size = compiled, int64(len(form))

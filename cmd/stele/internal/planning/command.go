@@ -19,6 +19,7 @@ import (
 	"stele.dev/stele/cmd/stele/internal/compiling"
 	"stele.dev/stele/cmd/stele/internal/gitrepo"
 	"stele.dev/stele/cmd/stele/internal/report"
+	"stele.dev/stele/cmd/stele/internal/progress"
 	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/core/resources/activation"
@@ -260,8 +261,9 @@ func (o *options) make(ctx context.Context, cmd *cobra.Command, from *origin, ta
 	}
 	var parts []Part
 	for i, t := range targets {
-		done := progress(show.OnTerminal(cmd.ErrOrStderr()), fmt.Sprintf("Making the plan of %s (%d of %d)", t.Name, i+1, len(targets)))
-		p, err := o.part(ctx, cmd, from, wire, policies, file, t)
+		tracked, done := progress.Track(ctx, cmd.ErrOrStderr(), show.IsTerminal(cmd.ErrOrStderr()))
+		progress.Doing(tracked, "making the plan of %s (%d of %d)", t.Name, i+1, len(targets))
+		p, err := o.part(tracked, cmd, from, wire, policies, file, t)
 		done()
 		if err != nil {
 			if len(targets) > 1 && !errors.Is(err, usage.ErrPrinted) {

@@ -12,6 +12,7 @@ import (
 	"stele.dev/stele/cmd/stele/internal/compiling"
 	"stele.dev/stele/cmd/stele/internal/gitrepo"
 	"stele.dev/stele/cmd/stele/internal/planning"
+	"stele.dev/stele/cmd/stele/internal/progress"
 	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/core/resources/activation"
@@ -107,6 +108,11 @@ Replicas say every 10 seconds what they have applied.`,
 func (o *pushOptions) run(cmd *cobra.Command, dir string) error {
 	ctx, stop := usage.Interruptible(cmd)
 	defer stop()
+	if !o.Quiet {
+		tracked, done := progress.Track(ctx, cmd.ErrOrStderr(), show.IsTerminal(cmd.ErrOrStderr()))
+		defer done()
+		ctx = tracked
+	}
 	compiled, err := o.compile.Folder(ctx, cmd, dir)
 	if err != nil {
 		return err
@@ -138,16 +144,12 @@ func (o *pushOptions) run(cmd *cobra.Command, dir string) error {
 			p.Spec.Replaces = planned.From.Digest // what the plan is about
 		}
 	}
-	if !o.Quiet {
-		policies.Progress = show.OnTerminal(cmd.ErrOrStderr())
-	}
 	refused := 0
 	if planned != nil {
 		refused = len(planned.Refused(refusing...))
 	}
 	other := planned != nil && planned.From.Digest != "" && planned.From.Digest != p.Spec.Replaces // the plan says nothing of it
 	after, err := policies.Create(ctx, p, o.dryRun || refused > 0 || other)                        // the server may have more reasons to refuse it
-	policies.Show("")
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"stele.dev/stele/cmd/stele/internal/client"
 	"stele.dev/stele/cmd/stele/internal/compiling"
 	"stele.dev/stele/cmd/stele/internal/report"
+	"stele.dev/stele/cmd/stele/internal/progress"
 	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/policy/lint"
@@ -160,7 +161,13 @@ func (o *options) fails(n counts) bool {
 // vet checks a bundle and prints the result.
 func (o *options) vet(cmd *cobra.Command, t compiling.Target) (*vetted, error) {
 	v := &vetted{Bundle: t.Name}
-	compiled, found, diags, err := o.compile.Lint(cmd.Context(), t.Source)
+	ctx := cmd.Context()
+	if !o.Quiet {
+		tracked, done := progress.Track(ctx, cmd.ErrOrStderr(), show.IsTerminal(cmd.ErrOrStderr()))
+		defer done()
+		ctx = tracked
+	}
+	compiled, found, diags, err := o.compile.Lint(ctx, t.Source)
 	if err != nil {
 		return nil, err
 	}
