@@ -150,8 +150,9 @@ func TestATeamReadsNoKindsOfOthers(t *testing.T) {
 			continue
 		}
 		t.Run(field, func(t *testing.T) {
-			if lines := compileTwoTeams(t, ofTwoTeams("{"+part+"}", `plugins: p: sha256: "linux/amd64": "`+strings.Repeat("0", 64)+`"`)); len(lines) == 0 {
-				t.Error("accepted")
+			lines := compileTwoTeams(t, ofTwoTeams("{"+part+"}", `plugins: p: sha256: "linux/amd64": "`+strings.Repeat("0", 64)+`"`))
+			if len(lines) != 1 || !strings.HasPrefix(lines[0], "bundle.cue:14: ") {
+				t.Errorf("said %q", lines)
 			}
 		})
 	}

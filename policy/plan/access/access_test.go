@@ -102,6 +102,8 @@ func TestChangesOfAccess(t *testing.T) {
 			bindings: push: {clusterRole: "platform:push", subjects: [{user: "ci"}], namespaces: ["*"]}
 		}
 		teams: data: rbac: {`}, []string{"widens ESCALATION platform/bindings/push user:ci", "widens GRANT_ADDED platform/bindings/push user:ci"}, "replace the whole policy"},
+		{"who may plan", []string{`teams: data: rbac: {`, `teams: platform: rbac: bindings: plan: {clusterRole: "policy:planner", subjects: [{user: "ci"}], namespaces: ["*"]}
+		teams: data: rbac: {`}, []string{"widens GRANT_ADDED platform/bindings/plan user:ci"}, ""},
 		{"impersonation", []string{`teams: data: rbac: {`, `teams: platform: rbac: {
 			clusterRoles: "platform:as": rules: p: {apiGroups: [""], resources: ["users"], verbs: ["impersonate"]}
 			bindings: as: {clusterRole: "platform:as", subjects: [{user: "ci"}], namespaces: ["*"]}
