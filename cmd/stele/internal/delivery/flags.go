@@ -54,7 +54,7 @@ const (
 func (o *Flags) AddGitFlags(f *pflag.FlagSet) {
 	g := &o.git
 	g.maxSize.Quantity = *resource.NewQuantity(gitMaxSize, resource.BinarySI)
-	f.StringVar(&g.from, "policy-git", "", "take the policy from a git repository, as `URL#REF:DIR`: a URL of https, ssh or file; a branch, or a full name such as refs/tags/v1; and the folder of the bundle")
+	f.StringVar(&g.from, "policy-git", "", "take the policy from a git repository, as `URL#REF:DIR`: a URL of https, ssh or file; a branch, or a full name such as refs/tags/v1; and the folder of the bundle; a password or a token belongs into --policy-git-credentials, because the list of processes shows this one")
 	f.StringVar(&g.Signers, "policy-git-signers", "", "file of the SSH keys whose signatures of commits are accepted, as of git's gpg.ssh.allowedSignersFile; read for every pull")
 	f.BoolVar(&g.unsigned, "policy-git-unsigned", false, "accept commits without verifying who signed them")
 	f.StringVar(&g.Credentials, "policy-git-credentials", "", "file of lines https://USER:PASSWORD@HOST, as of git's credential-store; read for every pull")

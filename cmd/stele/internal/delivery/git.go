@@ -250,7 +250,7 @@ func (g *Git) fetch(ctx context.Context) error {
 	}()
 	err := g.git(limited, "-c", "fetch.fsckObjects=true", "-c", "fetch.unpackLimit=1", "-c", "transfer.bundleURI=false", "-c", "credential.helper=",
 		"-c", "credential.helper="+g.helper(), "-c", "http.lowSpeedLimit=1000", "-c", "http.lowSpeedTime=30",
-		"fetch", "--quiet", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "--no-auto-maintenance", "--force", "--end-of-options", g.url, "+"+g.ref+":"+candidate)
+		"fetch", "--quiet", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "--no-auto-maintenance", "--force", "--end-of-options", g.remote(), "+"+g.ref+":"+candidate)
 	cancel(nil)
 	<-ended
 	if errors.Is(context.Cause(limited), errTooLarge) || g.size() > g.MaxBytes {
@@ -263,10 +263,57 @@ var errTooLarge = errors.New("the repository is too large")
 
 // helper returns the credential helper of git: the copy of the credentials, from which git may erase what is refused.
 func (g *Git) helper() string {
-	if g.Credentials == "" {
+	if g.Credentials == "" && g.login() == nil {
 		return ""
 	}
 	return "store"
+}
+
+// login returns the user and the password in the URL, nil if there is none. A user without a password may be a token.
+func (g *Git) login() *url.Userinfo {
+	u, err := url.Parse(g.url)
+	if err != nil || u.User == nil || u.Scheme != "https" {
+		return nil
+	}
+	if _, ok := u.User.Password(); ok {
+		return u.User
+	}
+	if name := u.User.Username(); g.Credentials == "" && len(name) >= shortestToken {
+		return url.UserPassword(name, "")
+	}
+	return nil
+}
+
+// remote returns the URL for git without the login: the list of processes shows the arguments of git and of its children.
+func (g *Git) remote() string {
+	if g.login() == nil {
+		return g.url
+	}
+	u, err := url.Parse(g.url)
+	if err != nil {
+		return g.url
+	}
+	u.User = nil
+	return u.String()
+}
+
+// logins returns the lines of the copy of the credentials: that of the URL comes first.
+func (g *Git) logins() (text []byte, err error) {
+	if user := g.login(); user != nil {
+		u, err := url.Parse(g.url)
+		if err != nil {
+			return nil, err
+		}
+		text = fmt.Appendln(nil, &url.URL{Scheme: u.Scheme, User: user, Host: u.Host})
+	}
+	if g.Credentials == "" {
+		return text, nil
+	}
+	file, err := os.ReadFile(g.Credentials)
+	if err != nil {
+		return nil, fmt.Errorf("--policy-git-credentials: %w", err)
+	}
+	return append(text, file...), nil
 }
 
 // prepare creates the mirror if it is missing, and copies the credentials, which may have changed.
@@ -274,14 +321,17 @@ func (g *Git) prepare(ctx context.Context) error {
 	if err := os.MkdirAll(g.home(), 0o700); err != nil {
 		return err
 	}
-	if g.Credentials != "" {
-		text, err := os.ReadFile(g.Credentials)
-		if err != nil {
-			return fmt.Errorf("--policy-git-credentials: %w", err)
-		}
-		if err := os.WriteFile(filepath.Join(g.home(), ".git-credentials"), text, 0o600); err != nil {
-			return err
-		}
+	logins, err := g.logins()
+	if err != nil {
+		return err
+	}
+	if file := filepath.Join(g.home(), ".git-credentials"); len(logins) > 0 {
+		err = os.WriteFile(file, logins, 0o600)
+	} else if err = os.Remove(file); errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	if err != nil {
+		return err
 	}
 	for flag, file := range map[string]string{"--policy-git-ssh-key": g.SSHKey, "--policy-git-known-hosts": g.KnownHosts} {
 		if _, err := os.Stat(file); file != "" && err != nil {
