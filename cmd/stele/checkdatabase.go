@@ -39,7 +39,7 @@ var databaseLimits = child.Limits{CPU: 10 * time.Minute, Wall: time.Hour, Memory
 // checkDatabaseCommand returns the hidden command that checkDatabaseApart runs.
 func checkDatabaseCommand() *cobra.Command {
 	return compiling.ChildCommand("check-database FILE", "Check the pages of etcd's database, for a server", func(_ *cobra.Command, args []string) error {
-		if err := child.Confine(); err != nil {
+		if err := child.Confine(args[0]); err != nil {
 			return err
 		}
 		return etcdlog.CheckDatabase(args[0])

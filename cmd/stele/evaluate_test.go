@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -61,6 +62,9 @@ func TestNoWorkerOutlivesTheServer(t *testing.T) {
 				t.Fatal(err)
 			}
 			server := startServer(t, dir, "--policy", law)
+			if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", server.Process.Pid)); err != nil || !regexp.MustCompile(`Max core file size +0 +0 `).Match(text) {
+				t.Errorf("the server, which holds keys, may leave a core file: %v\n%s", err, text)
+			}
 			c, err := dynamic.NewForConfig(clientConfig(t, dir))
 			if err != nil {
 				t.Fatal(err)

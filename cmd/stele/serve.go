@@ -35,6 +35,7 @@ import (
 	"stele.dev/stele/core/serve/server"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/examples"
+	"stele.dev/stele/limits/child"
 	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/policy/compile"
 	"stele.dev/stele/projections/audit"
@@ -145,6 +146,10 @@ func (o *serveOptions) serve(cmd *cobra.Command) error {
 	broken := make(chan os.Signal, 1)
 	signal.Notify(broken, syscall.SIGPIPE)
 	defer signal.Stop(broken)
+	child.LeaveNoCore()
+	if err := child.Unconfined(); err != nil {
+		logger.Debug("processes that compile policies and evaluate CUE have access to files and to the network", "why", err)
+	}
 	config, err := o.config(cmd, logger)
 	if err != nil {
 		return err

@@ -127,9 +127,10 @@ func (c *child) run(ctx, limited context.Context, write func(io.Writer) error, r
 	started, ended := make(chan error), make(chan error, 1)
 	finished := make(chan struct{}) // all has been read
 	go func() {
-		// On Linux the kernel kills the child when the thread that started it ends.
+		// On Linux the kernel kills the child when the thread that started it ends. It ends with this goroutine, because that is
+		// never unlocked: nothing else may be started on a thread that has forgone privileges.
 		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
+		ForgoPrivileges()
 		err := c.cmd.Start()
 		started <- err
 		if err == nil {

@@ -19,7 +19,7 @@ import (
 // The test binary is the child as well.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "child" {
-		if err := child.Confine(); err != nil {
+		if err := child.Confine(os.Args[3:]...); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -63,6 +63,8 @@ func behave(how string) {
 		}
 	case "panic":
 		panic("it is broken")
+	case "forbidden":
+		forbidden(os.Args[3:])
 	case "environment":
 		fmt.Print(strings.Join(os.Environ(), "\n"))
 	}
@@ -70,8 +72,8 @@ func behave(how string) {
 
 var limits = child.Limits{CPU: 20 * time.Second, Wall: time.Minute, Memory: 256 << 20, Output: 1 << 20}
 
-func run(ctx context.Context, l child.Limits, how, input string) (output string, err error) {
-	err = child.Run(ctx, l, []string{"child", how}, func(w io.Writer) error {
+func run(ctx context.Context, l child.Limits, how, input string, files ...string) (output string, err error) {
+	err = child.Run(ctx, l, append([]string{"child", how}, files...), func(w io.Writer) error {
 		_, err := io.WriteString(w, input)
 		return err
 	}, func(r io.Reader) error {

@@ -26,9 +26,9 @@ func (l Limits) variable() string {
 	return fmt.Sprintf("%s=%d %d %d", environment, l.CPU, l.Wall, l.Memory)
 }
 
-// Confine applies the limits that the parent has set to this process. A child calls it before it
-// reads its input.
-func Confine() error {
+// Confine applies the limits that the parent has set to this process, and [Sandbox]: it can read only the given files. A child
+// calls it before it reads its input.
+func Confine(files ...string) error {
 	var l Limits
 	if _, err := fmt.Sscan(os.Getenv(environment), &l.CPU, &l.Wall, &l.Memory); err != nil {
 		return fmt.Errorf("%s: this command is for stele itself: %w", environment, err)
@@ -41,10 +41,13 @@ func Confine() error {
 	}()
 	seconds := uint64((l.CPU + time.Second - 1) / time.Second)
 	_ = unix.Setrlimit(unix.RLIMIT_CPU, &unix.Rlimit{Cur: seconds, Max: seconds + uint64(grace/time.Second)})
-	_ = unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})
+	LeaveNoCore()
 	LimitMemory(uint64(l.Memory))
 	debug.SetMemoryLimit(l.Memory / 4 * 3)
 	debug.SetMaxStack(maxStack)
 	time.AfterFunc(l.Wall+grace, func() { os.Exit(1) })
-	return nil
+	return Sandbox(files...)
 }
+
+// LeaveNoCore keeps the memory of this process, which may hold keys, out of core files.
+func LeaveNoCore() { _ = unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}) }

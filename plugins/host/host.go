@@ -19,6 +19,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"stele.dev/stele/limits/breaker"
+	"stele.dev/stele/limits/child"
 )
 
 // Options are set by the operator; policies cannot change them.
@@ -311,7 +312,8 @@ func (h *Host) launch(start func() error) error {
 		starts := make(chan func())
 		h.starts = starts
 		go func() {
-			runtime.LockOSThread()
+			runtime.LockOSThread() // never unlocked
+			child.ForgoPrivileges()
 			for f := range starts {
 				f()
 			}

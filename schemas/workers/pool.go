@@ -261,6 +261,7 @@ func (p *Pool) reserve() error {
 // launch starts workers until the pool is closed and all workers have ended.
 func (p *Pool) launch() {
 	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+	child.ForgoPrivileges()
 	for {
 		select {
 		case job := <-p.launches:

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"stele.dev/stele/limits/child"
 )
 
@@ -27,5 +26,5 @@ func scheduled(pid int) (ran, waited time.Duration) {
 // limit limits the memory growth of this process.
 func limit() {
 	child.LimitMemory(addressSpace)
-	_ = unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})
+	child.LeaveNoCore()
 }

@@ -8,6 +8,7 @@ import (
 	"runtime/metrics"
 	"time"
 
+	"stele.dev/stele/limits/child"
 	"stele.dev/stele/schemas/interpreter"
 )
 
@@ -21,11 +22,14 @@ const (
 	grace = 3 * time.Second
 )
 
-// Work runs a worker: it limits the resources of this process and answers questions until the input
-// ends. Then it returns nil.
+// Work runs a worker: it limits the resources of this process, takes its access to files and to the network (see
+// [child.Sandbox]), and answers questions until the input ends. Then it returns nil.
 func Work(in io.Reader, out io.Writer) error {
 	debug.SetMaxStack(maxStack)
 	limit()
+	if err := child.Sandbox(); err != nil {
+		return err
+	}
 	if err := write(out, answer{}); err != nil {
 		return err
 	}

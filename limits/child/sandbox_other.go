@@ -1,0 +1,14 @@
+//go:build !linux
+
+package child
+
+import "errors"
+
+// ForgoPrivileges has no effect on this system.
+func ForgoPrivileges() {}
+
+// Unconfined returns why children have access to files and to the network.
+func Unconfined() error { return errors.New("this system has no Landlock") }
+
+// Sandbox has no effect on this system.
+func Sandbox(...string) error { return nil }
