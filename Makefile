@@ -10,7 +10,13 @@ BASE ?= $(shell git merge-base HEAD main 2>/dev/null || git rev-parse HEAD)
 # The flags of .ci/run, so that all share what is compiled.
 LEAN = GOFLAGS="$${GOFLAGS:-} -gcflags=all=-dwarf=false" GOGC=400
 
-.PHONY: test quick pkg generate flakes fuzz fuzz-schemas plan-schemas importing-rights undo conformance sim leaders garbage sim-bugs fairness-search soak history-large chaos overload dead-sinks hanging-webhook upgrade
+.PHONY: build test quick pkg generate flakes fuzz fuzz-schemas plan-schemas importing-rights undo conformance sim leaders garbage sim-bugs fairness-search soak history-large chaos overload dead-sinks hanging-webhook upgrade
+
+# Builds the program as it is released, into bin: without C, so that it needs no libraries of the machine and its children are confined
+# (docs/OPERATING.md), and without paths of this machine. TAGS=allbuckets adds drivers of buckets.
+TAGS ?=
+build:
+	CGO_ENABLED=0 go build -trimpath -tags '$(TAGS)' -o bin/stele ./cmd/stele
 
 test:
 	go test ./...
