@@ -5,17 +5,20 @@
 package rendered
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 	"slices"
 	"strconv"
 
+	"github.com/tidwall/gjson"
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"stele.dev/stele/core/catalog/openapi"
 
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/flows"
+	"stele.dev/stele/projections/objects"
 	"stele.dev/stele/schemas"
 )
 
@@ -25,8 +28,18 @@ const WatchesAnnotation = "stele.dev/watches"
 // FlowControl are the kinds of the group. OpenAPI describes them as writable: kubectl asks OpenAPI how to validate a write
 // before it sends it, and only then shows why it was refused.
 var FlowControl = []*Kind{
-	flowControlKind(flowcontrolv1.FlowSchema{}, flows.SchemaResource, schemaEntries, "flow.flowSchemas"),
+	byPrecedence(flowControlKind(flowcontrolv1.FlowSchema{}, flows.SchemaResource, schemaEntries, "flow.flowSchemas")),
 	flowControlKind(flowcontrolv1.PriorityLevelConfiguration{}, flows.LevelResource, levelEntries, "flow.priorityLevels"),
+}
+
+// byPrecedence makes tables of a kind show the schema first that is tried first, as those of kube-apiserver do. Schemas with the
+// same precedence are in the order of their names.
+func byPrecedence(k *Kind) *Kind {
+	k.TableOrder = func(a, b *objects.Object) int {
+		const field = "spec.matchingPrecedence"
+		return cmp.Compare(gjson.GetBytes(a.JSON, field).Int(), gjson.GetBytes(b.JSON, field).Int())
+	}
+	return k
 }
 
 // flowControlKind returns the rendered kind of a Go type.

@@ -132,6 +132,25 @@ func TestAPriorityLevelIsAnObject(t *testing.T) {
 	}
 }
 
+// kubectl shows flow schemas in the order in which they are tried. Clients that read objects get them by name.
+func TestTablesOfFlowSchemasAreInTheOrderOfPrecedence(t *testing.T) {
+	p := planetest.NewPlane(t)
+	p.Push(t, planetest.PolicyBody(t, sharing, nil))
+	table := planetest.Into[metav1.Table](t, p.Must(t, 200, "GET", schemasPath, "", "Accept", "application/json;as=Table;v=v1;g=meta.k8s.io"))
+	before := int64(0)
+	for _, row := range table.Rows {
+		precedence := int64(row.Cells[2].(float64))
+		if precedence < before {
+			t.Errorf("%v comes after precedence %d", row.Cells, before)
+		}
+		before = precedence
+	}
+	list := planetest.Into[flowcontrolv1.FlowSchemaList](t, p.Must(t, 200, "GET", schemasPath, ""))
+	if len(table.Rows) != len(list.Items) || !slices.IsSortedFunc(list.Items, func(a, b flowcontrolv1.FlowSchema) int { return strings.Compare(a.Name, b.Name) }) {
+		t.Errorf("%d rows, and %d objects, which are not in the order of their names", len(table.Rows), len(list.Items))
+	}
+}
+
 func TestFlowControlAsTables(t *testing.T) {
 	p := planetest.NewPlane(t)
 	p.Push(t, planetest.PolicyBody(t, sharing, nil))

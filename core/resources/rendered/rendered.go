@@ -47,6 +47,8 @@ type Kind struct {
 	Find func(f *policy.Form, name string) *Entry
 	// Counted is set if objects have a generation, which counts the changes of their spec.
 	Counted bool
+	// TableOrder compares objects for lists as tables; nil for the order of their names, as in all other lists.
+	TableOrder func(a, b *objects.Object) int
 	// Says and Part are for the errors of refused writes. Says is the subject and verb of the sentence, such as
 	// "access is"; Part is where in a bundle it is defined, such as "rbac.bindings of a team in the bundle".
 	Says, Part string

@@ -11,6 +11,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"stele.dev/stele/core/call"
+	"stele.dev/stele/core/call/negotiate"
 	"stele.dev/stele/core/catalog"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/read"
@@ -101,6 +102,9 @@ func (v *service) list(ctx context.Context, c *call.Call) error {
 		return err
 	}
 	found := slices.Collect(v.List(tip, &sel))
+	if f.As == negotiate.Table && v.kind.TableOrder != nil {
+		slices.SortStableFunc(found, v.kind.TableOrder)
+	}
 	return v.AnswerList(c, f, metav1.ListMeta{ResourceVersion: strconv.FormatUint(revision, 10)}, found)
 }
 
