@@ -2,6 +2,7 @@ package host_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -74,4 +75,25 @@ func TestWhyAConfigurationIsRefusedIsSaidInItsWords(t *testing.T) {
 		require.NotContains(t, err.Error(), "protocol")
 		require.NotContains(t, err.Error(), "has not started in time")
 	}
+}
+
+// What a plugin starts gains no privileges by set-user-ID files, also after a restart of the plugin.
+func TestPluginsCannotGainPrivileges(t *testing.T) {
+	if _, err := os.Stat("/proc/self/status"); err != nil {
+		t.Skip("there is no /proc")
+	}
+	f := newHost(t)
+	b := f.bind(f.spec())
+	first := pid(t, b)
+	check := func(pid int) {
+		t.Helper()
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		must(t, err)
+		require.Contains(t, string(text), "NoNewPrivs:\t1")
+	}
+	check(first)
+	kill(t, first)
+	eventually(t, "another process answers", func() bool { return ask(b, "alice", "get").Decision == allow && pid(t, b) != first })
+	check(pid(t, b))
+	f.stop()
 }

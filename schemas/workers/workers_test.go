@@ -295,6 +295,18 @@ func TestNoMoreWorkersThanThereMayBe(t *testing.T) {
 	}
 }
 
+// What a worker could start would gain no privileges by set-user-ID files.
+func TestWorkersCannotGainPrivileges(t *testing.T) {
+	p := newPool(t, workers.Options{Deadline: patient}, "hang")
+	text, err := os.ReadFile("/proc/" + evaluate(t, p, "pid", `1`) + "/status")
+	if err != nil {
+		t.Skip("there is no /proc")
+	}
+	if !strings.Contains(string(text), "NoNewPrivs:\t1") {
+		t.Errorf("%s", text)
+	}
+}
+
 func TestEverybodyGetsTheirOwnAnswer(t *testing.T) {
 	p := newPool(t, workers.Options{Deadline: patient, Lifetime: 40}, "crash")
 	var wg sync.WaitGroup
