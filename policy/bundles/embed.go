@@ -108,6 +108,9 @@ func (s *Source) embedded(e *embed.Embed) (ast.Expr, error) {
 		if err != nil {
 			return nil, cueerrors.Newf(e.Attribute.Pos, "%v", err)
 		}
+		if s.mark != "" && value != nil {
+			outline(f.Path, s.mark, value)
+		}
 		if value == nil || !e.IsGlob() {
 			return value, nil
 		}

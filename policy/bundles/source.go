@@ -26,6 +26,8 @@ type Source struct {
 	// NearMisses are the paths of files whose names are likely typos of .cue files, such as
 	// access.cu.
 	NearMisses []string
+
+	mark string // of schemas that are left out, see LoadOutlined; "" if none are
 }
 
 // File is a source file. Its path is relative to the module's root, with slashes.

@@ -6,6 +6,7 @@ package compile
 import (
 	"bytes"
 	"cmp"
+	"crypto/rand"
 	"fmt"
 	"slices"
 	"strings"
@@ -47,7 +48,48 @@ func Bundle(source *bundles.Source) (result *Result, diags schemas.Diagnostics) 
 
 // BundleWatched is [Bundle], and calls told with how many of the bundle's own kinds are compiled, and how many there are.
 func BundleWatched(source *bundles.Source, told func(kinds, of int)) (result *Result, diags schemas.Diagnostics) {
+	defer func() {
+		if p := recover(); p != nil {
+			c := evaluation.New(source)
+			c.Panicked(p)
+			result, diags = nil, c.Done()
+		}
+	}()
+	if source.Outlinable() {
+		result = evaluateOutlined(source, told)
+	}
+	if result == nil { // all mistakes are found with the schemas in their places
+		if result, diags = evaluate(source, "", told); result == nil {
+			return nil, diags
+		}
+	}
+	// The values of CUE are large, and nothing holds them any more while the form is loaded.
+	if err := probes.Add(result.Form); err != nil {
+		c := evaluation.New(source)
+		c.Add(schemas.Position{File: bundles.FirstFile(result.Source)}, "", "what comes of the bundle cannot be loaded: "+err.Error(), "")
+		return nil, c.Done()
+	}
+	return result, nil
+}
+
+// evaluateOutlined compiles a bundle to a form without probes, and reads each embedded definition on its own. It returns nil if
+// there is any mistake, or something that it cannot tell.
+func evaluateOutlined(source *bundles.Source, told func(kinds, of int)) *Result {
+	mark := rand.Text()
+	result, diags := evaluate(source, mark, told)
+	if result == nil || len(diags) > 0 {
+		return nil
+	}
+	if form, _ := result.Form.Encode(); bytes.Contains(form, []byte(mark)) { // a definition is also something else
+		return nil
+	}
+	return result
+}
+
+// evaluate compiles a bundle to a form without probes. With a mark, schemas of embedded definitions are left out at first.
+func evaluate(source *bundles.Source, mark string, told func(kinds, of int)) (result *Result, diags schemas.Diagnostics) {
 	c := &compiler{
+		mark:       mark,
 		told:       told,
 		Evaluation: evaluation.New(source),
 		crossings:  crossings{owners: map[string]*owner{}, brokenKinds: map[string]bool{}, brokenViews: map[string]bool{}},
@@ -58,7 +100,7 @@ func BundleWatched(source *bundles.Source, told func(kinds, of int)) (result *Re
 			result, diags = nil, c.Done()
 		}
 	}()
-	instance, used, err := bundles.Load(source)
+	instance, used, err := bundles.LoadOutlined(source, mark)
 	if err != nil {
 		c.Unloadable(err)
 		c.AddAll(source.Secrets())
@@ -85,10 +127,6 @@ func BundleWatched(source *bundles.Source, told func(kinds, of int)) (result *Re
 		return nil, c.Done()
 	}
 	form.Language = instance.ModuleFile.Language.Version
-	if err := probes.Add(form); err != nil {
-		c.Add(schemas.Position{File: bundles.FirstFile(used)}, "", "what comes of the bundle cannot be loaded: "+err.Error(), "")
-		return nil, c.Done()
-	}
 	return &Result{Form: form, Source: used, Warnings: c.Warnings.Sorted(), Costs: c.costs.Sorted(), Accept: accept}, nil
 }
 
@@ -111,6 +149,7 @@ type compiler struct {
 	costs      schemas.Diagnostics
 	ruleAt     schemas.Position // of the admission rule that is compiled
 
+	mark             string              // see bundles.LoadOutlined; "" if nothing is left out
 	told             func(kinds, of int) // may be nil
 	doneKinds, kinds int
 }

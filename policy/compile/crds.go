@@ -1,14 +1,18 @@
 package compile
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 
 	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/cuecontext"
 	cueerrors "cuelang.org/go/cue/errors"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/policy/evaluation"
 	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/builtin"
@@ -36,7 +40,14 @@ func (c *compiler) definitionOf(name string, v cue.Value) (kind schemas.Kind, ok
 		c.CUE(cueerrors.Promote(err, path))
 		return kind, false
 	}
-	kind, diags, warnings := crd.Translate(data, newPlaces(v).find)
+	find := newPlaces(v).find
+	if c.mark != "" {
+		if data, find, ok = c.withSchemas(v, data, find); !ok {
+			c.Add(evaluation.Position(v), path, "the schemas cannot be put back", "") // so that it is compiled as a whole
+			return kind, false
+		}
+	}
+	kind, diags, warnings := crd.Translate(data, find)
 	for _, list := range []schemas.Diagnostics{diags, warnings} {
 		for i := range list {
 			list[i].Path = strings.TrimSuffix(path+"."+list[i].Path, ".")
@@ -52,6 +63,55 @@ func (c *compiler) definitionOf(name string, v cue.Value) (kind schemas.Kind, ok
 	c.Warnings = append(c.Warnings, warnings...)
 	c.brokenKinds[name] = len(diags) > 0
 	return kind, len(diags) == 0
+}
+
+// withSchemas puts the schemas back that were left out of a definition: into its JSON, and into the way to its positions. Their values
+// are held only while this definition is compiled.
+func (c *compiler) withSchemas(v cue.Value, data []byte, find crd.Locate) ([]byte, crd.Locate, bool) {
+	if !bytes.Contains(data, []byte(c.mark)) {
+		return data, find, true
+	}
+	wholes := map[int]*places{}
+	versions, err := v.LookupPath(cue.ParsePath("spec.versions")).List()
+	if err != nil {
+		return nil, nil, false
+	}
+	var file string
+	var whole cue.Value
+	for i := 0; versions.Next(); i++ {
+		left, err := versions.Value().LookupPath(cue.MakePath(cue.Str("schema"), cue.Str("openAPIV3Schema"), cue.Str(c.mark))).String()
+		if err != nil {
+			continue
+		}
+		_, name, _ := strings.Cut(left, " ")
+		if left != bundles.Outlined(name, i) || file != "" && file != name {
+			return nil, nil, false
+		}
+		if file == "" {
+			expr := c.Source.Decoded(name)
+			if expr == nil {
+				return nil, nil, false
+			}
+			file, whole = name, cuecontext.New().BuildExpr(expr)
+		}
+		at := whole.LookupPath(cue.MakePath(cue.Str("spec"), cue.Str("versions"), cue.Index(i), cue.Str("schema"), cue.Str("openAPIV3Schema")))
+		text, err := at.MarshalJSON()
+		stub, stubErr := json.Marshal(map[string]string{c.mark: left})
+		if err != nil || stubErr != nil || bytes.Count(data, stub) != 1 {
+			return nil, nil, false
+		}
+		data = bytes.Replace(data, stub, text, 1)
+		wholes[i] = newPlaces(whole)
+	}
+	located := func(path []string) schemas.Position {
+		if len(path) > 4 && path[0] == "spec" && path[1] == "versions" && path[3] == "schema" && path[4] == "openAPIV3Schema" {
+			if i, err := strconv.Atoi(path[2]); err == nil && wholes[i] != nil {
+				return wholes[i].find(path)
+			}
+		}
+		return find(path)
+	}
+	return data, located, !bytes.Contains(data, []byte(c.mark))
 }
 
 // someServed rejects a definition without a served version.

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -65,6 +66,13 @@ type told struct {
 	Kinds int `json:"kinds,omitempty"`
 	Of    int `json:"of,omitempty"` // 0 in the answer
 }
+
+// A child process collects garbage of more than collectAt percent of what it holds while it compiles a source of more than largeSource:
+// it takes more time then, and less memory.
+const (
+	largeSource = 4 << 20
+	collectAt   = 50
+)
 
 // tellEvery is how often the child process tells that.
 const tellEvery = 200 * time.Millisecond
@@ -288,6 +296,9 @@ func Command() *cobra.Command {
 		}
 		var c compilation
 		var form []byte
+		if source.Size() > largeSource {
+			debug.SetGCPercent(collectAt)
+		}
 		var last time.Time
 		compiled, diags := compile.BundleWatched(source, func(kinds, of int) {
 			if time.Since(last) >= tellEvery {
