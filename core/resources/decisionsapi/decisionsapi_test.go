@@ -308,6 +308,39 @@ func TestContentsNeedPermissionToReadTheObject(t *testing.T) {
 	}
 }
 
+// A namespace is in itself, as in the attributes of a request: what was done to it is found where it is.
+func TestWritesOfANamespaceAreInIt(t *testing.T) {
+	s := start(t, nil)
+	for _, name := range []string{"a", "b"} {
+		q := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/api/v1/namespaces", strings.NewReader(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"`+name+`"}}`))
+		q.Header.Set("Authorization", "Bearer admin-token")
+		q.Header.Set("Content-Type", "application/json")
+		q.Header.Set("Audit-Id", "namespace-"+name)
+		w := httptest.NewRecorder()
+		if s.pipeline.ServeHTTP(w, q); w.Code != http.StatusCreated {
+			t.Fatalf("%d: %s", w.Code, w.Body)
+		}
+		s.write(t, name, "c-"+name)
+	}
+	inA := strings.Replace(path, "decisions", "namespaces/a/decisions", 1)
+	for query, want := range map[string]string{
+		inA: "created-c-a namespace-a",
+		inA + "?fieldSelector=object.resource%3Dnamespaces,object.group%3D":                         "namespace-a",
+		inA + "?fieldSelector=object.resource%3Dnamespaces,object.group%3D,object.name%3Db":         "",
+		path + "?fieldSelector=object.namespace%3Da":                                                "created-c-a namespace-a",
+		path + "?fieldSelector=object.resource%3Dnamespaces,object.group%3D,object.name%3Da":        "namespace-a",
+		path + "?fieldSelector=object.resource%3Dconfigmaps,object.group%3D,metadata.namespace%3Db": "created-c-b",
+	} {
+		a := s.do(t, "admin", http.MethodGet, query, "")
+		if got := strings.Join(a.names(), " "); a.code != http.StatusOK || got != want {
+			t.Errorf("%s: %d, %q, want %q", query, a.code, got, want)
+		}
+	}
+	if a := s.do(t, "helper", http.MethodGet, inA+"/namespace-a", ""); a.code != http.StatusOK {
+		t.Errorf("the creation of the namespace, by a reader of its decisions: %d", a.code)
+	}
+}
+
 func TestThePastHasTheDecisionsUpToItsMoment(t *testing.T) {
 	s := start(t, nil)
 	s.append(t, refusal("first", "ana", "default"))

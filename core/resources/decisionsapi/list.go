@@ -544,41 +544,6 @@ func (m *merged) lost(r *call.Call, x *record, q *query) {
 	r.Warn(fmt.Sprintf("%s between %s and %s were not recorded: %s", many, stamp(time.Unix(0, l.GetFromUnixNano())), stamp(time.Unix(0, l.GetToUnixNano())), l.GetWhy()))
 }
 
-// writesBack yields the writes up to a revision that may match the query.
-func (v *service) writesBack(ctx context.Context, q *query, from uint64) iter.Seq2[*record, error] {
-	return func(yield func(*record, error) bool) {
-		if !q.writes() || from == 0 {
-			return
-		}
-		for c, err := range v.History.Before(ctx, q.filter(), from) {
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			if c.Meta.GetRequest() == nil {
-				continue // no request caused it
-			}
-			if !yield(ofWrite(c), nil) {
-				return
-			}
-		}
-	}
-}
-
-// filter returns a filter for the history that includes all writes of the query, and few others.
-func (q *query) filter() history.Filter {
-	f := history.Filter{Namespace: q.namespace}
-	if namespace, ok := q.exactly(fieldNamespace); ok && f.Namespace == "" {
-		f.Namespace = namespace
-	}
-	group, ok := q.exactly("object.group")
-	if resource, named := q.exactly("object.resource"); ok && named {
-		f.Resource = schema.GroupResource{Group: group, Resource: resource}
-		f.Name, _ = q.exactly("object.name")
-	}
-	return f
-}
-
 // batchesAtOnce is how many batches of the decision log are read at once.
 const batchesAtOnce = 16
 

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/resources/changes"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/logpb"
@@ -134,6 +135,15 @@ func (r *record) rule() (rule, source string) {
 	return d.GetRule(), d.GetSource()
 }
 
+// namespace returns the namespace of the object. A namespace is in itself, as in the attributes of a request.
+func (r *record) namespace() string {
+	o := r.object
+	if n := o.GetNamespace(); n != "" || o.GetGroup() != commit.Namespaces.Group || o.GetResource() != commit.Namespaces.Resource {
+		return n
+	}
+	return o.GetName()
+}
+
 func (r *record) code() int { return int(r.meta.GetRequest().GetStatus()) }
 
 // describe returns the decision without what its reader must be allowed to see.
@@ -142,7 +152,7 @@ func (r *record) describe() *Decision {
 		TypeMeta: metav1.TypeMeta{Kind: Kind, APIVersion: Group + "/" + Version}, Type: r.typ, Outcome: r.outcome(),
 		Time: stamp(r.time), Policy: hex.EncodeToString(r.meta.GetPolicyDigest()), Code: r.code(),
 	}
-	d.Name, d.ObjectMeta.Namespace, d.CreationTimestamp = r.name(), r.object.GetNamespace(), metav1.NewTime(r.time.Truncate(time.Second))
+	d.Name, d.ObjectMeta.Namespace, d.CreationTimestamp = r.name(), r.namespace(), metav1.NewTime(r.time.Truncate(time.Second))
 	d.Rule, d.Source = r.rule()
 	if x := r.decision; x != nil {
 		d.Stage, d.Reason, d.Message, d.Revision, d.BodyCut = x.GetStage(), x.GetReason(), x.GetMessage(), x.GetRevision(), x.GetBodyCut()

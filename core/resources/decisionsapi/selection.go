@@ -40,7 +40,7 @@ const (
 // selectable maps the names of selectable fields to functions that return their values.
 var selectable = map[string]func(*record) string{
 	fieldName:              (*record).name,
-	"metadata.namespace":   func(r *record) string { return r.object.GetNamespace() },
+	"metadata.namespace":   (*record).namespace,
 	fieldType:              func(r *record) string { return r.typ },
 	fieldOutcome:           (*record).outcome,
 	fieldStage:             (*record).stage,
@@ -60,7 +60,7 @@ var selectable = map[string]func(*record) string{
 	fieldAgent:             func(r *record) string { return r.meta.GetRequest().GetUserAgent() },
 	"object.group":         func(r *record) string { return r.object.GetGroup() },
 	"object.resource":      func(r *record) string { return r.object.GetResource() },
-	fieldNamespace:         func(r *record) string { return r.object.GetNamespace() },
+	fieldNamespace:         (*record).namespace,
 	"object.name":          func(r *record) string { return r.object.GetName() },
 }
 
@@ -138,7 +138,7 @@ func (s *selector) exactly(field string) (string, bool) {
 
 // matches reports whether the selector matches a record. It does not compare the time.
 func (s *selector) matches(r *record) bool {
-	if s.namespace != "" && r.object.GetNamespace() != s.namespace {
+	if s.namespace != "" && r.namespace() != s.namespace {
 		return false
 	}
 	for i := range s.terms {
