@@ -71,6 +71,8 @@ const (
 	maxBytes = 4 << 20
 	// maxBackoff bounds the pause between attempts.
 	maxBackoff = time.Minute
+	// refusalEvery is how often it is logged that a sink refuses everything.
+	refusalEvery = time.Minute
 	// keepFor is how long the log is kept for a sink that takes nothing.
 	keepFor = 7 * 24 * time.Hour
 )
@@ -117,6 +119,7 @@ type Feeder struct {
 type failure struct {
 	err   error
 	since time.Time
+	told  time.Time // when it was logged last
 }
 
 // NewFeeder returns a feeder. It reads the cursor when it runs.
@@ -373,13 +376,18 @@ func (f *Feeder) sent(ctx context.Context, err error) bool {
 		return false
 	}
 	f.o.Metrics.failures.WithLabelValues(f.o.Sink.Name(), f.o.LogName).Inc()
-	since := time.Now()
-	if p := f.failing.Load(); p != nil {
-		since = p.since
-	} else {
+	now := time.Now()
+	next := &failure{err, now, now}
+	switch p := f.failing.Load(); {
+	case p == nil:
 		f.o.Logger.Error("a sink takes no audit lines; they are sent when it does", "sink", f.o.Sink.Name(), "log", f.o.LogName, "error", err)
+	case errors.Is(err, ErrRefused) && now.Sub(p.told) >= refusalEvery: // somebody has to change something
+		f.o.Logger.Error("a sink refuses all audit lines; they are kept for a week, and then left out", "sink", f.o.Sink.Name(), "log", f.o.LogName, "since", p.since.UTC().Format(time.RFC3339), "error", err)
+		next.since = p.since
+	default:
+		next.since, next.told = p.since, p.told
 	}
-	f.failing.Store(&failure{err, since})
+	f.failing.Store(next)
 	return false
 }
 

@@ -595,7 +595,10 @@ func asideIn(t *testing.T, f *fixture) (ids []string) {
 func TestASinkThatRefusesEverythingGetsItLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, s := newFixture(t), &sink{}
-		feeder, stop := run(t, f.options(s))
+		o := f.options(s)
+		var said bytes.Buffer // read after the feeder has ended
+		o.Logger = slog.New(slog.NewTextHandler(&said, nil))
+		feeder, stop := run(t, o)
 		f.append(3)
 		time.Sleep(3 * time.Second)
 		s.set(func(context.Context, []audit.Record) error { return fmt.Errorf("%w: 401", audit.ErrRefused) })
@@ -613,5 +616,8 @@ func TestASinkThatRefusesEverythingGetsItLater(t *testing.T) {
 			t.Errorf("%s, set aside %v, %v", gaps, aside, feeder.Health())
 		}
 		stop()
+		if n := strings.Count(said.String(), "a sink refuses all audit lines"); n < 30 || n > 60 {
+			t.Errorf("in an hour it was said %d times", n)
+		}
 	})
 }
