@@ -10,11 +10,12 @@ import (
 )
 
 const (
-	// progressAfter is how long a command may take before it says what it does.
-	progressAfter = 2 * time.Second
-	// progressEvery is how often it says it again, in lines. On a terminal one line is drawn again every redrawEvery.
-	progressEvery = 10 * time.Second
-	redrawEvery   = 500 * time.Millisecond
+	// drawAfter is how long a command may take before it says on a terminal what it does, in one line that is drawn again every
+	// drawEvery.
+	drawAfter = 2 * time.Second
+	drawEvery = 500 * time.Millisecond
+	// lineEvery is how often it says it elsewhere.
+	lineEvery = 10 * time.Second
 )
 
 // progress says what a command does while that takes long. It is safe for concurrent use.
@@ -31,11 +32,15 @@ type progress struct {
 
 type progressKey struct{}
 
-// Track returns a context by which [Doing] tells the user on out what the command does, if it takes long: on a terminal in
-// one line that is drawn again, else in a line each 10 seconds. done ends that.
+// Track returns a context by which [Doing] tells the user on out what the command does, if it takes long: on a terminal after 2
+// seconds in one line that is drawn again, else in a line each 10 seconds. done ends that.
 func Track(ctx context.Context, out io.Writer, terminal bool) (tracked context.Context, done func()) {
 	p := &progress{out: out, terminal: terminal, begun: time.Now()}
-	p.timer = time.AfterFunc(progressAfter, p.say)
+	after := lineEvery
+	if terminal {
+		after = drawAfter
+	}
+	p.timer = time.AfterFunc(after, p.say)
 	return context.WithValue(ctx, progressKey{}, p), p.end
 }
 
@@ -59,9 +64,9 @@ func (p *progress) say() {
 	if p.timer == nil {
 		return
 	}
-	every := progressEvery
+	every := lineEvery
 	if p.terminal {
-		every = redrawEvery
+		every = drawEvery
 	}
 	p.timer.Reset(every)
 	if p.text == "" {
