@@ -299,8 +299,11 @@ func eventAt(ctx context.Context, log eventlog.Reader, revision uint64) (*eventl
 			}
 		}
 	}
-	return nil, fmt.Errorf("policies: there is no event at revision %d", revision)
+	return nil, fmt.Errorf("%w %d", errNoEvent, revision)
 }
+
+// errNoEvent reports that the log has no event at a revision, or not any more.
+var errNoEvent = errors.New("policies: there is no event at revision")
 
 // ErrOtherInForce reports an activation whose expected previous policy is not the one in force.
 var ErrOtherInForce = errors.New("another policy is in force")

@@ -90,7 +90,7 @@ func (r *Rendered) Time(revision uint64) time.Time {
 // not say it or is forgotten.
 func RecallRendered(ctx context.Context, log eventlog.Reader, activated uint64) (*Rendered, error) {
 	e, err := eventAt(ctx, log, activated)
-	if errors.As(err, new(*eventlog.ForgottenError)) {
+	if errors.As(err, new(*eventlog.ForgottenError)) || errors.Is(err, errNoEvent) {
 		return nil, nil
 	}
 	if err != nil {
