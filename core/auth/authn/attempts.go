@@ -29,7 +29,7 @@ const (
 // until the source has been quiet for some time. A source is as for package connections. Several clients may share one,
 // so:
 //
-//   - A credential that was valid within the last hour is always checked.
+//   - A credential that was valid within the last hour is always checked, and that of an open stream.
 //   - A credential that was wrong before is refused from half of the limit on. So a client that repeats a wrong one
 //     leaves the other half to credentials that were not seen yet.
 //
@@ -113,7 +113,7 @@ func (t *Throttle) check(r *http.Request, hash uint64, verify func() (valid bool
 		return err
 	}
 	now := time.Now()
-	known := t.valid.Has(hash, now)
+	known := t.valid.Has(hash, now) || ofStream(r.Context())
 	var a *attempts
 	if !known {
 		var err error

@@ -78,6 +78,13 @@ type streamCredential struct {
 
 type stream struct{ lost func() }
 
+// openKey is the key of contexts in which the credential of an open stream is checked.
+type openKey struct{}
+
+// ofStream reports whether a check is of the credential of an open stream. It takes no part in the limits of checks: these
+// count what clients send, and a client could otherwise prevent the check by failures of its own.
+func ofStream(ctx context.Context) bool { return ctx.Value(openKey{}) != nil }
+
 type proxyCheck struct {
 	by      *bundle
 	revoked *revoked
@@ -94,7 +101,7 @@ func (s *streams) add(a *Authenticator, r *http.Request, headers http.Header, u 
 	if c == nil {
 		ctx, end := context.WithCancel(context.WithoutCancel(r.Context()))
 		c = &streamCredential{a: a, user: u, by: methods, lost: map[*stream]struct{}{}, end: end}
-		c.request = (&http.Request{Method: r.Method, URL: r.URL, Header: headers, TLS: r.TLS, RemoteAddr: r.RemoteAddr}).WithContext(ctx)
+		c.request = (&http.Request{Method: r.Method, URL: r.URL, Header: headers, TLS: r.TLS, RemoteAddr: r.RemoteAddr}).WithContext(context.WithValue(ctx, openKey{}, true))
 		c.bearer = bearers(func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 			resp, by, err := a.token(ctx, token, a.audiences)
 			if resp != nil {
@@ -208,7 +215,7 @@ func unavailable(err error, by Method) bool {
 		return false
 	}
 	_, reason := classify(r)
-	return (reason == Unavailable || reason == Throttled) && (by == methods || r.Method == by || r.Method == ByToken)
+	return reason == Unavailable && (by == methods || r.Method == by)
 }
 
 // sameUser reports whether two users are the same to a policy. A webhook may put another value in extra with every answer.

@@ -98,10 +98,10 @@ func (w *Webhook) follow(f *files) {
 }
 
 // AuthenticateToken implements authenticator.Token. A token that was valid within the last hour is mostly in the cache, and
-// does not wait for a turn.
+// does not wait for a turn. Neither does that of an open stream.
 func (w *Webhook) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	hash, now := maphash.String(w.seed, token), time.Now()
-	if !w.valid.Has(hash, now) {
+	if !w.valid.Has(hash, now) && !ofStream(ctx) {
 		source := connections.SourceOf(ctx)
 		switch err := w.turns.Acquire(ctx, source); {
 		case errors.Is(err, fair.ErrFull):
