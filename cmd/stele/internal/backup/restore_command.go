@@ -1,10 +1,13 @@
 package backup
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,12 +15,14 @@ import (
 	"stele.dev/stele/cmd/stele/internal/buckets"
 	"stele.dev/stele/cmd/stele/internal/client"
 	"stele.dev/stele/cmd/stele/internal/show"
+	"stele.dev/stele/cmd/stele/internal/signers"
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/core/auth/pki"
 	"stele.dev/stele/core/auth/tokens"
 	"stele.dev/stele/core/keep/retention"
 	"stele.dev/stele/core/run/plane/datadir"
 	"stele.dev/stele/eventlog/backup"
+	"stele.dev/stele/eventlog/backup/stores"
 )
 
 type restoreOptions struct {
@@ -49,8 +54,9 @@ Backups of former versions have such checkpoints, and so has a backup that someb
 
 Revisions that were issued behind the restored one are lost, and a new epoch begins above them:
 1,000,000 above the newest revision of any backup in the place, because the old server may have
-gone on after it. Give --next if it may have issued more. Clients that know lost revisions are
-answered with 410, and read everything again.
+gone on after it. Give --next if it may have issued more. With --signers only backups count that one
+of these keys has signed. Clients that know lost revisions are answered with 410, and read everything
+again.
 
 Never run the old server again beside the restored one: they would be two histories.
 
@@ -112,7 +118,8 @@ func (o *restoreOptions) run(cmd *cobra.Command, name string) (err error) {
 	defer place.Close()
 	line := newProgressLine(cmd, o.Quiet, "Restoring")
 	options.Store, options.Progress = place, line.show
-	options.Patience = o.patience(func(format string, args ...any) { line.end(); fmt.Fprintf(cmd.ErrOrStderr(), format+"\n", args...) })
+	warn := func(format string, args ...any) { line.end(); fmt.Fprintf(cmd.ErrOrStderr(), format+"\n", args...) }
+	options.Patience = o.patience(warn)
 	found, err := backup.List(ctx, place, options.Patience)
 	if err != nil {
 		return err
@@ -123,7 +130,9 @@ func (o *restoreOptions) run(cmd *cobra.Command, name string) (err error) {
 	if err := checkSignature(ctx, place, options.Patience, options.Manifest, allowed); err != nil {
 		return err
 	}
-	options.Issued = newest(found, options.Manifest.Log)
+	if options.Issued, err = newestRevision(ctx, place, options.Patience, found, options.Manifest.Log, allowed, warn); err != nil {
+		return err
+	}
 	if options.Dir, err = filepath.Abs(o.dataDir); err != nil {
 		return err
 	}
@@ -147,14 +156,27 @@ func (o *restoreOptions) run(cmd *cobra.Command, name string) (err error) {
 	return o.print(cmd, options.Manifest, r, dir.Path())
 }
 
-// newest returns the newest revision of all backups of a log.
-func newest(found []backup.Found, log string) (revision uint64) {
+// newestRevision returns the newest revision of all backups of a log; of those that an allowed key has signed, if there are such keys:
+// nobody else decides where the new epoch begins. warn is told of a newer one that no key has signed.
+func newestRevision(ctx context.Context, place stores.Store, patience stores.Patience, found []backup.Found, log string, allowed *signers.File, warn func(string, ...any)) (uint64, error) {
+	var all []*backup.Manifest
 	for _, f := range found {
 		if f.Manifest != nil && f.Manifest.Log == log {
-			revision = max(revision, f.Manifest.Head.Revision)
+			all = append(all, f.Manifest)
 		}
 	}
-	return revision
+	slices.SortFunc(all, func(a, b *backup.Manifest) int { return cmp.Compare(b.Head.Revision, a.Head.Revision) })
+	for _, m := range all {
+		err := checkSignature(ctx, place, patience, m, allowed)
+		if err == nil {
+			return m.Head.Revision, nil
+		}
+		if !errors.As(err, new(*backup.SignatureError)) {
+			return 0, err
+		}
+		warn("Revision %d of it does not count for where the new epoch begins: %v. If the backup is yours, give --next.", m.Head.Revision, err)
+	}
+	return 0, nil
 }
 
 // target returns the moment of --to.

@@ -3,14 +3,17 @@ package backup_test
 import (
 	"crypto/ed25519"
 	"crypto/rand"
+	"encoding/json"
 	"encoding/pem"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
 	"golang.org/x/crypto/ssh"
 	"stele.dev/stele/cmd/stele/internal/usage"
+	"stele.dev/stele/eventlog/backup"
 )
 
 // newKey writes a private SSH key, and returns its file and its line among allowed signers.
@@ -111,5 +114,47 @@ func TestOnlySignedBackupsAreBelieved(t *testing.T) {
 	}
 	if _, err := try(t, "create", place, "--data-dir", data, "--sign-key", signers); err == nil || !strings.Contains(err.Error(), "is no private SSH key") {
 		t.Errorf("%v", err)
+	}
+}
+
+// Where the new epoch begins is decided by signed backups alone: revisions only grow, so a forged one could use them up for ever.
+func TestOnlySignedBackupsSayWhereAnEpochBegins(t *testing.T) {
+	key, line := newKey(t, "backup@stele.dev")
+	signers := filepath.Join(t.TempDir(), "signers")
+	if err := os.WriteFile(signers, []byte(line), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	place, far := t.TempDir(), strconv.FormatUint(1<<62, 10)
+	next := func(from, data string, flags ...string) float64 {
+		t.Helper()
+		said, err := try(t, append([]string{"restore", from, "--data-dir", data, "-o", "json"}, flags...)...)
+		if err != nil {
+			t.Fatal(said, err)
+		}
+		var restored struct{ Next float64 }
+		if err := json.Unmarshal([]byte(said), &restored); err != nil {
+			t.Fatal(err)
+		}
+		return restored.Next
+	}
+	add := func(data string, flags ...string) (name string) {
+		t.Helper()
+		said, err := try(t, append([]string{"create", place, "--data-dir", data, "-o", "name"}, flags...)...)
+		if err != nil {
+			t.Fatal(said, err)
+		}
+		return strings.TrimSpace(said)
+	}
+	dir := t.TempDir()
+	want := next(filepath.Join(golden, "batches"), filepath.Join(dir, "ours")) + 1 + backup.DefaultGap
+	signed := add(filepath.Join(dir, "ours"), "--sign-key", key)
+	next(filepath.Join(golden, "batches"), filepath.Join(dir, "theirs"), "--next", far)
+	add(filepath.Join(dir, "theirs"))
+
+	if got := next(place, filepath.Join(dir, "restored"), "--backup", signed, "--signers", signers); got != want {
+		t.Errorf("the new epoch begins at revision %.0f, want %.0f", got, want)
+	}
+	if got := next(place, filepath.Join(dir, "believed"), "--backup", signed); got < 1<<62 {
+		t.Errorf("without --signers the new epoch begins at revision %.0f, below one that may have been issued", got)
 	}
 }
