@@ -443,7 +443,7 @@ func (l *leader) open() (err error) {
 			if err := retention.CheckRecorded(ctx, l.log, reached(floors)); err != nil {
 				return err
 			}
-			return retention.RaiseFiles(l.path(retention.Folder), l.archive.Segments(), reached(floors))
+			return retention.RaiseFiles(ctx, l.path(retention.Folder), l.archive.Segments(), reached(floors), l.log)
 		}})
 	l.archive.FillWith(l.syncer.Fill)
 	if err := l.syncer.Start(ctx, l.path("checkpoints")); err != nil {

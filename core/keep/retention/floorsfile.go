@@ -99,14 +99,33 @@ type Reached struct {
 	Records  uint64 `json:"records,omitempty"`
 }
 
-// RaiseFiles raises the floors in a folder, by plural.group, to those of another replica, whose segments are to be used.
-// segments are those of this replica. It is for the start: a running [Eraser] has [Eraser.Adopt].
-func RaiseFiles(dir string, segments []segment.Info, others map[string]Reached) error {
-	contents, err := ReadFloors(dir, segments)
-	if err != nil {
-		return err
+// readFiles reads the floors in a folder. If there is no file, those that the log has recorded count for the kinds of segments of which
+// something was erased; without a record, those of [ReadFloors]. log is nil for none.
+func readFiles(ctx context.Context, dir string, segments []segment.Info, log Values) (contents, records Floors, err error) {
+	if contents, err = ReadFloors(dir, segments); err != nil {
+		return nil, nil, err
 	}
-	records, err := readRecords(dir)
+	if records, err = readRecords(dir); err != nil || log == nil {
+		return contents, records, err
+	}
+	if _, err := os.Lstat(filepath.Join(dir, FloorsFile)); !errors.Is(err, fs.ErrNotExist) {
+		return contents, records, err
+	}
+	limits, text, err := recorded(ctx, log)
+	if err != nil || text == nil {
+		return contents, records, err
+	}
+	for kind := range contents {
+		contents[kind], records[kind] = limits[kind].Contents, limits[kind].Records
+	}
+	return contents, records, nil
+}
+
+// RaiseFiles raises the floors in a folder, by plural.group, to those of another replica, whose segments are to be used.
+// segments are those of this replica, and log has recorded floors; nil for none. It is for the start: a running [Eraser] has
+// [Eraser.Adopt].
+func RaiseFiles(ctx context.Context, dir string, segments []segment.Info, others map[string]Reached, log Values) error {
+	contents, records, err := readFiles(ctx, dir, segments, log)
 	if err != nil {
 		return err
 	}
@@ -121,11 +140,7 @@ func RaiseFiles(dir string, segments []segment.Info, others map[string]Reached) 
 
 // Restore tells the history the floors that were reached. It MUST be called before the first read of the past.
 func (e *Eraser) Restore(ctx context.Context) error {
-	floors, err := ReadFloors(e.Dir, e.Archive.Segments())
-	if err != nil {
-		return err
-	}
-	records, err := readRecords(e.Dir)
+	floors, records, err := readFiles(ctx, e.Dir, e.Archive.Segments(), e.Values)
 	if err != nil {
 		return err
 	}
@@ -187,7 +202,7 @@ func (e *Eraser) checkFiles(ctx context.Context, contents, records Floors) error
 	}
 	err := CheckRecorded(ctx, e.Values, files)
 	if errors.As(err, new(*UnrecordedFloorError)) {
-		return fmt.Errorf("%s and %s were changed: %w; delete both: all that was erased of in part is then treated as erased", filepath.Join(e.Dir, FloorsFile), RecordsFile, err)
+		return fmt.Errorf("%s and %s were changed: %w; delete both: what the log has recorded then counts", filepath.Join(e.Dir, FloorsFile), RecordsFile, err)
 	}
 	return err
 }

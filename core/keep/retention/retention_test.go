@@ -120,7 +120,7 @@ func (w *world) restart(folder string) {
 func (w *world) newEraser() *retention.Eraser {
 	w.t.Helper()
 	e, err := retention.New(retention.Options{
-		Tip: func() *commit.Tip { return w.tip }, Log: w.log, Archive: w.archive, History: w.history, Dir: w.dir,
+		Tip: func() *commit.Tip { return w.tip }, Log: w.log, Values: w.log, Archive: w.archive, History: w.history, Dir: w.dir,
 		Covered: func() uint64 { return w.tip.Revision() },
 		Now:     func() time.Time { return w.clock }, Elapsed: func() time.Duration { return w.clock.Sub(w.begun) },
 	})
@@ -441,6 +441,34 @@ func TestNothingIsErasedWhileTheIndexIsMadeAgain(t *testing.T) {
 		t.Errorf("a pass: %v", err)
 	}
 	w.restart("again")
+	w.check(w.tip.Revision())
+}
+
+// An operator may delete the files of floors, such as damaged ones: what the log has recorded then counts, also in segments of
+// which a part was erased.
+func TestAStartNeedsNoFilesOfFloors(t *testing.T) {
+	w := newWorld(t, 50)
+	lease, note := object{pulses, "a", "b"}, object{notes, "a", "b"}
+	for range 500 {
+		w.clock = w.clock.Add(time.Minute)
+		w.write(false, lease)
+		w.write(false, note)
+		w.pass()
+	}
+	before := w.eraser.Reached()
+	for _, file := range []string{retention.FloorsFile, retention.RecordsFile} {
+		if err := os.Remove(filepath.Join(w.dir, file)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	raise := map[string]retention.Reached{pulses.String(): {Contents: 1}} // of another replica, before the start
+	if err := retention.RaiseFiles(t.Context(), w.dir, w.archive.Segments(), raise, w.log); err != nil {
+		t.Fatal(err)
+	}
+	w.restart("again")
+	if got := w.eraser.Reached(); fmt.Sprint(got) != fmt.Sprint(before) {
+		t.Errorf("floors are %v, were %v", got, before)
+	}
 	w.check(w.tip.Revision())
 }
 

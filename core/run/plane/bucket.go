@@ -51,7 +51,7 @@ func (p *Plane) openBucket(ctx context.Context) error {
 			if err := p.checkFloors(ctx, floors); err != nil {
 				return err
 			}
-			return retention.RaiseFiles(p.path(retention.Folder), p.Archive.Segments(), reachedOf(floors))
+			return retention.RaiseFiles(ctx, p.path(retention.Folder), p.Archive.Segments(), reachedOf(floors), p.Log)
 		},
 	})
 	p.Archive.FillWith(p.bucket.Fill)
