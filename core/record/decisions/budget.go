@@ -34,13 +34,10 @@ func shareOf(bytes int64) Rate {
 	return Rate{PerSecond: perSecond, Burst: perSecond * hour}
 }
 
-// ownerOf returns the owner of a request, "" for one without a user.
+// ownerOf returns the owner of a request. All requests without a user have one owner.
 func ownerOf(e *eventlog.Event) string {
 	a := e.Meta.GetActor()
-	owner := cmp.Or(a.GetImpersonator().GetUser(), a.GetUser())
-	if owner == user.Anonymous {
-		return ""
-	}
+	owner := cmp.Or(a.GetImpersonator().GetUser(), a.GetUser(), user.Anonymous)
 	if namespace, _, err := serviceaccount.SplitUsername(owner); err == nil {
 		return serviceaccount.MakeNamespaceGroupName(namespace)
 	}

@@ -69,6 +69,7 @@ func (c *counts) add(e *eventlog.Event, n uint64) {
 	c.merge(alikeOf(e), ownerOf(e), counter{n, now, now})
 }
 
+// merge adds a counter of decisions about an owner. An empty owner is for those that are bounded otherwise.
 func (c *counts) merge(a alike, owner string, n counter) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -134,5 +135,5 @@ func (c *counts) take(now time.Time) (events []*eventlog.Event) {
 func (c *counts) putBack(e *eventlog.Event) {
 	m, d := e.Meta, e.Meta.GetDecisionsCounted()
 	like := &eventlog.Event{Meta: &logpb.Metadata{Object: m.GetObject(), Actor: m.GetActor(), Request: m.GetRequest(), Detail: &logpb.Metadata_Decision{Decision: d.GetLike()}}}
-	c.merge(alikeOf(like), ownerOf(like), counter{d.GetCount(), time.Unix(0, d.GetFirstUnixNano()), time.Unix(0, d.GetLastUnixNano())})
+	c.merge(alikeOf(like), "", counter{d.GetCount(), time.Unix(0, d.GetFirstUnixNano()), time.Unix(0, d.GetLastUnixNano())})
 }

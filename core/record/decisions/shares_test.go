@@ -89,3 +89,33 @@ func TestOneUserCannotDisplaceTheDecisionsAboutOthers(t *testing.T) {
 		})
 	}
 }
+
+// What is counted of a user names the user, however many kinds of requests others make, also those without a credential.
+func TestCountsOfOneOwnerDoNotHideThoseOfOthers(t *testing.T) {
+	for _, owner := range []string{"mallory", "system:anonymous", ""} {
+		t.Run(owner, func(t *testing.T) {
+			dir := t.TempDir()
+			synctest.Test(t, func(t *testing.T) {
+				r := start(t, decisions.Options{Dir: dir})
+				for i := range 2000 {
+					e := refusal("flood", owner, "1.2.3.4")
+					e.Meta.Object.Resource = fmt.Sprint("things", i)
+					r.Count(e, 1)
+				}
+				r.Count(refusal("", "victim", "1.2.3.4"), 1)
+				time.Sleep(2 * time.Minute)
+				named, all := uint64(0), uint64(0)
+				for _, e := range events(t, r.Recorder) {
+					n := e.Meta.GetDecisionsCounted().GetCount()
+					if all += n; e.Meta.GetActor().GetUser() == "victim" {
+						named += n
+					}
+				}
+				if named != 1 || all != 2001 {
+					t.Errorf("%d of 2001 requests are counted, %d by the name of their user", all, named)
+				}
+				r.stop()
+			})
+		})
+	}
+}
