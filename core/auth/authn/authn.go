@@ -229,11 +229,17 @@ func Inside(ctx context.Context) bool { return ctx.Value(userKey{}) != nil }
 // credentials and anonymous requests are allowed. Otherwise it returns ErrUnauthorized, which wraps a [ThrottledError] if a
 // credential was refused unchecked. It removes all credentials from the headers.
 func (a *Authenticator) Authenticate(r *http.Request) (user.Info, error) {
+	u, _, err := a.authenticate(r, &a.bearer)
+	return u, err
+}
+
+// authenticate is Authenticate, and also returns the method of [Authenticator.userOf].
+func (a *Authenticator) authenticate(r *http.Request, bearer *[2]authenticator.Request) (user.Info, Method, error) {
 	if u, ok := r.Context().Value(userKey{}).(user.Info); ok {
-		return u, nil
+		return u, ByToken, nil
 	}
 	start := time.Now()
-	u, _, err := a.userOf(r, &a.bearer)
+	u, by, err := a.userOf(r, bearer)
 	r.Header.Del("Authorization")
 	forgetProtocol(r.Header)
 	if p, ok := a.frontProxy.(interface{ Forget(http.Header) }); ok {
@@ -250,7 +256,7 @@ func (a *Authenticator) Authenticate(r *http.Request) (user.Info, error) {
 		a.attempts.Attempted(u, err, time.Since(start))
 	}
 	if u != nil {
-		return authenticated(u), nil
+		return authenticated(u), by, nil
 	}
 	if err == nil && a.certificates != nil && r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
 		err = errUnnamed
@@ -260,11 +266,11 @@ func (a *Authenticator) Authenticate(r *http.Request) (user.Info, error) {
 			a.failures.Failed(r, err)
 		}
 		if throttled := throttledIn(err); throttled != nil {
-			return nil, fmt.Errorf("%w: %w", ErrUnauthorized, throttled)
+			return nil, by, fmt.Errorf("%w: %w", ErrUnauthorized, throttled)
 		}
-		return nil, fmt.Errorf("%w: %w", ErrUnauthorized, err)
+		return nil, by, fmt.Errorf("%w: %w", ErrUnauthorized, err)
 	}
-	return nil, ErrUnauthorized
+	return nil, by, ErrUnauthorized
 }
 
 // tokenProtocol is the prefix of a WebSocket subprotocol that contains a token, as in kube-apiserver.

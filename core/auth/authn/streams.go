@@ -34,13 +34,18 @@ func (a *Authenticator) AuthenticateStream(r *http.Request, lost func()) (u user
 		return u, func() {}, err
 	}
 	headers := a.credentials(r.Header)
-	if u, err = a.Authenticate(r); err != nil {
+	c := &streamCredential{a: a}
+	c.bearer = bearers(c.authenticateToken)
+	u, by, err := a.authenticate(r, &c.bearer)
+	if err != nil {
 		return nil, nil, err
 	}
 	if u == Anonymous {
 		return u, func() {}, nil
 	}
-	return u, a.streams.add(a, r, headers, u, lost), nil
+	c.user = u
+	c.proved(by)
+	return u, a.streams.add(c, r, headers, lost), nil
 }
 
 // credentials returns the headers with credentials. Authenticate removes them from the request.
@@ -68,7 +73,7 @@ type streamCredential struct {
 	request *http.Request // a request with these credentials, without anything else
 	user    user.Info
 	bearer  [2]authenticator.Request
-	by      Method // the method that proved the user last; methods before the first check
+	by      Method // the method that proved the user last
 	// since has the authorities and revocations of the last full check of a certificate of a proxy.
 	since proxyCheck
 
@@ -91,24 +96,34 @@ type proxyCheck struct {
 	until   time.Time
 }
 
-// add adds an open stream, whose credentials were valid a moment ago.
-func (s *streams) add(a *Authenticator, r *http.Request, headers http.Header, u user.Info, lost func()) (stop func()) {
-	key := keyOf(r, headers, u)
+// authenticateToken authenticates a token, and notes the method that knows it.
+func (c *streamCredential) authenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+	resp, by, err := c.a.token(ctx, token, c.a.audiences)
+	if resp != nil {
+		c.by = by
+	}
+	return resp, resp != nil, err
+}
+
+// proved notes the method that has proved the user. For a token, authenticateToken has noted it.
+func (c *streamCredential) proved(by Method) {
+	if by != ByToken {
+		c.by = by
+	}
+}
+
+// add adds an open stream, whose credentials were valid a moment ago. next is used if no other stream has them.
+func (s *streams) add(next *streamCredential, r *http.Request, headers http.Header, lost func()) (stop func()) {
+	key := keyOf(r, headers, next.user)
 	one := &stream{lost}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.of[key]
 	if c == nil {
 		ctx, end := context.WithCancel(context.WithoutCancel(r.Context()))
-		c = &streamCredential{a: a, user: u, by: methods, lost: map[*stream]struct{}{}, end: end}
+		c = next
+		c.lost, c.end = map[*stream]struct{}{}, end
 		c.request = (&http.Request{Method: r.Method, URL: r.URL, Header: headers, TLS: r.TLS, RemoteAddr: r.RemoteAddr}).WithContext(context.WithValue(ctx, openKey{}, true))
-		c.bearer = bearers(func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
-			resp, by, err := a.token(ctx, token, a.audiences)
-			if resp != nil {
-				c.by = by
-			}
-			return resp, resp != nil, err
-		})
 		if s.of == nil {
 			s.of = map[[sha256.Size]byte]*streamCredential{}
 		}
@@ -178,9 +193,7 @@ func (c *streamCredential) valid(ctx context.Context) bool {
 	if u == nil {
 		return unavailable(err, c.by)
 	}
-	if by != ByToken { // else bearer has set it
-		c.by = by
-	}
+	c.proved(by)
 	return sameUser(authenticated(u), c.user, c.by)
 }
 
@@ -215,7 +228,7 @@ func unavailable(err error, by Method) bool {
 		return false
 	}
 	_, reason := classify(r)
-	return reason == Unavailable && (by == methods || r.Method == by)
+	return reason == Unavailable && r.Method == by
 }
 
 // sameUser reports whether two users are the same to a policy. A webhook may put another value in extra with every answer.

@@ -55,3 +55,42 @@ func TestFailuresOfASourceDoNotEndAStream(t *testing.T) {
 		}
 	})
 }
+
+// A token that one method has proved does not stay valid because another method cannot be asked, also if it became invalid at once.
+func TestAMethodThatDoesNotAnswerKeepsNoStreamsOfOthersOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &counting{known: []string{"alice"}}
+		a := newAuthenticator(t, authn.Options{BootstrapTokens: c, Webhook: &counting{down: true}})
+		var lost atomic.Bool
+		_, stop, err := a.AuthenticateStream(bearerFrom("192.0.2.1", "alice"), func() { lost.Store(true) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stop()
+		c.mu.Lock()
+		c.known = nil
+		c.mu.Unlock()
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		if !lost.Load() {
+			t.Fatal("the stream is open")
+		}
+	})
+}
+
+// A credential whose method cannot be asked counts as before.
+func TestAStreamGoesOnWhileItsMethodDoesNotAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &counting{known: []string{"alice"}}
+		a := newAuthenticator(t, authn.Options{BootstrapTokens: &counting{}, Webhook: c})
+		_, stop, err := a.AuthenticateStream(bearerFrom("192.0.2.1", "alice"), func() { t.Error("the stream has ended") })
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stop()
+		c.mu.Lock()
+		c.down = true
+		c.mu.Unlock()
+		time.Sleep(3 * time.Second)
+	})
+}
