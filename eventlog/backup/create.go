@@ -29,6 +29,9 @@ type CreateOptions struct {
 	Keys []KeyFile
 	// Sign signs the manifest; nil for a backup without a signature.
 	Sign func(manifest []byte) (signature []byte, err error)
+	// Verify returns an error for a signature that is not by the same key. Files of earlier backups are used again only if it accepts the
+	// backup; nil for all.
+	Verify func(manifest, signature []byte) error
 	// Patience is for the store and for the source.
 	Patience stores.Patience
 	// Temporary is the folder for files that are being sent, which have no name there; the system's if empty.
@@ -170,6 +173,15 @@ func (c *creation) readStore(ctx context.Context) error {
 		if head := f.Manifest.Head; head.Epoch == c.state.Head.Epoch && head.Revision > c.state.Head.Revision {
 			return fmt.Errorf("the log ends at revision %d, but backup %s has revision %d of the same epoch: the server has lost writes, or is an older copy. Restore that backup, or back this log up to another place",
 				c.state.Head.Revision, f.Name, head.Revision)
+		}
+		if c.Verify != nil {
+			err := checkSignature(ctx, c.store, f.Manifest, c.Verify)
+			if errors.As(err, new(*SignatureError)) {
+				continue // its files are sent again
+			}
+			if err != nil {
+				return err
+			}
 		}
 		c.noteFiles(f.Manifest)
 	}

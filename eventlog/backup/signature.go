@@ -31,7 +31,10 @@ func (m *Manifest) signedAs() string { return m.storedAs() + ".sig" }
 // CheckSignature returns a [*SignatureError] if verify refuses the signature of a backup, or there is none: [ErrUnsigned]. What is signed is the
 // manifest, which has the checksums of all files: so the signature is that of the whole backup.
 func CheckSignature(ctx context.Context, store stores.Store, p stores.Patience, m *Manifest, verify func(manifest, signature []byte) error) error {
-	patient := stores.WithPatience(store, p)
+	return checkSignature(ctx, stores.WithPatience(store, p), m, verify)
+}
+
+func checkSignature(ctx context.Context, patient *stores.Patient, m *Manifest, verify func(manifest, signature []byte) error) error {
 	entries, err := patient.List(ctx, m.signedAs())
 	if err != nil {
 		return err

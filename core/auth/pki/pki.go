@@ -219,7 +219,7 @@ func (s *ServerCertificate) renew() error {
 // Get is for [tls.Config].GetCertificate. When a renewal is due, one handshake makes it, and others use the old
 // certificate, as all do if it fails.
 func (s *ServerCertificate) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	if Due(s.current.Load().Leaf) && s.renewing.TryLock() {
+	if s.authority.Due(s.current.Load().Leaf) && s.renewing.TryLock() {
 		defer s.renewing.Unlock()
 		_ = s.renew() // the next handshake tries again
 	}
@@ -239,8 +239,11 @@ func (a *Authority) ClientExcept(dir, name, user string, groups []string, revoke
 	})
 }
 
-// Due reports whether a certificate must be renewed: it expires within 30 days, or is not valid yet.
-func Due(c *x509.Certificate) bool { return time.Until(c.NotAfter) <= renewBefore || !begun(c) }
+// Due reports whether a certificate must be renewed: it expires within 30 days, or is not valid yet. One that is valid for as long as
+// the authority is not renewed, because the next one would not be valid for longer.
+func (a *Authority) Due(c *x509.Certificate) bool {
+	return time.Until(c.NotAfter) <= renewBefore && c.NotAfter.Before(a.Cert.NotAfter) || !begun(c)
+}
 
 // Issue creates a client certificate for a user in groups. It does not store it.
 func (a *Authority) Issue(user string, groups []string, life time.Duration) (Pair, error) {
@@ -259,7 +262,7 @@ func clientTemplate(user string, groups []string) *x509.Certificate {
 func (a *Authority) loadOrIssue(dir, name string, template *x509.Certificate, life time.Duration, fits func(*x509.Certificate) bool) (Pair, error) {
 	if pair, err := load(dir, name); err == nil {
 		if parsed, err := tls.X509KeyPair(pair.Cert, pair.Key); err == nil && parsed.Leaf.CheckSignatureFrom(a.Cert) == nil &&
-			!Due(parsed.Leaf) && fits(parsed.Leaf) {
+			!a.Due(parsed.Leaf) && fits(parsed.Leaf) {
 			return pair, nil
 		}
 	}

@@ -93,6 +93,22 @@ func TestCertificatesAreMadeAgainBeforeTheyExpire(t *testing.T) {
 	})
 }
 
+// A certificate that is valid for as long as its authority is not made again for each connection.
+func TestACertificateIsNotMadeAgainInVain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		ca := authority(t, dir)
+		time.Sleep(time.Until(ca.Cert.NotAfter) - 10*24*time.Hour)
+		first, err := ca.Server(dir, []string{"localhost"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again, err := ca.Server(dir, []string{"localhost"}); err != nil || !bytes.Equal(first.Cert, again.Cert) {
+			t.Errorf("it was made again: %v", err)
+		}
+	})
+}
+
 func TestClientsCertificatesLiveShorter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

@@ -94,9 +94,10 @@ func withdrawn(tip *commit.Tip, form *policy.Form) (gone []schema.GroupResource)
 	return gone
 }
 
-// maxRendered limits what an activation says of how long rendered objects have been as they are: tens of thousands of objects. An
-// activation with more does not say it, so that all of them are as old as the activation.
-const maxRendered = 4 << 20
+// maxRendered limits what an activation says of how long rendered objects have been as they are, so that its event fits into a request to
+// etcd also if it cannot be compressed. An activation with more, which takes thousands of objects, does not say it, so that all of them are
+// as old as the activation.
+const maxRendered = 512 << 10
 
 // Activate writes the events that replace the policy at the tip, and returns the new tip. sign completes the metadata
 // of each event, such as its actor. If another policy was activated in the meantime, that one stays, and the error is

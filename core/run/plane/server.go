@@ -83,7 +83,7 @@ type administrator struct {
 // the API is served nevertheless.
 func (p *Plane) renewAdministrator() {
 	a := &p.administrator
-	if a.written && !pki.Due(a.leaf) && !p.revocations.Has(a.leaf) {
+	if a.written && !p.authority.Due(a.leaf) && !p.revocations.Has(a.leaf) {
 		return
 	}
 	if err := p.writeAdministrator(); err != nil {

@@ -99,6 +99,7 @@ func (o *createOptions) run(cmd *cobra.Command, name string) (err error) {
 			return fmt.Errorf("--sign-key: %w", err)
 		}
 		options.Sign = func(manifest []byte) ([]byte, error) { return key.Sign(manifest, signatureNamespace) }
+		options.Verify = func(manifest, signature []byte) error { return key.Verify(manifest, signature, signatureNamespace) }
 	}
 	if options.Keys, err = o.readKeys(cmd, len(options.Recipients) > 0); err != nil {
 		return err

@@ -40,3 +40,12 @@ func (k *Key) Sign(message []byte, namespace string) ([]byte, error) {
 	}
 	return sshsig.Armor(signature), nil
 }
+
+// Verify returns an error unless an armored signature over a message for a namespace is by this key.
+func (k *Key) Verify(message, armored []byte, namespace string) error {
+	signature, err := sshsig.Unarmor(armored)
+	if err != nil {
+		return err
+	}
+	return sshsig.Verify(bytes.NewReader(message), signature, k.signer.PublicKey(), signature.HashAlgorithm, namespace)
+}
