@@ -21,6 +21,9 @@ type Values interface {
 // HeadValue is the name of the head of the log among the [Values] of a store.
 const HeadValue = "head"
 
+// FloorsValue is the name of the value that says how far the past is erased. It moves with the log.
+const FloorsValue = "floors"
+
 // Value returns a value that is kept beside the log's batches; nil if there is none. The error is
 // [errors.ErrUnsupported] if the log's store keeps no values. It is safe for concurrent use.
 func (l *Log) Value(ctx context.Context, name string) ([]byte, error) {

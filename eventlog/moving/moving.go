@@ -233,10 +233,32 @@ func (m *move) copy(ctx context.Context, head eventlog.Head, mark []byte, sum su
 	if err != nil {
 		return nil, fmt.Errorf("reading back what was copied to %s: %w", m.ToPlace, err)
 	}
+	if err := m.copyFloors(ctx); err != nil {
+		return nil, err
+	}
 	if err := m.swap(ctx, m.To, m.ToPlace, mark, head.Encode()); err != nil {
 		return nil, err
 	}
 	return &Moved{Head: head, Batches: sum.batches}, nil
+}
+
+// copyFloors copies the record of how far the past is erased, in place of the one that an earlier move has left.
+func (m *move) copyFloors(ctx context.Context) error {
+	floors, err := m.From.Value(ctx, eventlog.FloorsValue)
+	if err != nil {
+		return fmt.Errorf("%s: %w", m.FromPlace, err)
+	}
+	was, err := m.To.Value(ctx, eventlog.FloorsValue)
+	if err == nil && !bytes.Equal(was, floors) {
+		var swapped bool
+		if swapped, err = m.To.Swap(ctx, eventlog.FloorsValue, was, floors); err == nil && !swapped {
+			err = errors.New("another process writes to it")
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w; repeat the move, which continues", m.ToPlace, err)
+	}
+	return nil
 }
 
 // common compares what the target has with the beginning of the source, and returns the revision from which on it has

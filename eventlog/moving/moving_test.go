@@ -248,7 +248,21 @@ func TestAnAbandonedMoveThatIsInterruptedAnywhereContinues(t *testing.T) {
 func TestALogMovesThereAndBackAndAgain(t *testing.T) {
 	from, to := new(memlog.Store), new(memlog.Store)
 	head := write(t, from, 5)
+	floors := func(store *memlog.Store, is string) {
+		t.Helper()
+		value, err := store.Open(nil).Value(t.Context(), eventlog.FloorsValue)
+		if err != nil || string(value) != is {
+			t.Errorf("how far the past is erased: %q %v, want %q", value, err, is)
+		}
+	}
+	erase := func(store *memlog.Store, from, to string) {
+		t.Helper()
+		if swapped, err := store.Open(nil).Swap(t.Context(), eventlog.FloorsValue, []byte(from), []byte(to)); err != nil || !swapped {
+			t.Fatal(swapped, err)
+		}
+	}
 	for range 3 {
+		erase(from, "", "some")
 		if m, err := moving.Move(t.Context(), options(from, to, nil)); err != nil || m.Head != head || m.Before {
 			t.Fatalf("%+v %v", m, err)
 		}
@@ -259,6 +273,8 @@ func TestALogMovesThereAndBackAndAgain(t *testing.T) {
 		if _, err := eventlog.Open(t.Context(), from.Open(nil), eventlog.Options{}); !errors.As(err, &marked) || marked.Mark.Place != "there" {
 			t.Fatal(err)
 		}
+		floors(to, "some")
+		erase(to, "some", "more")
 		head = write(t, to, 5)
 		if err := to.Open(nil).Trim(t.Context(), head.Revision-3); err != nil { // so that the leftover is no beginning of it
 			t.Fatal(err)
@@ -272,6 +288,7 @@ func TestALogMovesThereAndBackAndAgain(t *testing.T) {
 		if m, err := moving.Move(t.Context(), o); err != nil || m.Head != head {
 			t.Fatalf("back: %+v %v", m, err)
 		}
+		floors(to, "more")
 		same(t, to, from.Batches(), head)
 		from, to = new(memlog.Store), new(memlog.Store)
 		head = write(t, from, 5)

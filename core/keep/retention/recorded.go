@@ -7,17 +7,17 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"stele.dev/stele/eventlog"
 )
 
-// Values are the values beside the batches of a log: those of [eventlog.Log].
+// Values are the values beside the batches of a log: those of [eventlog.Log]. One of them, [eventlog.FloorsValue], has the floors of all
+// kinds. It is raised before anything is erased, so it is never below the floors of any replica. Whoever can write to a bucket or to the files of a
+// replica cannot raise it.
 type Values interface {
 	Value(ctx context.Context, name string) ([]byte, error)
 	SwapValue(ctx context.Context, name string, from, to []byte) (bool, error)
 }
-
-// valueName is the name of the value that has the floors of all kinds. It is raised before anything is erased, so it is never below the
-// floors of any replica. Whoever can write to a bucket or to the files of a replica cannot raise it.
-const valueName = "floors"
 
 // UnrecordedFloorError reports a floor above the one that the log has recorded. No replica has written it.
 type UnrecordedFloorError struct {
@@ -32,7 +32,7 @@ func (e *UnrecordedFloorError) Error() string {
 
 // recorded returns the floors that the log has recorded, and the value that has them; nil if it has recorded none.
 func recorded(ctx context.Context, log Values) (floors map[string]Reached, text []byte, err error) {
-	text, err = log.Value(ctx, valueName)
+	text, err = log.Value(ctx, eventlog.FloorsValue)
 	if errors.Is(err, errors.ErrUnsupported) {
 		return nil, nil, nil
 	}
@@ -66,7 +66,7 @@ func recordFloors(ctx context.Context, log Values, reached map[string]Reached) e
 		if err != nil {
 			return err
 		}
-		swapped, err := log.SwapValue(ctx, valueName, was, text)
+		swapped, err := log.SwapValue(ctx, eventlog.FloorsValue, was, text)
 		if errors.Is(err, errors.ErrUnsupported) {
 			return nil
 		}
