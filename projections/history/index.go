@@ -108,6 +108,9 @@ func open(d *disk.Disk, dir string, begin eventlog.Head, logger *slog.Logger) (_
 		return nil, fmt.Errorf("%w: %w", errUnusable, err)
 	}
 	if err := x.load(begin); err != nil {
+		if errors.Is(err, errGone) { // which is for readers
+			err = context.Cause(x.damaged)
+		}
 		return nil, fmt.Errorf("%w: %w", errUnusable, err)
 	}
 	return x, nil
