@@ -35,8 +35,9 @@ func landlockVersion() (version int, err error) {
 
 // Unconfined returns why children have access to files and to the network, nil if they do not: see [Sandbox].
 func Unconfined() error {
-	// A rule set holds for one thread. The call for all threads is not available in a program with cgo.
-	if _, _, errno := syscall.AllThreadsSyscall(unix.SYS_PRCTL, unix.PR_GET_NO_NEW_PRIVS, 0, 0); errno == unix.ENOTSUP {
+	// A rule set holds for one thread. The call for all threads is not available in a program with cgo. It ends the process if its
+	// results differ between threads, so it is tried with one that is the same for all.
+	if _, _, errno := syscall.AllThreadsSyscall(unix.SYS_GETPID, 0, 0, 0); errno == unix.ENOTSUP {
 		return errors.New("the program was built with cgo, so that it cannot use Landlock: build it with CGO_ENABLED=0")
 	}
 	_, err := landlockVersion()
@@ -44,9 +45,12 @@ func Unconfined() error {
 }
 
 // Sandbox takes from this process what a child does not need: it can open no files but those that it is given, for reading,
-// start no programs, and make or accept no TCP connections. What is open stays open. If [Unconfined] returns an error, it
-// has no effect. The parent must have called [ForgoPrivileges].
+// start no programs, and open no sockets. What is open stays open. If [Unconfined] returns an error, it can open files and start
+// programs. The parent must have called [ForgoPrivileges].
 func Sandbox(files ...string) error {
+	if err := refuseSockets(); err != nil {
+		return err
+	}
 	version, err := landlockVersion()
 	if err != nil {
 		return nil

@@ -31,7 +31,8 @@ func forbidden(args []string) {
 		"it starts a program":      func() error { return exec.Command("/proc/self/exe", "child").Start() },
 		"it reads its environment": func() error { _, err := os.ReadFile("/proc/self/environ"); return err },
 		"it connects":              func() error { _, err := net.Dial("tcp", address); return err },
-		"it listens":               func() error { _, err := net.Listen("tcp", "127.0.0.1:0"); return err },
+		"it listens":               func() error { _, err := net.Listen("tcp", "127.0.0.1:0"); return err }, // Multipath TCP, if it can
+		"it sends packets":         func() error { _, err := net.Dial("udp", "127.0.0.1:53"); return err },
 	}
 	for what, try := range tries {
 		done := make(chan error)
