@@ -148,7 +148,7 @@ func (o *serveOptions) serve(cmd *cobra.Command) error {
 	defer signal.Stop(broken)
 	child.LeaveNoCore()
 	if err := child.Unconfined(); err != nil {
-		logger.Debug("processes that compile policies and evaluate CUE have access to files and to the network", "why", err)
+		logger.Debug("processes that compile policies and evaluate CUE can open files and start programs", "why", err)
 	}
 	config, err := o.config(cmd, logger)
 	if err != nil {

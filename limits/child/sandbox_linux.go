@@ -33,7 +33,7 @@ func landlockVersion() (version int, err error) {
 	return int(v), nil
 }
 
-// Unconfined returns why children have access to files and to the network, nil if they do not: see [Sandbox].
+// Unconfined returns why children can open files and start programs, nil if they cannot: see [Sandbox].
 func Unconfined() error {
 	// A rule set holds for one thread. The call for all threads is not available in a program with cgo. It ends the process if its
 	// results differ between threads, so it is tried with one that is the same for all.

@@ -26,7 +26,7 @@ const checkTimeout = 30 * time.Second
 
 // AuthenticateStream is [Authenticator.Authenticate] for a request that may go on for long. Until stop is called, the
 // credentials of the request are checked every second. When they have become invalid, or prove another user, lost is called
-// once, by another goroutine. A credential that cannot be checked, because nobody answers who knows it, counts as before.
+// once, by another goroutine. If the method that knows a credential does not answer, the credential stays valid.
 // stop is nil if there is an error.
 func (a *Authenticator) AuthenticateStream(r *http.Request, lost func()) (u user.Info, stop func(), err error) {
 	if Inside(r.Context()) {
