@@ -106,8 +106,8 @@ func Grantors(out *Output, answer *access.Review) error {
 	for _, g := range st.Grantors {
 		how := map[string]string{
 			rights.ByNamespaces: "a binding of any role",
-			rights.ByGroups:     "a rule that joins roles of others, for those who have them",
-			rights.ByViews:      "a rule for its view that joins roles of others, for those who have them",
+			rights.ByGroups:     "rules of its roles are added to roles that others bind",
+			rights.ByViews:      "rules for its view are added to roles that others bind",
 		}[g.By]
 		rows.Add("", Cell{Text: g.Team}, Cell{Text: fmt.Sprintf("%s [%s]", g.By, strings.Join(wording.Quoted(g.Values), ", "))}, Cell{Text: g.Source, Style: subtle}, Cell{Text: how})
 	}
