@@ -171,7 +171,7 @@ func TestScripts(t *testing.T) {
 			e.Values[serverKey{}] = server
 			e.Values[issuerKey{}] = new(*authntest.Issuer)
 			e.Values[hookKey{}] = new(*httptest.Server)
-			limitScript(e, server)
+			limitScript(t, e, server)
 			e.Defer(func() {
 				if *server != nil {
 					_ = (*server).end(syscall.SIGKILL)

@@ -5,10 +5,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime/pprof"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"syscall"
+	"testing"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -19,24 +20,38 @@ const scriptLimit = 8 * time.Minute
 
 // limitScript ends all processes of a script that takes too long, so that the script fails, and its name and the stacks of its server
 // and workers are known. testscript itself ends only the processes that it has started, and waits for those that these started.
-func limitScript(e *testscript.Env, server **process) {
+func limitScript(t *testing.T, e *testscript.Env, server **process) {
+	ended, told := make(chan struct{}), make(chan struct{})
 	timer := time.AfterFunc(scriptLimit, func() {
-		fmt.Fprintf(os.Stderr, "%s: the script takes longer than %v; its processes are ended\n", filepath.Base(e.WorkDir), scriptLimit)
-		_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 1)
+		defer close(told)
+		t.Errorf("%s takes longer than %v; its processes are ended", filepath.Base(e.WorkDir), scriptLimit)
+		for pid, command := range processesOf(e.WorkDir) {
+			fmt.Fprintf(os.Stderr, "process %d: %s\n", pid, command)
+		}
 		if p := *server; p != nil {
 			_ = p.Process.Signal(syscall.SIGQUIT)
 			time.Sleep(time.Second) // in which it prints its stacks
 			fmt.Fprintf(os.Stderr, "its server:\n%s\n", p.stderr.String())
 		}
 		for _, signal := range []syscall.Signal{syscall.SIGQUIT, syscall.SIGKILL} {
-			for pid, command := range processesOf(e.WorkDir) {
-				fmt.Fprintf(os.Stderr, "%v to %d: %s\n", signal, pid, command)
+			for pid := range processesOf(e.WorkDir) {
 				_ = syscall.Kill(pid, signal)
 			}
 			time.Sleep(time.Second)
 		}
+		select {
+		case <-ended:
+		case <-time.After(time.Minute):
+			debug.SetTraceback("all")
+			panic(fmt.Sprintf("%s does not end without its processes", filepath.Base(e.WorkDir)))
+		}
 	})
-	e.Defer(func() { timer.Stop() })
+	e.Defer(func() {
+		close(ended)
+		if !timer.Stop() {
+			<-told
+		}
+	})
 }
 
 // processesOf returns the commands that have a script's folder in their environment, by process.

@@ -2,7 +2,11 @@
 
 package main
 
-import "github.com/rogpeppe/go-internal/testscript"
+import (
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
 
 // limitScript ends no script: only Linux tells what processes a script has.
-func limitScript(*testscript.Env, **process) {}
+func limitScript(*testing.T, *testscript.Env, **process) {}
