@@ -273,11 +273,11 @@ type Scalar struct {
 	// MultipleOf is a decimal number. A number must be a multiple of it.
 	MultipleOf *Bound `json:"multipleOf,omitempty"`
 
-	// Forms are CUE's named tests that the string must pass: time.Time, net.IPv4.
+	// Forms are tests of CUE that the string must pass, such as net.IPv4.
 	Forms []Form `json:"forms,omitempty"`
 }
 
-// A Form names one of CUE's tests of strings, such as net.IPv4.
+// A Form names one of CUE's tests of strings, such as net.IPv4 or time.Format("2006-01-02").
 type Form struct {
 	Name   string   `json:"name"`
 	Source Position `json:"source,omitzero"`

@@ -3,6 +3,7 @@ package fromcue_test
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"stele.dev/stele/schemas/textforms"
 )
@@ -44,9 +45,10 @@ func (g *grammar) scalar() term {
 		return term{strings.ReplaceAll(g.OneOf("or([for k, _ in M {k}])", "or([for _, v in M {v}])", "*M.a | M.b", "or([for k, _ in M {k}]) | *M.a",
 			`or([for k, v in M if v != "b" {v}])`, "string & or([for k, _ in M {k}])"), "M", name), words, "scalar"}
 	case 30:
-		name := g.OneOf("time.Time", "time.Duration", "net.IP", "net.IPv4", "net.IPv6", "net.IPCIDR", "net.FQDN", "net.URL", "net.AbsURL")
-		samples := textforms.ByName[name].Samples
-		return term{g.OneOf("string & ", "string & ", "", "=~\"[0-9]\" & ", `*"" | `, "string & !=\"\" & ") + name, str(samples...), "scalar"}
+		name := g.OneOf("time.Time", "time.Duration", "net.IP", "net.IPv4", "net.IPv6", "net.IPCIDR", "net.FQDN", "net.URL", "net.AbsURL",
+			`time.Format("2006-01-02")`, "time.Format(time.RFC3339)")
+		form, _ := textforms.Named(strings.Replace(name, "time.RFC3339", quote(time.RFC3339), 1))
+		return term{g.OneOf("string & ", "string & ", "", "=~\"[0-9]\" & ", `*"" | `, "string & !=\"\" & ") + name, str(form.Samples...), "scalar"}
 	case 0, 1:
 		return term{"string", words, "scalar"}
 	case 2:

@@ -148,7 +148,7 @@ func (c *Compiler) member(v cue.Value, x ast.Expr, name string, at *place) shape
 	case cuevalue.IsConstant(v):
 		return shapeOf(v.Kind())
 	}
-	if _, ok := textforms.ByName[name]; ok {
+	if _, ok := textforms.Named(name); ok {
 		return shapeOf(v.IncompleteKind())
 	}
 	c.leave(at, x, fmt.Sprintf("the builtin %s", name), "")
@@ -192,7 +192,7 @@ func (c *Compiler) call(v cue.Value, x *ast.CallExpr, args []cue.Value, at *plac
 		if len(args) == 0 {
 			return shapeOf(v.IncompleteKind())
 		}
-	case "strings.MinRunes", "strings.MaxRunes":
+	case "strings.MinRunes", "strings.MaxRunes", "time.Format":
 		for _, a := range args {
 			c.constant(a, x, at)
 		}

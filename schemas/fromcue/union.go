@@ -254,12 +254,12 @@ func (c *Compiler) bound(s *schemas.Scalar, v cue.Value, op cue.Op, operand cue.
 
 func (c *Compiler) validator(s *schemas.Scalar, v cue.Value, args []cue.Value, at *place) {
 	name := fmt.Sprint(args[0])
-	if _, ok := textforms.ByName[strings.TrimSuffix(name, "()")]; ok && len(args) == 1 {
+	if form, ok := formOf(args); ok {
 		if s.Kinds != schemas.StringKind {
 			c.leaveTo(at, at, v.Source(), fmt.Sprintf("the builtin %s on what is not a string", strings.TrimSuffix(name, "()")))
 			return
 		}
-		s.Forms = append(s.Forms, schemas.Form{Name: strings.TrimSuffix(name, "()"), Source: c.position(v.Source(), at)})
+		s.Forms = append(s.Forms, schemas.Form{Name: form, Source: c.position(v.Source(), at)})
 		return
 	}
 	if name != "strings.MinRunes" && name != "strings.MaxRunes" || len(args) != 2 {
@@ -277,6 +277,20 @@ func (c *Compiler) validator(s *schemas.Scalar, v cue.Value, args []cue.Value, a
 	} else {
 		s.MaxRunes = tighter(s.MaxRunes, l, func(a, b int) bool { return a < b })
 	}
+}
+
+// formOf returns the name of the form that a validator demands: its arguments are the function, and what it is called with.
+func formOf(args []cue.Value) (name string, ok bool) {
+	name = strings.TrimSuffix(fmt.Sprint(args[0]), "()")
+	switch len(args) {
+	case 1:
+		_, ok = textforms.Named(name)
+	case 2:
+		if text, err := args[1].String(); err == nil {
+			return textforms.Call(name, text)
+		}
+	}
+	return name, ok
 }
 
 // maxArms is the maximum number of alternatives of a union. Nested unions multiply.

@@ -227,7 +227,8 @@ func (v *inspection) violations(t *textCheck, x string) {
 	}
 	for i, admits := range t.forms {
 		if !admits(x) {
-			v.invalid(x, "must be "+textforms.ByName[s.Forms[i].Name].Phrase, s.Forms[i].Source)
+			form, _ := textforms.Named(s.Forms[i].Name)
+			v.invalid(x, "must be "+form.Phrase, s.Forms[i].Source)
 		}
 	}
 	v.forbidden(s, x)

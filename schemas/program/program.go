@@ -551,7 +551,7 @@ func (c *check) addText(s *schemas.Scalar, enum, not []any) error {
 		t.patterns = append(t.patterns, re)
 	}
 	for _, f := range s.Forms {
-		rule, ok := textforms.ByName[f.Name]
+		rule, ok := textforms.Named(f.Name)
 		if !ok {
 			return fmt.Errorf("schemas: unknown form %q", f.Name)
 		}

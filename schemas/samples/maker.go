@@ -170,7 +170,8 @@ func (g Maker) witnessScalar(n *schemas.Node, kind schemas.Kinds) any {
 		}
 	}
 	for _, f := range s.Forms {
-		for _, sample := range textforms.ByName[f.Name].Samples {
+		form, _ := textforms.Named(f.Name)
+		for _, sample := range form.Samples {
 			values = append(values, sample)
 		}
 	}

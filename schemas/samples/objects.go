@@ -154,7 +154,8 @@ func (s *sampler) text(of *schemas.Scalar) any {
 		}
 	}
 	for _, f := range of.Forms {
-		text = textforms.ByName[f.Name].Samples[0]
+		form, _ := textforms.Named(f.Name)
+		text = form.Samples[0]
 	}
 	if of.MinRunes != nil {
 		for len(text) < of.MinRunes.Count && len(text) < 1<<10 {

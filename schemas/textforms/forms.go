@@ -4,6 +4,9 @@ package textforms
 
 import (
 	"net/netip"
+	"strconv"
+	"strings"
+	"time"
 
 	cuenet "cuelang.org/go/pkg/net"
 	cuetime "cuelang.org/go/pkg/time"
@@ -17,8 +20,32 @@ type Form struct {
 	Samples []string // the first is valid, the last is not
 }
 
-// ByName maps the names in CUE to the tests.
-var ByName = map[string]Form{
+// Named returns the test that a name in CUE stands for: that of a function, such as net.IPv4, or of a call with a constant, such as
+// time.Format("2006-01-02").
+func Named(name string) (Form, bool) {
+	f, ok := byName[name]
+	if function, rest, called := strings.Cut(name, "("); called && calls[function] != nil {
+		argument, err := strconv.Unquote(strings.TrimSuffix(rest, ")"))
+		return calls[function](argument), err == nil
+	}
+	return f, ok
+}
+
+// Call returns the name of a call of a function with a constant, and false if [Named] does not know the function.
+func Call(function, argument string) (name string, ok bool) {
+	return function + "(" + strconv.Quote(argument) + ")", calls[function] != nil
+}
+
+// calls are the tests that depend on a constant.
+var calls = map[string]func(string) Form{
+	"time.Format": func(layout string) Form {
+		sample := time.Date(2006, 1, 2, 15, 4, 5, 0, time.UTC).Format(layout)
+		return Form{passes(func(s string) (bool, error) { return cuetime.Format(s, layout) }), "a time in the form " + layout, []string{sample, sample + " "}}
+	},
+}
+
+// byName maps the names of functions to their tests.
+var byName = map[string]Form{
 	"time.Time":     {passes(cuetime.Time), "a date and time as in RFC 3339, such as 2006-01-02T15:04:05Z", []string{"2006-01-02T15:04:05Z", "2006-01-02T15:04:05.5+07:00", "2006-01-02"}},
 	"time.Duration": {passes(cuetime.Duration), "a duration such as 1h30m", []string{"1h30m", "0", "-1.5s", "1 day"}},
 	"net.IP":        {address(netip.Addr.IsValid), "an IP address", []string{"192.0.2.1", "2001:db8::1", "192.0.2"}},

@@ -72,7 +72,8 @@ func Scalar(s *schemas.Scalar) string {
 		rules = append(rules, choose(p.Negated, "does not match ", "matches ")+p.Regexp)
 	}
 	for _, f := range s.Forms {
-		rules = append(rules, "is "+textforms.ByName[f.Name].Phrase)
+		form, _ := textforms.Named(f.Name)
+		rules = append(rules, "is "+form.Phrase)
 	}
 	for _, not := range s.Not {
 		rules = append(rules, "is not "+string(not.Value))
