@@ -494,6 +494,9 @@ func (n *Node) AdmitsAll() bool {
 // Forbids returns the logic of a field that may not be set.
 func Forbids() *Logic { return &Logic{Not: &Node{Kinds: AnyKind}} }
 
+// NeverSet is the message of an optional field that a part of a struct declares and another part is closed to.
+const NeverSet = "cannot be set, for another part of the struct is closed to it"
+
 // Forbidden reports whether the node admits nothing, so that a field with it may not be set.
 func (n *Node) Forbidden() bool {
 	return n.Logic != nil && n.Logic.Not != nil && n.Logic.Not.AdmitsAll()

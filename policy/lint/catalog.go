@@ -137,6 +137,8 @@ var Lints = []Lint{
 		`In CUE a default is an alternative of its own, so that the field admits the default although the other alternatives do not. It is reported for numbers, strings and booleans.`},
 	{"ALTERNATIVE_EMPTY", Warning, "An alternative admits no value.", "other bounds",
 		`The bounds of the alternative exclude each other, so that only the default is left.`},
+	{"FIELD_NEVER_SET", Warning, "A part of a struct declares an optional field, and another part is closed to it.", "the closed part embedded, `{#name, ...}`, in place of `#name &`",
+		`CUE refuses each value of the field. Two definitions that are joined with & leave the fields that both have.`},
 	{"DEFAULT_VIOLATES", Warning, "The defaults of a kind violate a validation of the kind.", "another default, or another validation",
 		`An object that leaves out the fields is refused by a rule that reads nothing but their defaults. It is found by making the smallest object that the schema admits, filling in the defaults, and evaluating the CEL rules of the kind. Rules that also read fields that the author of an object gives are not judged.`},
 	{"GROUP_OF_KUBERNETES", Warning, "A kind is in an API group that Kubernetes has for its own kinds.", "a group under a domain of yours",

@@ -73,6 +73,7 @@ func Check(ctx context.Context, b *Bundle) ([]Finding, error) {
 		return nil, err
 	}
 	c.kindsOfKubernetes()
+	c.fieldsNeverSet()
 	c.flows()
 	c.auditRules()
 	c.expressions()

@@ -263,6 +263,7 @@ func TestLints(t *testing.T) {
 		"the role of planners":      {rbac + `bindings: b: {clusterRole: "policy:planner", ` + somebody + `, namespaces: ["*"]}`, nil},
 
 		"a kind in a group of Kubernetes":   {"bundle: teams: a: kinds: \"deployments.apps\": { // §\n" + `group: "apps", names: {kind: "Deployment", plural: "deployments"}, storageVersion: "v1", versions: v1: #schema: spec?: {}}`, []string{"GROUP_OF_KUBERNETES"}},
+		"a field to which a part is closed": {"bundle: teams: a: kinds: \"things.example.com\": {\n" + `group: "example.com", names: {kind: "Thing", plural: "things"}, storageVersion: "v1", versions: v1: #schema: spec?: #closed & {b?: int} // §` + "\n}\n#closed: {a?: int}", []string{"FIELD_NEVER_SET"}},
 		"a chain without deny":              {`bundle: authorizers: ["system:masters", "rbac"] // §`, []string{"AUTHORIZER_LEFT_OUT"}},
 		"a chain with a late deny":          {`bundle: authorizers: ["system:masters", "rbac", "deny"] // §`, []string{"DENY_LATE"}},
 		"a chain that may lock out":         {`bundle: authorizers: ["deny", "webhook:w", "system:masters", "rbac"] // §`, []string{"LOCKOUT"}},

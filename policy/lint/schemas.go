@@ -26,6 +26,20 @@ func (c *checking) kindsOfKubernetes() {
 	}
 }
 
+// fieldsNeverSet finds fields that one part of a struct declares and another part is closed to.
+func (c *checking) fieldsNeverSet() {
+	for i := range c.Form.Kinds {
+		k := &c.Form.Kinds[i]
+		for _, v := range k.Versions {
+			v.Schema.Visit("", func(path string, n *schemas.Node) {
+				if n.Message == schemas.NeverSet && n.Forbidden() {
+					c.add("FIELD_NEVER_SET", n.Source, k.Resource(), fmt.Sprintf("%s in version %s %s", path, v.Name, n.Message), "")
+				}
+			})
+		}
+	}
+}
+
 // defaults finds defaults that a CEL rule of the same kind rejects.
 func (c *checking) defaults() {
 	form := &policy.Form{Version: policy.FormVersion}

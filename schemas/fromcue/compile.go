@@ -399,10 +399,14 @@ func (c *Compiler) node(v cue.Value, at *place) *schemas.Node {
 		return n
 	}
 	if text, ok := forbidden(v); ok && (at.presence == schemas.Optional || at.entry) {
-		n.Kinds, n.Logic, n.Doc, n.Message = schemas.AnyKind&^schemas.NullKind, schemas.Forbids(), cuevalue.DocOf(v), text
 		if pos, ok := c.SourceOf(v); ok {
 			n.Source = pos
 		}
+		forbid(n, text, cuevalue.DocOf(v))
+		return n
+	}
+	if at.presence == schemas.Optional && closedTo(v) {
+		forbid(n, schemas.NeverSet, cuevalue.DocOf(v))
 		return n
 	}
 	before := len(c.diags)
@@ -416,6 +420,9 @@ func (c *Compiler) node(v cue.Value, at *place) *schemas.Node {
 		c.diags = c.diags[:before] // errors without data do not count
 		c.attributes(n, v, at)
 		return n
+	}
+	if s.limitsFields() && (s.literals == 0 || v.IncompleteKind() == cue.BottomKind) { // CUE finds too few fields without data
+		c.leave(at, nil, "a limit on the number of fields", "")
 	}
 	refused := len(c.diags) > before
 	whole := v
@@ -440,6 +447,13 @@ func (c *Compiler) node(v cue.Value, at *place) *schemas.Node {
 	default:
 		c.union(n, v, s, at, refused)
 	}
+	if s.limitsFields() && !at.vague {
+		if n.Struct != nil && n.Union == nil && n.Kinds == schemas.StructKind {
+			n.Struct.MinFields, n.Struct.MaxFields = s.minFields, s.maxFields
+		} else {
+			c.leaveTo(at, at, nil, "a limit on the number of fields beside alternatives")
+		}
+	}
 	n.Message = at.message
 	c.settle(n, at)
 	c.attributes(n, whole, at)
@@ -447,6 +461,23 @@ func (c *Compiler) node(v cue.Value, at *place) *schemas.Node {
 		c.fallback(n, v, at)
 	}
 	return n
+}
+
+// forbid makes n the node of a field that may not be set.
+func forbid(n *schemas.Node, message, doc string) {
+	*n = schemas.Node{Kinds: schemas.AnyKind &^ schemas.NullKind, Logic: schemas.Forbids(), Doc: doc, Message: message, Source: n.Source}
+}
+
+// closedTo reports whether CUE refuses a value only because a part of a struct is closed to it, or to what must be in it.
+func closedTo(v cue.Value) bool {
+	if !cuevalue.IsError(v) {
+		return false
+	}
+	all := errors.Errors(v.Err())
+	return len(all) > 0 && !slices.ContainsFunc(all, func(err errors.Error) bool {
+		format, _ := err.Msg()
+		return format != interpreter.FieldNotAllowed
+	})
 }
 
 // forbidden reports whether a value is written as an error: _|_, or error("…") with a message. An optional field with it may not be
@@ -545,6 +576,8 @@ func (c *Compiler) limits(s shape) *schemas.List {
 
 func (s shape) limited() bool { return s.minItems != nil || s.maxItems != nil || s.unique }
 
+func (s shape) limitsFields() bool { return s.minFields != nil || s.maxFields != nil }
+
 // evaluated reports whether n has fallbacks or alternatives.
 func evaluated(n *schemas.Node) (found bool) {
 	n.Visit("", func(_ string, n *schemas.Node) {
@@ -587,8 +620,7 @@ func (c *Compiler) items(list, v cue.Value, s shape, at *place) *schemas.Node {
 	}
 	if s.limited() && evaluated(n) && !(s.unique && n.Kinds&(schemas.ListKind|schemas.StructKind) != 0) && len(c.diags) == 0 {
 		if c.forgets(list, v, n, s) {
-			c.refuse(at, nil, "a list with a limit in which CUE forgets what its items are closed to",
-				"give the items a definition of their own (#name) and refer to it, or drop the limit")
+			c.leaveTo(at, at, nil, "a list with a limit in which CUE forgets what its items are closed to")
 		}
 	}
 	if n.Kinds == schemas.AnyKind && len(n.Scalars) == 0 && n.List == nil && n.Struct == nil && n.Fallback == nil &&

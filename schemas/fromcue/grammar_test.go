@@ -59,7 +59,7 @@ func (g *grammar) schema() generated {
 	} else {
 		g.decls = append(g.decls, "#schema: "+root.text, "")
 	}
-	text := "import (\n\t\"strings\"\n\t\"list\"\n\t\"time\"\n\t\"net\"\n)\n_use: [strings.MinRunes(0), list.MinItems(0), time.Time, net.IP]\n" + strings.Join(g.decls, "\n")
+	text := "import (\n\t\"strings\"\n\t\"list\"\n\t\"time\"\n\t\"net\"\n\t\"struct\"\n)\n_use: [strings.MinRunes(0), list.MinItems(0), time.Time, net.IP, struct.MinFields(0)]\n" + strings.Join(g.decls, "\n")
 	last := 1 + strings.Count(text, "\n") // this line stands for the server's own definition
 	return generated{
 		text: text,
@@ -272,7 +272,11 @@ func (g *grammar) structure(depth int, names ...string) term {
 	if g.Chance(5) {
 		decls = append(decls, "#local: "+g.scalar().text)
 	}
-	return term{"{" + strings.Join(withCommas(decls), "\n") + "}", func() any {
+	limit := ""
+	if g.Chance(6) {
+		limit = fmt.Sprintf(g.OneOf("struct.MinFields(%d) & ", "struct.MaxFields(%d) & "), g.IntN(4))
+	}
+	return term{limit + "{" + strings.Join(withCommas(decls), "\n") + "}", func() any {
 		m := make(map[string]any)
 		for _, e := range entries {
 			if e.optional && g.Chance(40) || g.Chance(5) {

@@ -87,12 +87,8 @@ func (c *Compiler) probe(v cue.Value, n *schemas.Node, at *place) {
 			continue
 		}
 		s.Open = open[s]
-		switch allows := claim.value.Allows(cue.Str(key)); {
-		case skipped[s]:
-			s.Open = allows
-		case s.Open && !allows:
-			c.refuse(claim.at, nil, "a struct of which CUE forgets that it is closed",
-				"give the struct a definition of its own (#name) and refer to it")
+		if skipped[s] {
+			s.Open = claim.value.Allows(cue.Str(key))
 		}
 		if !s.Open && claim.parts > 1 && len(s.Patterns) > 0 {
 			c.refusePatterns(claim.at)
@@ -213,9 +209,17 @@ func admitsAllKeys(s *schemas.Struct) bool {
 	return slices.ContainsFunc(s.Patterns, func(p schemas.KeyPattern) bool { return len(p.Key.Scalars) == 0 })
 }
 
-// probeKnown rejects fields that are declared but never admitted.
+// probeKnown forbids optional fields that are declared but never admitted, and rejects other such fields.
 func (c *Compiler) probeKnown(v cue.Value, n *schemas.Node, at *place) {
-	e := exampler{c: c}
+	before := len(c.diags)
+	for c.probeFields(v, n, at) {
+		c.diags = c.diags[:before] // without these fields, others may be admitted
+	}
+}
+
+// probeFields asks CUE about an example with all fields. It reports whether it has forbidden some of them.
+func (c *Compiler) probeFields(v cue.Value, n *schemas.Node, at *place) (more bool) {
+	e := exampler{c: c, fields: make(map[string]*schemas.Field)}
 	unified := v.Unify(c.scratch.BuildExpr(e.node(n)))
 	for _, err := range errors.Errors(unified.Validate()) {
 		where := &place{path: strings.Join(relative(err.Path(), v), "."), source: at.source}
@@ -227,11 +231,17 @@ func (c *Compiler) probeKnown(v cue.Value, n *schemas.Node, at *place) {
 		}
 		format, args := err.Msg()
 		if format == interpreter.FieldNotAllowed {
+			if f := e.fields[joined(relative(err.Path(), v))]; f != nil && f.Presence == schemas.Optional {
+				forbid(f.Schema, schemas.NeverSet, f.Schema.Doc)
+				more = true
+				continue
+			}
 			c.refuse(where, nil, neverSet, neverSetHint)
 			continue
 		}
 		c.refuse(where, nil, "CUE refuses an example made from the schema: "+fmt.Sprintf(format, args...), "")
 	}
+	return more
 }
 
 // relative returns the path of an error relative to v.
@@ -259,6 +269,7 @@ type exampler struct {
 	path    []string                   // the path to the value being built
 	unknown map[string]*schemas.Struct // structs by the path to their unknown field
 	skipped map[*schemas.Struct]bool   // structs that no example can contain
+	fields  map[string]*schemas.Field  // fields by their path, if it is not nil
 }
 
 // refused unifies an example with v. It returns the structs that reject their unknown field, and CUE's
@@ -366,10 +377,15 @@ func (e *exampler) structOf(s *schemas.Struct) ast.Expr {
 		}
 		example.Elts = append(example.Elts, &ast.Field{Label: ast.NewString(name), Value: value})
 	}
-	for _, f := range s.Fields {
-		if !f.Schema.Forbidden() {
-			add(f.Name, e.exampleOf(f.Name, f.Schema))
+	for i := range s.Fields {
+		f := &s.Fields[i]
+		if f.Schema.Forbidden() {
+			continue
 		}
+		if e.fields != nil {
+			e.fields[joined(append(e.path, f.Name))] = f
+		}
+		add(f.Name, e.exampleOf(f.Name, f.Schema))
 	}
 	for _, p := range s.Patterns {
 		if p.Value.Forbidden() {

@@ -205,6 +205,17 @@ func (c *Compiler) call(v cue.Value, x *ast.CallExpr, args []cue.Value, at *plac
 		s := shapeOf(cue.ListKind)
 		s.maxItems = c.count(args, x, at)
 		return s
+	case "struct.MinFields", "struct.MaxFields":
+		if at.within > 0 || at.parent == nil {
+			break // a limit of some alternatives, or of an object, whose apiVersion, kind and metadata CUE does not see
+		}
+		s := shapeOf(cue.StructKind)
+		if limit := c.count(args, x, at); name == "struct.MinFields" {
+			s.minFields = limit
+		} else {
+			s.maxFields = limit
+		}
+		return s
 	case "list.UniqueItems":
 		if len(args) == 0 {
 			s := shapeOf(cue.ListKind)

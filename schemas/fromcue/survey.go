@@ -28,6 +28,9 @@ type shape struct {
 	minItems, maxItems *schemas.Limit
 	unique             bool
 
+	// Limits on the number of fields of structs, for which the same is true.
+	minFields, maxFields *schemas.Limit
+
 	// fixed reports that a list literal has items.
 	fixed bool
 
@@ -65,6 +68,8 @@ func (s shape) and(t shape) shape {
 	s.minItems = tighter(s.minItems, t.minItems, func(a, b int) bool { return a > b })
 	s.maxItems = tighter(s.maxItems, t.maxItems, func(a, b int) bool { return a < b })
 	s.unique = s.unique || t.unique
+	s.minFields = tighter(s.minFields, t.minFields, func(a, b int) bool { return a > b })
+	s.maxFields = tighter(s.maxFields, t.maxFields, func(a, b int) bool { return a < b })
 	s.braced = s.braced || t.braced
 	s.fixed = s.fixed || t.fixed
 	s.split = s.split || t.split

@@ -423,6 +423,30 @@ var constructs = []struct {
 		accept: []string{`{"and": [{"not": {"eq": {"left": "a", "right": 1}}}]}`}, refuse: []string{`{}`, `{"and": [{}]}`, `{"not": {"eq": {"left": "a"}}}`},
 	},
 	{
+		name: "a day in the form of a layout", field: `f!: time.Format("2006-01-02")`,
+		accept: []string{`"2026-01-31"`}, refuse: []string{`"2026-02-30"`, `"2026-01-31 "`, `1`},
+	},
+	{
+		name: "a limit on the number of fields", field: `f!: struct.MinFields(2) & struct.MaxFields(3) & {a?: int, b?: int, c?: int, d: *1 | int}`,
+		accept: []string{`{"a": 1}`, `{"a": 1, "b": 2}`, `{"a": 1, "d": 2}`}, refuse: []string{`{}`, `{"d": 2}`, `{"a": 1, "b": 2, "c": 3}`, `{"a": 1, "e": 2}`},
+	},
+	{
+		name: "a limit on the number of entries", field: `f!: struct.MaxFields(1) & {[=~"^[a-z]+$"]: int}`,
+		accept: []string{`{}`, `{"a": 1}`}, refuse: []string{`{"a": 1, "b": 2}`},
+	},
+	{
+		name: "two closed parts with different fields", decls: "#a: {a?: int, x?: int}\n#b: {b?: int, x?: int}", field: `f!: #a & #b`,
+		accept: []string{`{}`, `{"x": 1}`}, refuse: []string{`{"a": 1}`, `{"b": 1}`, `{"x": "y"}`},
+	},
+	{
+		name: "a field that a closed part does not have", decls: "#a: {a?: int}", field: `f!: #a & {b?: c: int}`,
+		accept: []string{`{"a": 1}`}, refuse: []string{`{"b": {"c": 1}}`},
+	},
+	{
+		name: "structs in a list with a limit, of which CUE forgets that they are closed", field: `f!: [...{b!: int, c?: {d?: string}}] & list.MaxItems(1)`,
+		accept: []string{`[{"b": 1}]`, `[]`, `[{"b": 1, "x": 2}]`}, refuse: []string{`[{"b": 1}, {"b": 2}]`, `[{"x": 2}]`},
+	},
+	{
 		name: "names that need quotes", field: `f!: {"a-b"!: int, "c.d"?: string}`,
 		accept: []string{`{"a-b": 1, "c.d": "x"}`}, refuse: []string{`{"a": 1}`},
 	},
@@ -431,7 +455,7 @@ var constructs = []struct {
 func TestUnderstood(t *testing.T) {
 	for _, test := range constructs {
 		t.Run(test.name, func(t *testing.T) {
-			text := "import (\n\t\"list\"\n\t\"strings\"\n)\n_use: [list.MinItems(0), strings.MinRunes(0)]\n" +
+			text := "import (\n\t\"list\"\n\t\"strings\"\n\t\"struct\"\n\t\"time\"\n)\n_use: [list.MinItems(0), strings.MinRunes(0), struct.MinFields(0), time.Time]\n" +
 				test.decls + "\n#schema: spec!: {\n\t" + test.field + "\n}\n"
 			ctx := cuecontext.New()
 			schema := ctx.CompileString(text, cue.Filename("schema.cue")).LookupPath(cue.ParsePath("#schema"))
