@@ -1,6 +1,7 @@
 package child
 
 import (
+	"fmt"
 	"os"
 	"runtime"
 	"unsafe"
@@ -38,9 +39,14 @@ func refuseSockets() error {
 		{Code: unix.BPF_RET | unix.BPF_K, K: seccompRefuse},
 	}
 	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
-	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&program)))
+	thread, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&program)))
 	runtime.KeepAlive(filter)
-	if errno == 0 || errno == unix.ENOSYS || errno == unix.EINVAL {
+	switch {
+	case errno == unix.ENOSYS, errno == unix.EINVAL:
+		return nil
+	case errno == 0 && thread != 0:
+		return fmt.Errorf("seccomp: thread %d has another filter", thread)
+	case errno == 0:
 		return nil
 	}
 	return os.NewSyscallError("seccomp", errno)
