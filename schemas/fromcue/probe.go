@@ -362,11 +362,13 @@ func (e *exampler) tuple(l *schemas.List) ast.Expr {
 }
 
 // skip marks the structs in n as out of reach of examples.
-func (e *exampler) skip(n *schemas.Node) {
+func (e *exampler) skip(n *schemas.Node) { eachStruct(n, e.skipOne) }
+
+func (e *exampler) skipOne(s *schemas.Struct) {
 	if e.skipped == nil {
 		e.skipped = make(map[*schemas.Struct]bool)
 	}
-	eachStruct(n, func(s *schemas.Struct) { e.skipped[s] = true })
+	e.skipped[s] = true
 }
 
 func (e *exampler) structOf(s *schemas.Struct) ast.Expr {
@@ -382,6 +384,10 @@ func (e *exampler) structOf(s *schemas.Struct) ast.Expr {
 		if f.Schema.Forbidden() {
 			continue
 		}
+		if s.MaxFields != nil && f.Presence == schemas.Optional {
+			e.skip(f.Schema) // an example with all fields may have too many
+			continue
+		}
 		if e.fields != nil {
 			e.fields[joined(append(e.path, f.Name))] = f
 		}
@@ -391,6 +397,10 @@ func (e *exampler) structOf(s *schemas.Struct) ast.Expr {
 		if p.Value.Forbidden() {
 			continue
 		}
+		if s.MaxFields != nil {
+			e.skip(p.Value)
+			continue
+		}
 		key, ok := samples.Key(p.Key, s)
 		if !ok {
 			e.c.force(e.c.claims[s].at, "a pattern of keys for which no example was found")
@@ -398,7 +408,9 @@ func (e *exampler) structOf(s *schemas.Struct) ast.Expr {
 		}
 		add(key, e.exampleOf(key, p.Value))
 	}
-	if _, ok := e.c.settled[s]; e.ask[s] && !ok {
+	if s.MaxFields != nil {
+		e.skipOne(s)
+	} else if _, ok := e.c.settled[s]; e.ask[s] && !ok {
 		if key, ok := samples.UnknownKey(s); ok {
 			e.unknown[joined(append(e.path, key))] = s
 			add(key, top())

@@ -431,6 +431,10 @@ var constructs = []struct {
 		accept: []string{`{"a": 1}`, `{"a": 1, "b": 2}`, `{"a": 1, "d": 2}`}, refuse: []string{`{}`, `{"d": 2}`, `{"a": 1, "b": 2, "c": 3}`, `{"a": 1, "e": 2}`},
 	},
 	{
+		name: "one of several fields", field: `f!: struct.MaxFields(1) & {a?: {x?: int}, b?: {y!: int}, c?: [...{z?: int}]}`,
+		accept: []string{`{}`, `{"a": {"x": 1}}`, `{"c": [{"z": 1}]}`}, refuse: []string{`{"a": {}, "b": {"y": 1}}`, `{"b": {}}`, `{"d": 1}`, `{"a": {"y": 1}}`},
+	},
+	{
 		name: "a limit on the number of entries", field: `f!: struct.MaxFields(1) & {[=~"^[a-z]+$"]: int}`,
 		accept: []string{`{}`, `{"a": 1}`}, refuse: []string{`{"a": 1, "b": 2}`},
 	},
