@@ -1,6 +1,7 @@
 package importing_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io/fs"
@@ -18,6 +19,7 @@ import (
 	structural "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/listtype"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/objectmeta"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/pruning"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
 	kjson "sigs.k8s.io/json"
@@ -127,7 +129,7 @@ func (o *oracle) valid(object map[string]any) bool {
 	pruning.PruneWithOptions(object, o.structural, true, structural.UnknownFieldPathOptions{})
 	defaulting.PruneNonNullableNullsWithoutDefaults(object, o.structural)
 	defaulting.Default(object, o.structural)
-	return len(validation.ValidateCustomResource(nil, object, o.validator)) == 0 && len(listtype.ValidateListSetsAndMaps(nil, o.structural, object)) == 0
+	return len(validation.ValidateCustomResource(nil, object, o.validator)) == 0 && len(objectmeta.Validate(context.Background(), nil, object, o.structural, false)) == 0 && len(listtype.ValidateListSetsAndMaps(nil, o.structural, object)) == 0
 }
 
 func decoded(t *testing.T, v any) map[string]any {
@@ -243,4 +245,55 @@ func compareKind(t *testing.T, form *policy.Form, d *apiextensionsv1.CustomResou
 		}
 	}
 	return compared, valid
+}
+
+// Fields may be named like what the CUE of a schema uses, and a default may be the only value of a field.
+func TestDefinitionsWithNamesOfCUEBecomeKinds(t *testing.T) {
+	const input = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: things.shop.example}
+spec:
+  group: shop.example
+  names: {kind: Thing, plural: things}
+  scope: Namespaced
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          spec:
+            type: object
+            properties:
+              string: {type: string}
+              int: {type: integer}
+              bool: {type: boolean}
+              number: {type: number}
+              list: {type: array, maxItems: 3, items: {type: string}}
+              strings: {type: string, maxLength: 5}
+              struct: {type: object, maxProperties: 2, additionalProperties: {type: integer}}
+              map: {type: object, additionalProperties: {type: string}}
+              group: {type: string, enum: [shop.example], default: shop.example}
+`
+	r, err := importing.Convert([]importing.Document{{Name: "in.yaml", Data: []byte(input)}}, options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Notes) > 0 {
+		t.Fatalf("%v\n%s", r.Notes, r.Files[0].Data)
+	}
+	kinds := bundleOf(t, r, false).Kinds
+	at := slices.IndexFunc(kinds, func(k schemas.Kind) bool { return k.Resource() == "things.shop.example" })
+	checker, err := program.NewChecker(kinds[at].Versions[0].Schema)
+	if err != nil {
+		t.Fatal(err)
+	}
+	object := map[string]any{"spec": map[string]any{"string": "a", "int": int64(1), "bool": true, "number": 1.5, "list": []any{"x"}, "strings": "abc", "struct": map[string]any{"a": int64(1)}, "map": map[string]any{"k": "v"}}}
+	prepared, unknown := checker.Prepare(object)
+	if errs := checker.Validate(prepared); len(errs)+len(unknown) > 0 {
+		t.Error(errs, unknown)
+	}
 }

@@ -50,7 +50,7 @@ func (w *schemaWriter) field(f *schemas.Field, path string) string {
 		b.WriteString(comment(n.Doc))
 	}
 	mark := map[schemas.Presence]string{schemas.Required: "!", schemas.Optional: "?"}[f.Presence]
-	fmt.Fprintf(&b, "%s%s: %s", label(f.Name), mark, w.value(n, join(path, f.Name)))
+	fmt.Fprintf(&b, "%s%s: %s", fieldLabel(f.Name), mark, w.value(n, join(path, f.Name)))
 	for _, a := range w.attributes(n) {
 		b.WriteString(" " + a)
 	}
@@ -58,6 +58,17 @@ func (w *schemaWriter) field(f *schemas.Field, path string) string {
 }
 
 var plainName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]*$`)
+
+// meant are the identifiers that the CUE of a schema uses.
+var meant = []string{"bool", "int", "number", "string", "list", "strings", "struct"}
+
+// fieldLabel returns the label of a field. In quotes, it does not hide the type or package of the same name below it.
+func fieldLabel(name string) string {
+	if slices.Contains(meant, name) {
+		return quote(name)
+	}
+	return label(name)
+}
 
 // join returns the path of a field, as [schemas.Rule] has it.
 func join(path, name string) string {
@@ -320,6 +331,9 @@ func (w *schemaWriter) withDefault(n *schemas.Node, alternatives []string) strin
 	}
 	text := constantOf(n.Default, value)
 	for i, a := range alternatives {
+		if a == text && len(alternatives) == 1 {
+			return a // CUE fills in the only value there is
+		}
 		if a == text {
 			alternatives[i] = "*" + a
 			return strings.Join(alternatives, " | ")
