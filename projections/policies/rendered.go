@@ -31,6 +31,8 @@ type Lineage struct {
 	Changed uint64 `json:"changed,omitempty"`
 	// Generation is how often its spec has changed, and 1; 0 for a kind that does not count it.
 	Generation int64 `json:"generation,omitempty"`
+	// Source is the line of its rule when its content changed last, if the rule stands at another line now.
+	Source string `json:"source,omitempty"`
 	// Scoped is when its rule got the namespaces that it has, if Earlier has those of before, the oldest first.
 	Scoped  uint64  `json:"scoped,omitempty"`
 	Earlier []Scope `json:"earlier,omitempty"`

@@ -1,6 +1,7 @@
 package rendered
 
 import (
+	"cmp"
 	"encoding/json"
 	"reflect"
 	"slices"
@@ -75,8 +76,12 @@ func Next(tip *commit.Tip, form *policy.Form) *policies.Rendered {
 			}
 			l := now.lineage(k, was)
 			same, sameSpec := compare(k, was, e)
+			shown := cmp.Or(l.Source, was.Source.String())
+			l.Source = ""
 			if !same {
 				l.Changed = 0
+			} else if shown != e.Source.String() {
+				l.Source = shown
 			}
 			if !k.Counted {
 				l.Generation = 0
@@ -114,12 +119,13 @@ func froms(earlier []policies.Scope) (list []uint64) {
 	return list
 }
 
-// compare reports whether two rules of one name are rendered as the same object, and whether with the same spec.
+// compare reports whether two rules of one name are rendered as the same object, wherever they stand, and whether with the same
+// spec.
 func compare(k *Kind, a, b *Entry) (same, sameSpec bool) {
 	if a.Rule != nil && reflect.DeepEqual(a.Rule, b.Rule) {
 		return true, true
 	}
-	x, y := a.render(k, "", version{}), b.render(k, "", version{})
+	x, y := a.render(k, "", version{source: "anywhere"}), b.render(k, "", version{source: "anywhere"})
 	if string(x) == string(y) {
 		return true, true
 	}

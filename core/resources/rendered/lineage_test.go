@@ -127,12 +127,37 @@ func TestAnObjectIsAsOldAsItsRule(t *testing.T) {
 	l.want(widgetsDefinition, since, bootstrapped, 1)
 }
 
-// A line that moves changes the annotation with the position, and nothing else.
-func TestARuleThatMovesKeepsItsGeneration(t *testing.T) {
+// A rule whose line moves is no change: its object names the line at which it stood when its content changed last.
+func TestARuleThatMovesIsNoChange(t *testing.T) {
 	l := newLineages(t)
-	since, _, _ := strings.Cut(l.is(widgetsDefinition), " ")
-	moved, _ := l.push(strings.Replace(planetest.Bundle, "bundle: policy.#Bundle", "\n\nbundle: policy.#Bundle", 1))
-	l.want(widgetsDefinition, since, moved, 1)
+	source := func(path string) string {
+		return fmt.Sprint(l.Must(t, 200, "GET", path, "").Field("metadata", "annotations", "stele.dev/source"))
+	}
+	before := l.lists("")
+	moved := strings.Replace(planetest.Bundle, "bundle: policy.#Bundle", "\n\nbundle: policy.#Bundle", 1)
+	for range 2 {
+		l.push(moved)
+		if diff := cmp.Diff(before, l.lists("")); diff != "" {
+			t.Fatalf("(-before +after):\n%s", diff)
+		}
+		moved = strings.Replace(moved, "bundle: policy.#Bundle", "\n\nbundle: policy.#Bundle", 1)
+	}
+	l.push(planetest.Bundle) // back
+	if diff := cmp.Diff(before, l.lists("")); diff != "" {
+		t.Fatalf("(-before +after):\n%s", diff)
+	}
+
+	changed := strings.Replace(moved, `resourceNames: ["eddie"]`, `resourceNames: ["edna"]`, 1)
+	revision, _ := l.push(changed)
+	if got, want := source(helperRole), planetest.Line(changed, `clusterRoles: "editors-helper"`); got != want {
+		t.Errorf("after a change it names %s, want %s", got, want)
+	}
+	if got, want := source(widgetsDefinition), planetest.Line(planetest.Bundle, `kinds: "widgets.example.com"`); got != want {
+		t.Errorf("without a change it names %s, want %s", got, want)
+	}
+	if !strings.Contains(l.is(helperRole), " "+revision+" ") {
+		t.Errorf("the changed role is of another revision: %s", l.is(helperRole))
+	}
 }
 
 func TestABindingIsAsOldAsItIsInANamespace(t *testing.T) {
@@ -164,7 +189,7 @@ func TestABindingIsAsOldAsItIsInANamespace(t *testing.T) {
 func TestLineagesAreTheSameEverywhere(t *testing.T) {
 	l := newLineages(t)
 	seen := map[uint64]map[string]string{}
-	for _, bundle := range []string{planetest.Bundle, planetest.Bundle + gizmos, strings.Replace(planetest.Bundle, `a?: int`, `a?: string`, 1), planetest.Bundle + gizmos, broader} {
+	for _, bundle := range []string{planetest.Bundle, planetest.Bundle + gizmos, strings.Replace(planetest.Bundle, `a?: int`, `a?: string`, 1), "\n" + planetest.Bundle, planetest.Bundle + gizmos, broader} {
 		if bundle != planetest.Bundle || len(seen) > 0 {
 			l.push(bundle)
 		}
@@ -274,6 +299,6 @@ bundle: teams: t: rbac: bindings: last: {clusterRole: "last", subjects: [{user: 
 bundle: teams: t: rbac: bindings: "last-here": {clusterRole: "last", subjects: [{user: "u"}], namespaces: ["default"]}
 `)
 	hears("added clusterrolebindings t:last", "added clusterroles last", "added rolebindings t:last-here")
-	p.Activate(t, planetest.Bundle)
+	p.Activate(t, "// A comment moves all lines.\n"+planetest.Bundle)
 	hears("deleted clusterrolebindings t:last", "deleted clusterroles last", "deleted customresourcedefinitions gizmos.example.com", "deleted rolebindings t:last-here")
 }

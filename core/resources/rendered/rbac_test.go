@@ -88,7 +88,7 @@ func TestABindingIsWhereItGrants(t *testing.T) {
 	}
 	everywhere := planetest.Into[rbacv1.ClusterRoleBinding](t, p.Must(t, 200, "GET", planetest.GrantsPath+"/t:readers", ""))
 	role := rbacv1.RoleRef{APIGroup: "rbac.authorization.k8s.io", Kind: "ClusterRole", Name: "reader"}
-	if everywhere.RoleRef != role || everywhere.Annotations["stele.dev/source"] != planetest.Line(broader, "bindings: readers") {
+	if everywhere.RoleRef != role || everywhere.Annotations["stele.dev/source"] != planetest.Line(planetest.Bundle, "bindings: readers") {
 		t.Errorf("%+v", everywhere)
 	}
 

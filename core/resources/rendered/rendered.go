@@ -13,6 +13,7 @@
 package rendered
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -29,8 +30,8 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// These annotations of every object give the ID of the rule that it shows, and the rule's file and line. Built-in
-// rules have no file.
+// These annotations of every object give the ID of the rule that it shows, and the rule's file and line when the object changed
+// last. Built-in rules have no file.
 const (
 	ruleAnnotation   = "stele.dev/rule"
 	sourceAnnotation = "stele.dev/source"
@@ -95,6 +96,7 @@ type version struct {
 	created    time.Time
 	revision   uint64
 	generation int64
+	source     string // the line of its rule that it names, if not that of the policy in force
 }
 
 // object renders the entry in a namespace.
@@ -119,7 +121,7 @@ func (e *Entry) render(k *Kind, namespace string, v version) []byte {
 	maps.Copy(meta.Annotations, e.Annotations)
 	meta.Annotations[ruleAnnotation] = e.ID
 	if !e.Source.IsZero() {
-		meta.Annotations[sourceAnnotation] = e.Source.String()
+		meta.Annotations[sourceAnnotation] = cmp.Or(v.source, e.Source.String())
 	}
 	gvk := k.GroupVersionKind()
 	payload, err := json.Marshal(e.Render(metav1.TypeMeta{Kind: gvk.Kind, APIVersion: gvk.GroupVersion().String()}, meta))

@@ -101,10 +101,10 @@ func (s *State) object(x item) *objects.Object { return x.entry.object(s.kind, x
 func (s *State) version(e *Entry, p *place) version {
 	l := s.in.lineage(s.kind, e)
 	if p.in == nil {
-		return version{s.in.time(l.Since), l.Changed, l.Generation}
+		return version{s.in.time(l.Since), l.Changed, l.Generation, l.Source}
 	}
 	from := since(&l, p.namespace)
-	v := version{s.in.time(from), max(l.Changed, from, p.in.Revision), l.Generation}
+	v := version{s.in.time(from), max(l.Changed, from, p.in.Revision), l.Generation, l.Source}
 	if made := p.created(); made.After(v.created) {
 		v.created = made
 	}
