@@ -35,7 +35,8 @@ type Tx struct {
 	next    State
 	own     map[schema.GroupResource]bool // resources whose trees are the scratch copy's own
 	changes []*Change
-	kinds   bool // SetKinds was called
+	kinds   bool   // SetKinds was called
+	sought  Object // the key that Get looks for: a new one for each would take as much memory as an object
 }
 
 // Begin opens a scratch copy of the current state.
@@ -157,7 +158,7 @@ func (tx *Tx) bulk(e *eventlog.Event, revision uint64) ([]*Change, error) {
 // objectBefore returns the object that an event changes. The event says at which revision it was last changed;
 // for a new object, with revision 0, before returns nil.
 func (tx *Tx) objectBefore(ref *logpb.Object, revision uint64) (*Object, error) {
-	o := tx.next.Get(groupResource(ref), ref.GetNamespace(), ref.GetName())
+	o := tx.Get(groupResource(ref), ref.GetNamespace(), ref.GetName())
 	switch {
 	case o == nil && revision == 0:
 		return nil, nil

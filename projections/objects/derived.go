@@ -88,7 +88,7 @@ func (tx *Tx) Put(o *Object, revision uint64) {
 
 // Remove removes the object with a key at a revision, if there is one.
 func (tx *Tx) Remove(r schema.GroupResource, namespace, name string, revision uint64) {
-	before := tx.next.Get(r, namespace, name)
+	before := tx.Get(r, namespace, name)
 	if before == nil {
 		return
 	}
@@ -98,7 +98,13 @@ func (tx *Tx) Remove(r schema.GroupResource, namespace, name string, revision ui
 
 // Get returns an object of the scratch copy, or nil.
 func (tx *Tx) Get(r schema.GroupResource, namespace, name string) *Object {
-	return tx.next.Get(r, namespace, name)
+	t := tx.next.trees[r]
+	if t == nil {
+		return nil
+	}
+	tx.sought.Namespace, tx.sought.Name = namespace, name
+	o, _ := t.Get(&tx.sought)
+	return o
 }
 
 // SamePayload reports whether payload is the JSON of the object without resourceVersion.

@@ -12,21 +12,23 @@ import (
 // order is the order of the objects of a sorted kind, after a change. It is immutable for its users.
 //
 // A change only notes what has become of an object. Whoever lists brings the order up to date, by the changes since it last
-// was, so that writes that nobody reads cost little. After settleAt changes a write does it, which is cheaper than one by
-// one: the nodes of the tree are copied once for all of them.
+// was, so that writes that nobody reads cost little. After many changes a write does it, which is cheaper than one by one: the
+// nodes of the tree are copied once for all of them.
 type order struct {
 	// before and after are the object before and after the change; nil if there was or is none. prev is the order before the
 	// change; nil once the order is settled, when it is not needed any more. settling guards prev.
 	before, after *Object
 	prev          *order
 	changes       int // since the order that is settled
+	settleAt      int // the number of changes after which a write settles it
 
 	settled  atomic.Pointer[btree.BTreeG[sortedObject]]
 	settling *sync.Mutex // shared by all orders of a kind
 }
 
-// settleAt is how many changes are noted before the order is brought up to date.
-const settleAt = 512
+// An order is brought up to date by a write after leastNoted changes, or after one for every noteShare objects if these are more: the
+// nodes of a large tree are copied for several changes each, too, and the changes keep few objects in memory that are gone.
+const leastNoted, noteShare = 512, 4
 
 // sortedObject is an object in the order of its key. The key is here, too, because comparing it would have to load the object.
 type sortedObject struct {
@@ -57,11 +59,11 @@ func newOrder(all []*Object) *order {
 
 // change returns the order after an object has become another one. Either may be nil.
 func (x *order) change(before, after *Object) *order {
-	next := &order{before: before, after: after, prev: x, changes: x.changes + 1, settling: x.settling}
-	if x.settled.Load() != nil {
-		next.changes = 1
+	next := &order{before: before, after: after, prev: x, changes: x.changes + 1, settleAt: x.settleAt, settling: x.settling}
+	if t := x.settled.Load(); t != nil {
+		next.changes, next.settleAt = 1, max(leastNoted, t.Len()/noteShare)
 	}
-	if next.changes >= settleAt {
+	if next.changes >= next.settleAt {
 		next.tree()
 	}
 	return next
@@ -83,15 +85,38 @@ func (x *order) tree() *btree.BTreeG[sortedObject] {
 		noted = append(noted, at)
 	}
 	t := at.settled.Load().Copy() // this writes to the original, but not what readers use
-	for _, c := range slices.Backward(noted) {
-		if c.before != nil && (c.after == nil || c.before.sortKey() != c.after.sortKey()) {
-			t.Delete(sortedAs(c.before))
-		}
-		if c.after != nil {
-			t.Set(sortedAs(c.after))
+	last := lastNotes(noted)
+	var hint btree.PathHint
+	for _, n := range last {
+		if n.Object == nil {
+			t.DeleteHint(n, &hint)
+		} else {
+			t.SetHint(n, &hint)
 		}
 	}
 	x.settled.Store(t)
 	x.before, x.after, x.prev = nil, nil, nil
 	return t
+}
+
+// lastNotes returns what has become of each key by changes, the last of which comes first; nil if it is gone. The keys ascend, so that
+// whoever follows them finds most of them where the one before was.
+func lastNotes(changes []*order) []sortedObject {
+	all := make([]sortedObject, 0, 2*len(changes))
+	for _, c := range slices.Backward(changes) {
+		if c.before != nil && (c.after == nil || c.before.sortKey() != c.after.sortKey()) {
+			all = append(all, sortedObject{key: c.before.sortKey()})
+		}
+		if c.after != nil {
+			all = append(all, sortedAs(c.after))
+		}
+	}
+	slices.SortStableFunc(all, func(a, b sortedObject) int { return cmp.Compare(a.key, b.key) })
+	last := all[:0]
+	for i, n := range all {
+		if i+1 == len(all) || all[i+1].key != n.key {
+			last = append(last, n)
+		}
+	}
+	return last
 }
