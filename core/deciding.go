@@ -39,7 +39,7 @@ func (p *Pipeline) Decide(ctx context.Context, q *decide.Question, under *policy
 	case asked == decide.Optionless, asked == decide.Outside, asked != "" && (err == nil || errors.Is(err, errUnanswered)):
 		return decide.Verdict{Unknown: asked}
 	case unknown != "":
-		return decide.Verdict{Unknown: unknown, Reviewed: len(r.reviewed) > 0}
+		return decide.Verdict{Unknown: unknown, Reviewers: r.reviewed}
 	}
 	if failed := new(stateError); errors.As(err, &failed) {
 		return decide.Verdict{Err: failed.error}
@@ -56,7 +56,7 @@ func (p *Pipeline) Decide(ctx context.Context, q *decide.Question, under *policy
 	default:
 		v = verdictOf(r, r.Stage, err)
 	}
-	v.Reviewed = len(r.reviewed) > 0
+	v.Reviewers, v.Mutated = r.reviewed, len(r.replay.applied) > 0
 	return v
 }
 

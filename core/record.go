@@ -104,7 +104,7 @@ var readVerbs = map[string]bool{"get": true, "list": true, "watch": true, "head"
 
 // made returns what was decided about a request that ended with err. ok is false if nothing is recorded of it here.
 func (p *Pipeline) made(r *Request, err error) (made *decisions.Made, ok bool) {
-	made = &decisions.Made{Admission: r.findings, Mutations: r.mutations, Audit: r.AuditRecord()}
+	made = &decisions.Made{Admission: r.findings, Mutations: r.mutations, Reviews: r.reviews, Audit: r.AuditRecord()}
 	made.Name = nameOf(r)
 	if err == nil {
 		made.Outcome = outcomeOf(r)

@@ -38,7 +38,7 @@ type Request struct {
 	pauses pauses   // of this request and its parts
 	// reviewed are the reviewers outside of the policy that concern the write; mutation and validation set it. A request that is
 	// replayed asks none of them.
-	reviewed []string
+	reviewed []*policy.Reviewer
 
 	turn    turns.Turn    // among the writes that would conflict with it again
 	lost    *commit.Stale // why the stage commit sent the request back; nil if it did not

@@ -208,7 +208,7 @@ func (r *Request) seeNamespace(write *admission.Attributes) {
 // mayAsk reports whether a reviewer that concerns the write is asked. An explanation asks none that may have side effects, and
 // a request that is decided again under another policy asks nobody.
 func (r *Request) mayAsk(x *admission.Reviewer) bool {
-	r.reviewed = append(r.reviewed, x.ID)
+	r.reviewed = append(r.reviewed, x.Reviewer)
 	switch {
 	case review.Answers(r.HTTP.Context()) != nil: // others answer, and have no side effects
 		return true

@@ -99,8 +99,10 @@ type Verdict struct {
 	// Unmet says that the policy allows it as far as it was asked, and that it does not fit the state: its object is missing, or
 	// there is a conflict.
 	Unmet bool
-	// Reviewed says that webhooks or plugins may decide it. They were not asked.
-	Reviewed bool
+	// Reviewers are the webhooks and plugins that the policy asks about it, as far as the stages came. They were not asked. Mutated says that
+	// rules of mutate changed its object.
+	Reviewers []*policy.Reviewer
+	Mutated   bool
 	// Access is the decision of access that refuses it, Faults are the invalid fields.
 	Access *policy.Decision
 	Faults field.ErrorList

@@ -26,6 +26,7 @@ type Made struct {
 	Rule, Source string
 	Admission    []*logpb.Admission
 	Mutations    []*logpb.Mutation
+	Reviews      []*logpb.Review
 	// Audit is what the audit rules say about the call; nil if nobody asked them.
 	Audit *logpb.Audit
 	// Stage is the stage of audit.k8s.io, as in [logpb.Audit].
@@ -55,7 +56,7 @@ func (r *Recorder) EventOf(c *call.Call, m *Made) *eventlog.Event {
 			UserAgent: call.UTF8(c.HTTP.UserAgent()), SourceIps: call.SourceIPs(c.HTTP), AuditId: call.UTF8(c.AuditID), Uri: c.RecordedURI(),
 			ReceivedUnixNano: c.Received.UnixNano(), Status: uint32(c.W.Code), MediaType: call.UTF8(c.HTTP.Header.Get("Content-Type")),
 		},
-		Decisions: &logpb.Decisions{Admission: m.Admission, Mutations: m.Mutations, Warnings: c.Warnings(), Audit: m.Audit},
+		Decisions: &logpb.Decisions{Admission: m.Admission, Mutations: m.Mutations, Reviews: m.Reviews, Warnings: c.Warnings(), Audit: m.Audit},
 		Detail:    &logpb.Metadata_Decision{Decision: d},
 	}
 	if s := m.Status; s != nil {

@@ -23,12 +23,14 @@ type judge struct {
 	records Records
 	decided Decided // nil if only writes are decided
 	benches map[schema.GroupResource]*bench
-	past    *past.Objects // nil if rules read no stored objects, or if those are not known
-	spaces  sync.Map      // of *space: *objects.State
+	past    *past.Objects   // nil if rules read no stored objects, or if those are not known
+	asked   *policy.Policy  // whose webhooks and plugins may have been asked about recorded requests: the one in force
+	alike   map[string]bool // the webhooks and plugins, by ID, that both policies have with one configuration
+	spaces  sync.Map        // of *space: *objects.State
 }
 
-func newJudge(p *policy.Policy, o *Options) *judge {
-	j := &judge{engine: o.Engine, policy: decide.Unasked(p), records: o.Records, decided: o.Decided, benches: map[schema.GroupResource]*bench{}}
+func newJudge(p, asked *policy.Policy, o *Options) *judge {
+	j := &judge{engine: o.Engine, policy: decide.Unasked(p), asked: asked, records: o.Records, decided: o.Decided, benches: map[schema.GroupResource]*bench{}, alike: alike(asked.Form(), p.Form())}
 	for _, k := range j.policy.Kinds() {
 		if k.Of == nil {
 			j.benches[k.GroupResource()] = newBench(j.policy, k, nil)
@@ -73,10 +75,12 @@ func (j *judge) decide(ctx context.Context, r *Record, q *decide.Question) (verd
 		return verdict{unknown: is.Unknown}, nil
 	case patches && (is.Stage == "decode" || is.Unmet):
 		return verdict{unknown: isPatch}, nil
-	case is.Stage == "":
-		return verdict{made: is.Written}, nil
 	}
-	return verdict{stage: is.Stage, failure: j.failure(r, &is)}, nil
+	v := verdict{made: is.Written}
+	if is.Stage != "" {
+		v = verdict{stage: is.Stage, failure: j.failure(r, &is)}
+	}
+	return j.reviewed(r, &is, v), nil
 }
 
 // failure returns why a policy refuses a recorded request.

@@ -110,7 +110,7 @@ type contrasts struct {
 }
 
 func newContrasts(ctx context.Context, s plan.Sides, o *Options) (*contrasts, error) {
-	c := &contrasts{from: newJudge(s.From, o), to: newJudge(s.To, o), hidden: map[schema.GroupResource]string{}}
+	c := &contrasts{from: newJudge(s.From, s.From, o), to: newJudge(s.To, s.From, o), hidden: map[schema.GroupResource]string{}}
 	since, _ := o.Records.Span()
 	c.since = max(since, 1) - 1
 	mayList := func(r schema.GroupResource) (bool, error) { return o.mayRead(ctx, r, c.since) }

@@ -102,7 +102,7 @@ func (r *Record) written() *decide.Recorded {
 	}
 	for _, m := range changes {
 		if m.GetBy() != logpb.Mutator_MUTATOR_RULE {
-			w.Missing = isReviewed
+			w.Missing = isReviewed + ": " + m.GetRule()
 		}
 	}
 	switch {

@@ -247,7 +247,7 @@ func (r *running) decide(seen *Seen) (v decide.Verdict) {
 		}
 	}()
 	v = r.of.decide(ctx, &seen.Question, r.asked)
-	if v.Reviewed {
+	if len(v.Reviewers) > 0 {
 		return decide.Verdict{Unknown: decide.Reviewed}
 	}
 	return v
