@@ -140,6 +140,9 @@ type Config struct {
 	Replicas Replicas
 }
 
+// ownWindowBytes is the default of [Segments.WindowBytes] for a store that only this process can read.
+const ownWindowBytes = 64 << 20
+
 // Segments says how the older batches of the log are kept in files below Dir.
 type Segments struct {
 	// Revisions and Bytes say when a segment is complete; 0 for the defaults of package archive. Replicas have the same.
@@ -147,7 +150,8 @@ type Segments struct {
 	Bytes     int64
 	// Window is the age up to which batches stay in the log's store, too; 0 for [archive.DefaultWindow].
 	Window time.Duration
-	// WindowBytes is how much the store may hold before younger batches leave it; half of its limit if 0.
+	// WindowBytes is how much the store may hold before younger batches leave it. If it is 0, that is 64 MiB for a store that only this process
+	// can read, which reads all of it at a start, and half of its limit for others.
 	WindowBytes int64
 	// Trim removes sealed batches from the log's store although other processes may read it. A store that only this
 	// process can read is always trimmed.

@@ -207,9 +207,13 @@ func (p *Plane) openLog(ctx context.Context) (err error) {
 		return err
 	}
 	p.Log.SetArchive(p.Archive)
+	window := c.WindowBytes
+	if window == 0 && p.Log.Exclusive() {
+		window = ownWindowBytes
+	}
 	p.sealer = archive.NewKeeper(archive.KeeperOptions{
 		Archive: p.Archive, Log: p.Log, Tip: func() eventlog.Head { return p.Committer.Tip().Head },
-		Trim: p.trims(), Covered: p.trimmable, Window: c.Window, WindowBytes: c.WindowBytes, Logger: p.config.Logger,
+		Trim: p.trims(), Covered: p.trimmable, Window: c.Window, WindowBytes: window, Logger: p.config.Logger,
 	})
 	return p.register(p.sealer.Metrics())
 }

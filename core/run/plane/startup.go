@@ -36,6 +36,8 @@ type StartWork struct {
 	Replayed uint64
 	// Log and Decisions are what was read of the two logs. Parts that follow the log of record behind the start may have read some of it.
 	Log, Decisions eventlog.Work
+	// StoreBytes is what the log's store held. The embedded etcd reads all of it.
+	StoreBytes int64
 	// For is how long the start took.
 	For time.Duration
 }
@@ -45,7 +47,7 @@ func (p *Plane) noteStart() {
 	from := p.Committer.Restored().Revision
 	w := StartWork{
 		Objects: p.Committer.Loaded(), Replayed: p.Committer.Tip().Revision() - from,
-		Log: p.Log.Work(), Decisions: p.Decisions.Log().Work(), For: time.Since(p.startup.begun),
+		Log: p.Log.Work(), Decisions: p.Decisions.Log().Work(), StoreBytes: p.Log.Usage().Used, For: time.Since(p.startup.begun),
 	}
 	for _, c := range p.checkpoints.Good() {
 		if c.Revision == from {
@@ -54,7 +56,7 @@ func (p *Plane) noteStart() {
 	}
 	p.started = w
 	p.config.Logger.Debug("the start is done", "for", w.For.Round(time.Millisecond), "objects", w.Objects, "checkpointBytes", w.CheckpointBytes, "replayed", w.Replayed,
-		"batches", w.Log.Batches, "events", w.Log.Events, "bytes", w.Log.Bytes, "decisions", w.Decisions.Events, "decisionsBytes", w.Decisions.Bytes)
+		"batches", w.Log.Batches, "events", w.Log.Events, "bytes", w.Log.Bytes, "storeBytes", w.StoreBytes, "decisions", w.Decisions.Events, "decisionsBytes", w.Decisions.Bytes)
 }
 
 // StartWork returns what the start has read. The plane must be ready.
