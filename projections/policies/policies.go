@@ -308,9 +308,10 @@ var errNoEvent = errors.New("policies: there is no event at revision")
 // ErrOtherInForce reports an activation whose expected previous policy is not the one in force.
 var ErrOtherInForce = errors.New("another policy is in force")
 
-// file joins the chunks of a file, which have returns by their digests.
+// file joins the chunks of a file, which have returns by their digests. Its bytes are allocated once, by what the chunks have: the event may
+// say any size. They are a copy, because a chunk may be a part of a whole batch in memory.
 func file(f *logpb.File, have func(Digest) ([]byte, error)) ([]byte, error) {
-	data := make([]byte, 0, min(f.GetSize(), 1<<20))
+	chunks, size := make([][]byte, 0, len(f.GetChunks())), uint64(0)
 	for _, c := range f.GetChunks() {
 		d, err := digest(c)
 		if err != nil {
@@ -320,10 +321,17 @@ func file(f *logpb.File, have func(Digest) ([]byte, error)) ([]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("file %s: %w", f.GetPath(), err)
 		}
-		data = append(data, chunk...)
+		chunks = append(chunks, chunk)
+		if size += uint64(len(chunk)); size > f.GetSize() {
+			break
+		}
 	}
-	if uint64(len(data)) != f.GetSize() {
-		return nil, fmt.Errorf("file %s has %d bytes, not %d", f.GetPath(), len(data), f.GetSize())
+	if size != f.GetSize() {
+		return nil, fmt.Errorf("file %s has %d bytes, not %d", f.GetPath(), size, f.GetSize())
+	}
+	data := make([]byte, 0, size) // slices.Concat would round up
+	for _, chunk := range chunks {
+		data = append(data, chunk...)
 	}
 	return data, nil
 }

@@ -3,6 +3,7 @@ package policies_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -94,6 +95,28 @@ func TestWhatWasInForceCanBeRecalled(t *testing.T) {
 			t.Errorf("activation %d was recalled as %v with %d files", i, got.Digest, len(got.Sources))
 		}
 	}
+}
+
+// A policy that is proposed takes the memory of its form and its files once more: nothing is made larger step by step.
+func TestAProposalAllocatesItsSize(t *testing.T) {
+	f := newFixture(t)
+	const size = 16 << 20
+	p := proposal("a" + strings.Repeat("form ", size/5))
+	events := p.Events(f.state)
+	for _, e := range events[:len(events)-1] {
+		f.append(e)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	next, err := f.state.Apply(events[len(events)-1], f.tip.Revision+1)
+	runtime.ReadMemStats(&after)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := after.TotalAlloc - before.TotalAlloc; n > size+size/4 {
+		t.Errorf("a form of %d MiB allocates %d MiB", size>>20, n>>20)
+	}
+	runtime.KeepAlive(next)
 }
 
 // Chunks of the policy in force must not be written again.
