@@ -10,7 +10,7 @@ BASE ?= $(shell git merge-base HEAD main 2>/dev/null || git rev-parse HEAD)
 # The flags of .ci/run, so that all share what is compiled.
 LEAN = GOFLAGS="$${GOFLAGS:-} -gcflags=all=-dwarf=false" GOGC=400
 
-.PHONY: build test quick pkg generate flakes fuzz fuzz-schemas plan-schemas importing-rights undo conformance sim leaders garbage sim-bugs fairness-search soak history-large chaos overload dead-sinks hanging-webhook upgrade
+.PHONY: build test quick pkg allocations generate flakes fuzz fuzz-schemas plan-schemas importing-rights undo conformance sim leaders garbage sim-bugs fairness-search soak history-large chaos overload dead-sinks hanging-webhook upgrade
 
 # Builds the program as it is released, into bin: without C, so that it needs no libraries of the machine and its children are confined
 # (docs/OPERATING.md), and without paths of this machine. TAGS=allbuckets adds drivers of buckets.
@@ -31,6 +31,11 @@ quick:
 pkg:
 	$(LEAN) go vet ./$(P)
 	$(LEAN) go test -vet=off ./$(P)
+
+# Writes the numbers of core/testdata/allocations.txt anew, and keeps its reasons. With OF=create it profiles the operation create instead.
+OF ?=
+allocations:
+	$(LEAN) go test -vet=off ./core -count 1 -run TestRequestsAllocateWhatTheTableSays $(if $(OF),-v -allocations.of '$(OF)',-allocations.write)
 
 # Writes all files that are generated. It needs no tools but Go, git and sh.
 generate:

@@ -45,3 +45,18 @@ func (p *Pipeline) HoldViews(until <-chan struct{}) {
 		return func(json []byte) []byte { <-until; return of(json) }
 	}
 }
+
+// AroundStages calls before and after around each stage of every request, until restore is called. No request may run
+// meanwhile.
+func AroundStages(before, after func(stage string)) (restore func()) {
+	stages := path
+	for i, s := range stages {
+		path[i].run = func(p *Pipeline, ctx context.Context, r *Request) error {
+			before(s.name)
+			err := s.run(p, ctx, r)
+			after(s.name)
+			return err
+		}
+	}
+	return func() { path = stages }
+}
