@@ -10,7 +10,7 @@ BASE ?= $(shell git merge-base HEAD main 2>/dev/null || git rev-parse HEAD)
 # The flags of .ci/run, so that all share what is compiled.
 LEAN = GOFLAGS="$${GOFLAGS:-} -gcflags=all=-dwarf=false" GOGC=400
 
-.PHONY: build test quick pkg allocations generate flakes fuzz fuzz-schemas plan-schemas importing-rights undo conformance sim leaders garbage sim-bugs fairness-search soak history-large chaos overload dead-sinks hanging-webhook upgrade
+.PHONY: build test quick pkg allocations speed generate flakes fuzz fuzz-schemas plan-schemas importing-rights undo conformance sim leaders garbage sim-bugs fairness-search soak history-large chaos overload dead-sinks hanging-webhook upgrade
 
 # Builds the program as it is released, into bin: without C, so that it needs no libraries of the machine and its children are confined
 # (docs/OPERATING.md), and without paths of this machine. TAGS=allbuckets adds drivers of buckets.
@@ -36,6 +36,16 @@ pkg:
 OF ?=
 allocations:
 	$(LEAN) go test -vet=off ./core -count 1 -run TestRequestsAllocateWhatTheTableSays $(if $(OF),-v -allocations.of '$(OF)',-allocations.write)
+
+# Compares the speed of the working tree with the revision BASE: builds both, runs the same requests on fresh servers in turns, and says which
+# differences are larger than the noise. It says how long it takes; nothing else should run. ROUNDS is 5 or more. WRITE=1 writes
+# docs/PERFORMANCE.md. APISERVER and ETCD are programs of the peer.
+WRITE ?=
+APISERVER ?=
+ETCD ?=
+speed: ROUNDS = 5
+speed:
+	go run ./.ci/speed -rounds $(ROUNDS) -objects $(OBJECTS) $(if $(WRITE),-write) -apiserver '$(APISERVER)' -etcd '$(ETCD)' $(BASE)
 
 # Writes all files that are generated. It needs no tools but Go, git and sh.
 generate:
