@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,6 +37,7 @@ type bench struct {
 	fixed    bool            // the server is the floor, whose answers are always the same
 	versions []atomic.Uint64 // of each object, as far as it is known
 	writes   atomic.Int64    // so that each one changes something
+	begin    func() error    // begins to measure, again if it was called before
 }
 
 // scenario is a kind of work. It returns the number of operations, and how long each took.
@@ -112,27 +114,25 @@ func (b *bench) read(ctx context.Context, s scenario, pids []int, instructions b
 			return f, err
 		}
 	}
+	var before usage
 	stop := func() (float64, error) { return 0, nil }
-	if instructions {
-		if stop, err = countInstructions(pids); err != nil {
-			return f, err
+	b.begin = func() (err error) {
+		if instructions {
+			_, _ = stop()
+			if stop, err = countInstructions(pids); err != nil {
+				return err
+			}
 		}
+		before, err = usageOf(pids)
+		return err
 	}
-	before, err := usageOf(pids)
-	if err != nil {
+	if err := b.begin(); err != nil {
 		return f, err
 	}
 	ops, took, err := s.run(b, ctx)
-	if err != nil {
-		_, _ = stop()
-		return f, err
-	}
-	after, err := usageOf(pids)
-	if err != nil {
-		return f, err
-	}
-	count, err := stop()
-	if err != nil {
+	after, err2 := usageOf(pids)
+	count, err3 := stop()
+	if err := cmp.Or(err, err2, err3); err != nil {
 		return f, err
 	}
 	return reading{

@@ -2,8 +2,8 @@ package main
 
 import (
 	"fmt"
-	"math"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -67,7 +67,8 @@ func report(r results, a about) string {
 		name string
 		of   func(reading) float64
 	}{{"p50", func(f reading) float64 { return f.p50 }}, {"p99", func(f reading) float64 { return f.p99 }}} {
-		fmt.Fprintf(&b, "\nLatency, %s, of %d clients that send one request after the other:\n\n", p.name, clients)
+		fmt.Fprintf(&b, "\nLatency, %s. %d clients send one request after the other; lists and pages are those of one client, watches start at once, and an "+
+			"event's latency is from the request to a watcher:\n\n", p.name, clients)
 		r.table(&b, a, scenarioNames, func(f reading) float64 { return p.of(f) * 1e3 }, micros)
 	}
 	b.WriteString("\nResident memory:\n\n")
@@ -84,7 +85,7 @@ func report(r results, a about) string {
 }
 
 // table writes a table with a line for each scenario that was measured.
-func (r results) table(b *strings.Builder, a about, scenarios []string, number func(reading) float64, show func(float64) string) {
+func (r results) table(b *strings.Builder, a about, scenarios []string, number func(reading) float64, show func(float64) scale) {
 	head, rule := "| work | before | now | now / before | larger than the noise | floor | now / floor |", "|---|---|---|---|---|---|---|"
 	if a.peer {
 		head, rule = head+" kube-apiserver |", rule+"---|"
@@ -105,11 +106,13 @@ func (r results) table(b *strings.Builder, a about, scenarios []string, number f
 }
 
 // spread shows the median of some values, the least and the greatest.
-func spread(values []float64, show func(float64) string) string {
-	if len(values) == 0 {
+func spread(values []float64, show func(float64) scale) string {
+	if len(values) == 0 || slices.Max(values) == 0 { // the floor does not know when it sent an event
 		return "–"
 	}
-	return fmt.Sprintf("%s (%s–%s)", show(median(values)), show(slices.Min(values)), show(slices.Max(values)))
+	by := show(median(values))
+	at := func(v float64) string { return strconv.FormatFloat(v/by.unit, 'f', by.digits, 64) }
+	return fmt.Sprintf("%s (%s–%s) %s", at(median(values)), at(slices.Min(values)), at(slices.Max(values)), by.name)
 }
 
 // ratio shows the ratio of the medians, and the least and the greatest ratio of a round.
@@ -139,20 +142,26 @@ func verdict(a, b []float64) string {
 	return fmt.Sprintf("**less**, p = %.4f", p)
 }
 
-func micros(v float64) string {
-	switch {
-	case math.IsNaN(v):
-		return "–"
-	case v < 100:
-		return fmt.Sprintf("%.1f µs", v)
-	case v < 1000:
-		return fmt.Sprintf("%.0f µs", v)
-	case v < 100_000:
-		return fmt.Sprintf("%.1f ms", v/1000)
-	}
-	return fmt.Sprintf("%.0f ms", v/1000)
+// scale is how numbers are shown.
+type scale struct {
+	name   string
+	unit   float64
+	digits int
 }
 
-func mebibytes(v float64) string { return fmt.Sprintf("%.0f MiB", v) }
+// micros returns the scale of a duration in µs.
+func micros(v float64) scale {
+	switch {
+	case v < 100:
+		return scale{"µs", 1, 1}
+	case v < 1000:
+		return scale{"µs", 1, 0}
+	case v < 100_000:
+		return scale{"ms", 1000, 1}
+	}
+	return scale{"ms", 1000, 0}
+}
 
-func thousands(v float64) string { return fmt.Sprintf("%.0f k", v/1000) }
+func mebibytes(float64) scale { return scale{"MiB", 1, 0} }
+
+func thousands(float64) scale { return scale{"k", 1000, 0} }

@@ -38,15 +38,15 @@ func TestTableSaysWhatIsLargerThanTheNoise(t *testing.T) {
 	}{
 		{
 			"slower in each round", map[string][]float64{beforeName: {80, 81, 82, 83, 84}, nowName: {90, 91, 92, 93, 94}, floorName: {40, 40, 41, 40, 40}}, false,
-			"| get | 82.0 µs (80.0 µs–84.0 µs) | 92.0 µs (90.0 µs–94.0 µs) | 1.12 (1.12–1.12) | **more**, p = 0.0079 | 40.0 µs (40.0 µs–41.0 µs) | 2.30 (2.24–2.35) |",
+			"| get | 82.0 (80.0–84.0) µs | 92.0 (90.0–94.0) µs | 1.12 (1.12–1.12) | **more**, p = 0.0079 | 40.0 (40.0–41.0) µs | 2.30 (2.24–2.35) |",
 		},
 		{
 			"noise", map[string][]float64{beforeName: {80, 91, 82, 93, 84}, nowName: {90, 81, 92, 83, 94}}, true,
-			"| get | 84.0 µs (80.0 µs–93.0 µs) | 90.0 µs (81.0 µs–94.0 µs) | 1.07 (0.89–1.12) | no, p = 0.69 | – | – | – |",
+			"| get | 84.0 (80.0–93.0) µs | 90.0 (81.0–94.0) µs | 1.07 (0.89–1.12) | no, p = 0.69 | – | – | – |",
 		},
 		{
 			"faster", map[string][]float64{beforeName: {1000, 1000, 1000, 1000, 1000}, nowName: {500, 500, 500, 500, 500}, peerName: {2e5, 2e5, 2e5, 2e5, 2e5}}, true,
-			"| get | 1.0 ms (1.0 ms–1.0 ms) | 500 µs (500 µs–500 µs) | 0.50 (0.50–0.50) | **less**, p = 0.0079 | – | – | 200 ms (200 ms–200 ms) |",
+			"| get | 1.0 (1.0–1.0) ms | 500 (500–500) µs | 0.50 (0.50–0.50) | **less**, p = 0.0079 | – | – | 200 (200–200) ms |",
 		},
 	} {
 		if got := cpuLine(t, c.cpu, about{peer: c.peer}); got != c.want {

@@ -168,6 +168,9 @@ func (b *bench) fanOut(ctx context.Context) (int, []time.Duration, error) {
 		return 0, nil, err
 	}
 	defer f.end()
+	if err := b.begin(); err != nil { // without the starts of the watches
+		return 0, nil, err
+	}
 	sent := make([]event, fanOutWrites)
 	if _, err := b.target.loop(ctx, fanOutWrites, 0, fanOutWriters, func(ctx context.Context, c *client, i int) error {
 		at := time.Now()
