@@ -91,7 +91,6 @@ type client struct {
 	id     int
 	target *target
 	via    *http.Transport
-	body   []byte
 	answer bytes.Buffer
 	next   string // the continue token of its list
 }

@@ -64,7 +64,7 @@ func prepare(ctx context.Context, dir string, o options) (servers []server, clea
 		program, policy := filepath.Join(dir, s.name+"-stele"), filepath.Join(s.source, "cmd/stele/testdata/kapibench")
 		say("building %s", s.name)
 		c := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", program, "./cmd/stele")
-		c.Dir, c.Env, c.Stderr = s.source, append(os.Environ(), "CGO_ENABLED=0"), os.Stderr
+		c.Dir, c.Env, c.Stderr = s.source, append([]string{"CGO_ENABLED=0"}, os.Environ()...), os.Stderr // as make build, if the environment does not say otherwise
 		if err := c.Run(); err != nil {
 			return nil, clean, fmt.Errorf("building %s: %w", s.name, err)
 		}
