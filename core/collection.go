@@ -106,10 +106,11 @@ func (p *Pipeline) partOf(r *Request, name string) *Request {
 	info := *r.Info
 	b := *r.Body
 	b.Delete = b.Delete.DeepCopy()
-	one := newRequest(call.Call{
+	one := newRequest()
+	one.Call = call.Call{
 		HTTP: r.HTTP, W: call.NewDiscard(), AuditID: r.AuditID, Received: r.Received, Mode: r.Mode.Part(),
 		Info: &info, Write: true, Requester: r.Requester, Tip: r.Tip, Confirmed: r.Confirmed, User: r.User, Audit: r.Audit, Timings: r.Timings, Body: &b,
-	})
+	}
 	one.item, one.whole = name, r
 	return one
 }

@@ -66,10 +66,11 @@ func requestOf(ctx context.Context, q *decide.Question, under *policy.Policy) *R
 	tip.Policy = under
 	h := q.HTTP.WithContext(ctx)
 	h.Body = http.NoBody
-	r := newRequest(call.Call{
+	r := newRequest()
+	r.Call = call.Call{
 		HTTP: h, W: call.NewDiscard(), AuditID: q.AuditID, Received: q.Received, Mode: call.Replayed, Info: &info, Write: q.Write,
 		Requester: q.Requester, Tip: &tip, Confirmed: true,
-	})
+	}
 	r.replay = &replay{}
 	if q.Body != nil {
 		body := *q.Body

@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -19,7 +18,7 @@ import (
 type metrics struct {
 	*requestMetrics
 	handler http.Handler
-	stages  map[string]prometheus.Observer
+	stages  []prometheus.Observer // the duration of each stage of path
 }
 
 func newMetrics(registry *prometheus.Registry, c *commit.Committer, past *history.Store, evaluators *workers.Pool, further ...prometheus.Collector) *metrics {
@@ -29,14 +28,13 @@ func newMetrics(registry *prometheus.Registry, c *commit.Committer, past *histor
 	m := &metrics{
 		requestMetrics: newRequestMetrics(),
 		handler:        promhttp.HandlerFor(prometheus.Gatherers{registry, prometheus.GathererFunc(ofAccess(legacyregistry.DefaultGatherer.Gather))}, promhttp.HandlerOpts{}),
-		stages:         map[string]prometheus.Observer{},
 	}
 	stages := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "stele_stage_duration_seconds", Help: "Duration of the pipeline's stages.",
 		Buckets: prometheus.ExponentialBuckets(1e-6, 4, 12),
 	}, []string{"stage"})
-	for _, s := range path {
-		m.stages[s.name] = stages.WithLabelValues(s.name)
+	for i := range path {
+		m.stages = append(m.stages, stages.WithLabelValues(path[i].name))
 	}
 	gauge := func(name, help string, value func() float64) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
@@ -80,5 +78,3 @@ func ofAccess[F interface{ GetName() string }](gather func() ([]F, error)) func(
 		}), err
 	}
 }
-
-func (m *metrics) stage(name string, d time.Duration) { m.stages[name].Observe(d.Seconds()) }

@@ -3,8 +3,10 @@ package core
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
 	"log/slog"
+	"math/rand/v2"
 	"net/http"
 	"runtime/debug"
 	"slices"
@@ -114,16 +116,17 @@ func (p *Pipeline) runFrom(r *Request, stage string) error {
 			err = s.run(p, ctx, r)
 		}
 		took := time.Since(start)
-		p.metrics.stage(s.name, took)
+		p.metrics.stages[i].Observe(took.Seconds())
 		r.Timings.Add(i, took)
-		var back *call.Again
-		switch {
-		case err == nil:
+		if err == nil {
 			if r.note(nil); r.ends() {
 				return nil
 			}
 			i++
 			continue
+		}
+		var back *call.Again
+		switch {
 		case errors.As(err, &back):
 			if rounds++; rounds > maxRounds {
 				return status.Modified(r.Resource(), r.Key.Name)
@@ -379,18 +382,32 @@ func (p *Pipeline) Drain() { p.reader.Drain() }
 // the context ends.
 func (p *Pipeline) DrainSpread(ctx context.Context) { p.reader.DrainSpread(ctx) }
 
-func newRequest(c call.Call) *Request {
-	r := &Request{Call: c}
+// newRequest returns a request without anything. It is large, so it is filled where it is: a copy on the stack of each
+// handler makes that stack grow.
+func newRequest() *Request {
+	r := new(Request)
 	r.Draft.Call = &r.Call
 	return r
 }
 
+// newAuditID returns a random UUID, as kube-apiserver does. It must be unique and is no secret, so it is not read from the
+// operating system: that is slow, and needs more stack than the rest of a get.
+func newAuditID() string {
+	var id uuid.UUID
+	binary.LittleEndian.PutUint64(id[:8], rand.Uint64())
+	binary.LittleEndian.PutUint64(id[8:], rand.Uint64())
+	id[6] = id[6]&0x0f | 0x40 // version 4
+	id[8] = id[8]&0x3f | 0x80 // the variant of RFC 9562
+	return id.String()
+}
+
 // ServeHTTP implements http.Handler.
 func (p *Pipeline) ServeHTTP(w http.ResponseWriter, h *http.Request) {
-	r := newRequest(call.Call{HTTP: h, W: &call.Response{ResponseWriter: w}, Received: time.Now()})
+	r := newRequest()
+	r.HTTP, r.W, r.Received = h, &call.Response{ResponseWriter: w}, time.Now()
 	said := h.Header.Get("Audit-ID")
 	if said == "" {
-		said = uuid.NewString()
+		said = newAuditID()
 	}
 	r.AuditID = said[:min(len(said), 64)] // as upstream
 	header := w.Header()

@@ -38,7 +38,8 @@ func (p *Pipeline) Try(ctx context.Context, as *call.Call, q *http.Request, w ht
 }
 
 func (p *Pipeline) try(ctx context.Context, asker *call.Call, q *http.Request, w *call.Response, authorizeOnly *request.RequestInfo, t *explain.Trace) (explain.Status, *Request, error) {
-	r := newRequest(call.Call{HTTP: q, W: w, AuditID: asker.AuditID, Received: asker.Received, Mode: call.Explained, Requester: asker.User, Tip: asker.Tip, Confirmed: asker.Confirmed})
+	r := newRequest()
+	r.Call = call.Call{HTTP: q, W: w, AuditID: asker.AuditID, Received: asker.Received, Mode: call.Explained, Requester: asker.User, Tip: asker.Tip, Confirmed: asker.Confirmed}
 	r.trace = t
 	var err error
 	if authorizeOnly != nil {
