@@ -98,6 +98,9 @@ func (w *Response) FlushError() error {
 	if w.Hold > 0 {
 		return nil
 	}
+	if f, ok := w.ResponseWriter.(interface{ FlushError() error }); ok { // as a http.ResponseController does, which is made for each flush
+		return f.FlushError()
+	}
 	return http.NewResponseController(w.ResponseWriter).Flush()
 }
 

@@ -30,6 +30,7 @@ type Stream struct {
 	begun    bool // the header is sent
 	buffer   []byte
 	large    *[]byte // the buffer, if it is one of largeBuffers, with a share of memory
+	small    []byte  // the stream's own buffer, while large is in its place
 	ctx      context.Context
 	free     func() // gives back the share of memory of the stream
 	Format   negotiate.Format
@@ -155,18 +156,19 @@ func (s *Stream) Frame(kind string, object []byte) error {
 func (s *Stream) enlarge() bool {
 	if s.large == nil && s.rd.Memory.Try(memory.Buffers, bufferAtOnce) {
 		s.large = largeBuffers.Get().(*[]byte)
-		s.buffer = append((*s.large)[:0], s.buffer...)
+		s.small, s.buffer = s.buffer, append((*s.large)[:0], s.buffer...)
 	}
 	return s.large != nil
 }
 
 // release gives back the large buffer after it was written.
 func (s *Stream) release() {
-	if s.buffer = s.buffer[:0]; s.large != nil {
+	if s.large != nil {
 		largeBuffers.Put(s.large)
 		s.rd.Memory.Free(memory.Buffers, bufferAtOnce)
-		s.large, s.buffer = nil, nil
-	} else if cap(s.buffer) > 2*bufferLeast {
+		s.large, s.buffer, s.small = nil, s.small, nil
+	}
+	if s.buffer = s.buffer[:0]; cap(s.buffer) > 2*bufferLeast {
 		s.buffer = nil
 	}
 }
@@ -183,9 +185,8 @@ func (s *Stream) write() error {
 	if s.socket != nil {
 		err = s.socket.send(s.buffer)
 	} else {
-		done := s.patience.Write()
+		defer s.patience.Write()()
 		_, err = s.c.W.Write(s.buffer)
-		done()
 	}
 	s.release()
 	if err != nil {

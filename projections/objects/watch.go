@@ -87,7 +87,8 @@ type Watcher struct {
 
 	mu     sync.Mutex // locked after Store.mu, if both are
 	queue  []*Change
-	queued int // bytes
+	spare  []*Change // an empty queue, for the next one; nil if it is in use
+	queued int       // bytes
 	// seen is the revision up to which Take has returned everything. Invariant: queued changes are newer.
 	seen uint64
 	// lagging is set if the queue is not in use and Take reads the feed from seen on.
@@ -265,6 +266,9 @@ func (w *Watcher) push(c *Change) {
 	if w.queued += cost(c); len(w.queue) == maxQueued || w.queued > maxQueuedBytes && len(w.queue) > 0 {
 		w.queue, w.queued, w.lagging = nil, 0, true
 	} else {
+		if w.queue == nil {
+			w.queue, w.spare = w.spare, nil
+		}
 		w.queue = append(w.queue, c)
 	}
 	w.mu.Unlock()
@@ -326,11 +330,28 @@ func (w *Watcher) Take() (events []Event, bookmark uint64, more bool, err error)
 			events = append(events, e)
 		}
 	}
+	if !lagging {
+		w.reuse(changes)
+	}
 	return events, bookmark, more, nil
 }
 
-// takeComplete removes from the queue, and returns, the changes of revisions that have been offered completely.
-// The caller holds w.mu.
+// mostSpare is the most changes that a queue holds which is kept for later.
+const mostSpare = 16
+
+// reuse keeps a queue that was taken, so that not each event allocates one. The caller does not use it any more.
+func (w *Watcher) reuse(taken []*Change) {
+	if n := cap(taken); n == 0 || n > mostSpare {
+		return
+	}
+	clear(taken)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.spare = taken[:0]
+}
+
+// takeComplete removes from the queue, and returns, the changes of revisions that have been offered completely. The
+// queue does not use their slice any more. The caller holds w.mu.
 func (w *Watcher) takeComplete(offered uint64) []*Change {
 	n := len(w.queue)
 	if n > 0 && w.queue[n-1].partial {
@@ -338,9 +359,9 @@ func (w *Watcher) takeComplete(offered uint64) []*Change {
 			n-- // offer wakes the watcher when the rest is there
 		}
 	}
-	changes := w.queue[:n:n]
-	if w.queue = w.queue[n:]; len(w.queue) == 0 {
-		w.queue = nil
+	changes := w.queue
+	if w.queue = nil; n < len(changes) {
+		changes, w.queue = slices.Clone(changes[:n]), changes[n:]
 	}
 	for _, c := range changes {
 		w.queued -= cost(c)

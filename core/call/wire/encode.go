@@ -59,6 +59,7 @@ func Encode(mediaType string, text []byte) ([]byte, error) {
 // event is part of a stream; otherwise it is a message of its own.
 func AppendEvent(to []byte, mediaType string, delimited bool, kind string, object []byte) ([]byte, error) {
 	if mediaType == negotiate.JSON {
+		to = slices.Grow(to, len(`{"type":"","object":}`)+len(kind)+len(object)+1)
 		to = append(append(append(to, `{"type":"`...), kind...), `","object":`...)
 		return append(append(to, object...), "}\n"...), nil
 	}
