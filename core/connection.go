@@ -49,8 +49,8 @@ func (p *Pipeline) connection(_ context.Context, r *Request) error {
 	defer func() {
 		// A client that stops sending or reading must not keep the request alive.
 		deadline, ok := r.HTTP.Context().Deadline()
-		if !ok || r.HTTP.ProtoMajor == 2 && time.Until(deadline) <= requestTimeout {
-			return // on a stream of HTTP/2 the server and the body have deadlines
+		if !ok || authn.Inside(r.HTTP.Context()) || r.HTTP.ProtoMajor == 2 && time.Until(deadline) <= requestTimeout {
+			return // a request of the program itself has no connection; on a stream of HTTP/2 the server and the body have deadlines
 		}
 		c := http.NewResponseController(r.W)
 		_ = c.SetReadDeadline(deadline)
@@ -62,7 +62,11 @@ func (p *Pipeline) connection(_ context.Context, r *Request) error {
 			timeout = row.Timeout
 		}
 	}
-	if asked := r.HTTP.URL.Query().Get("timeout"); asked != "" {
+	asked := ""
+	if u := r.HTTP.URL; u.RawQuery != "" { // most requests have no query
+		asked = u.Query().Get("timeout")
+	}
+	if asked != "" {
 		d, err := time.ParseDuration(asked)
 		if err != nil {
 			return status.BadRequestf("invalid timeout specified in the request URL - %v", err)

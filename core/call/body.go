@@ -180,6 +180,9 @@ func (b *Body) deleteOptions(c *Call) (*metav1.DeleteOptions, error) {
 
 // DecodeQuery decodes options from the query.
 func DecodeQuery(c *Call, into runtime.Object) error {
+	if c.HTTP.URL.RawQuery == "" {
+		return nil
+	}
 	if err := internalscheme.ParameterCodec.DecodeParameters(c.HTTP.URL.Query(), metav1.SchemeGroupVersion, into); err != nil {
 		return status.BadRequest(err.Error())
 	}
