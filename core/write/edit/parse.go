@@ -41,21 +41,37 @@ func (d *Draft) parse(text []byte, strict []error) (*Object, error) {
 		return nil, d.Undecodable("", errors.New("the object is null"))
 	}
 	strict = append(strict, duplicates...)
-	if err := d.checkType(content, text); err != nil {
+	otherVersion, err := d.checkType(content, text)
+	if err != nil {
 		return nil, err
 	}
+	said := d.said(content)
 	meta, unknown, err := metadata.Decode(content)
 	if err != nil {
 		if !d.Kind.Kind.Builtin { // upstream decodes only its metadata
 			err = errors.New(strings.NewReplacer("ObjectMeta.metadata.", "ObjectMeta.", "Go struct field metadata of type", "Go value of type").Replace(err.Error()))
 		}
-		kind, _ := content["kind"].(string)
-		return nil, d.Undecodable(cmp.Or(kind, d.Kind.Kind.Kind.Kind), err)
+		return nil, d.undecodableAs(said, err)
+	}
+	if otherVersion != nil {
+		return nil, otherVersion
 	}
 	for _, u := range unknown {
 		strict = append(strict, errors.New(u))
 	}
-	return &Object{Meta: meta, Content: content, Text: text}, d.strict(d.unknownToo(strict, content))
+	return &Object{Meta: meta, Content: content, Text: text}, d.Heed(d.unknownToo(strict, content), func(err error) error { return d.undecodableAs(said, err) })
+}
+
+// said returns version and kind as errors about a body name them: those of the path for a built-in kind. kube-apiserver decodes other
+// objects without their type, so it names what the body states.
+func (d *Draft) said(content map[string]any) schema.GroupVersionKind {
+	said := d.Seen().GroupVersionKind()
+	kind, _ := content["kind"].(string)
+	if d.Kind.Kind.Builtin {
+		return said
+	}
+	version, _ := content["apiVersion"].(string)
+	return schema.FromAPIVersionAndKind(version, cmp.Or(kind, said.Kind))
 }
 
 // uninterpretable returns kube-apiserver's error for a text whose apiVersion and kind cannot be read; nil if they
@@ -87,36 +103,40 @@ func (d *Draft) toJSON(text []byte, strict []error) ([]byte, []error, error) {
 }
 
 // checkType compares apiVersion and kind with those of the path. Objects of built-in kinds may leave them out; others
-// need a kind.
-func (d *Draft) checkType(content map[string]any, text []byte) error {
+// need a kind. otherVersion is the error for the version of another path, which comes after that for metadata that cannot be decoded, unless the
+// kind is built in.
+func (d *Draft) checkType(content map[string]any, text []byte) (otherVersion, err error) {
 	want := d.Seen().GroupVersionKind()
 	d.Mistyped = nil
 	for _, key := range []string{"apiVersion", "kind"} {
 		if _, ok := content[key].(string); !ok && content[key] != nil {
-			return d.Undecodable("", uninterpretable(text))
+			return nil, d.Undecodable("", uninterpretable(text))
 		}
 	}
 	if k, _ := content["kind"].(string); k == "" && !d.Seen().Kind.Builtin {
-		return d.Undecodable("", d.missingKind(text))
+		return nil, d.Undecodable("", d.missingKind(text))
 	}
 	v, _ := content["apiVersion"].(string)
 	k, _ := content["kind"].(string)
 	if _, err := schema.ParseGroupVersion(v); err != nil {
-		return d.Undecodable("", err)
+		return nil, d.Undecodable("", err)
 	}
 	custom := !d.Seen().Kind.Builtin
 	if custom && (d.Info.Verb == "patch" || v == want.GroupVersion().String()) {
 		d.Mistyped = mistyped(want, v, k)
-		return nil
+		return nil, nil
 	}
-	if (v != "" || custom) && v != want.GroupVersion().String() {
-		return call.OtherVersion(v, want.GroupVersion())
+	if custom {
+		return call.OtherVersion(v, want.GroupVersion()), nil
+	}
+	if v != "" && v != want.GroupVersion().String() {
+		return nil, call.OtherVersion(v, want.GroupVersion())
 	}
 	if k != "" && k != want.Kind {
-		return status.BadRequestf("%s in version %q cannot be handled as a %s: no kind %q is served at %s",
+		return nil, status.BadRequestf("%s in version %q cannot be handled as a %s: no kind %q is served at %s",
 			k, want.Version, want.Kind, k, d.Info.Path)
 	}
-	return nil
+	return nil, nil
 }
 
 // mistyped returns the validation errors for a decoded object with another apiVersion or kind than its path; nil if
@@ -166,6 +186,14 @@ func (d *Draft) Undecodable(kind string, err error) error {
 		shown = fmt.Sprintf("%d bytes", len(d.Body.Raw))
 	}
 	return status.BadRequestf("the object provided is unrecognized (must be of type %s): %v (%s)", want.Kind, err, shown)
+}
+
+// undecodableAs is Undecodable for a body that states a version and a kind.
+func (d *Draft) undecodableAs(said schema.GroupVersionKind, err error) error {
+	if d.Info.Verb == "patch" {
+		return d.Undecodable(said.Kind, err)
+	}
+	return status.BadRequestf("%s in version %q cannot be handled as a %s: %v", said.Kind, said.Version, said.Kind, err)
 }
 
 // missingKind returns kube-apiserver's error for a text without a kind. For secrets it does not quote the text,
