@@ -510,6 +510,9 @@ func newID() (id ID) {
 // IsFatal reports whether an error means that this process cannot read the log any further: the log is
 // corrupt, newer than this version, or another one, it does not have the batches that follow or not all of them, or it has moved.
 func IsFatal(err error) bool {
+	if err == nil {
+		return false // of most calls, which then allocate nothing
+	}
 	var corrupt *CorruptError
 	var unsupported *UnsupportedError
 	var forgotten *ForgottenError
