@@ -283,8 +283,8 @@ func TestWatchesBelowAtEndInSilence(t *testing.T) {
 				t.Errorf("%q: %d bookmarks in %v (-want +got):\n%s", query, bookmarks, time.Since(began), diff)
 			}
 		}
-		w := p.Watch(t, planetest.BelowAt(m, planetest.BindingsPath+fmt.Sprintf("?watch=1&resourceVersion=%d", from)))
-		if e := w.Next(t); e.Type != "MODIFIED" || e.Object["metadata"].(map[string]any)["name"] != "t:editors" {
+		w := p.Watch(t, planetest.BelowAt(m, planetest.DefinitionsPath+fmt.Sprintf("?watch=1&resourceVersion=%d", from)))
+		if e := w.Next(t); e.Type != "MODIFIED" || e.Object["metadata"].(map[string]any)["name"] != "widgets.example.com" {
 			t.Errorf("what the policy says: %v", e)
 		}
 		w.Stop()

@@ -398,15 +398,15 @@ func (c *Compiler) node(v cue.Value, at *place) *schemas.Node {
 		c.refuseDepth(at)
 		return n
 	}
-	if text, ok := forbidden(v); ok && (at.presence == schemas.Optional || at.entry) {
+	text, never := forbidden(v)
+	if never = never && (at.presence == schemas.Optional || at.entry); !never && at.presence == schemas.Optional && closedTo(v) {
+		text, never = schemas.NeverSet, true
+	}
+	if never {
 		if pos, ok := c.SourceOf(v); ok {
 			n.Source = pos
 		}
 		forbid(n, text, cuevalue.DocOf(v))
-		return n
-	}
-	if at.presence == schemas.Optional && closedTo(v) {
-		forbid(n, schemas.NeverSet, cuevalue.DocOf(v))
 		return n
 	}
 	before := len(c.diags)

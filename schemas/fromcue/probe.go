@@ -94,6 +94,18 @@ func (c *Compiler) probe(v cue.Value, n *schemas.Node, at *place) {
 			c.refusePatterns(claim.at)
 		}
 	}
+	for _, s := range inOrder(claims) {
+		if !s.Open && admitsNoField(s) {
+			c.refuse(&place{path: claims[s].at.field(s.Fields[0].Name, schemas.Optional).path, source: s.Fields[0].Schema.Source}, nil, neverSet, neverSetHint)
+		}
+	}
+}
+
+// admitsNoField reports whether another part of a struct is closed to all fields that it declares, which is a mistake.
+func admitsNoField(s *schemas.Struct) bool {
+	return len(s.Fields) > 0 && len(s.Patterns) == 0 && !slices.ContainsFunc(s.Fields, func(f schemas.Field) bool {
+		return f.Schema.Message != schemas.NeverSet || !f.Schema.Forbidden()
+	})
 }
 
 // probeArms checks the unions in n. An arm taken out of its union forgets what closes it. So the result
@@ -209,7 +221,7 @@ func admitsAllKeys(s *schemas.Struct) bool {
 	return slices.ContainsFunc(s.Patterns, func(p schemas.KeyPattern) bool { return len(p.Key.Scalars) == 0 })
 }
 
-// probeKnown forbids optional fields that are declared but never admitted, and rejects other such fields.
+// probeKnown forbids optional fields that are declared but never admitted, and rejects others that are not admitted.
 func (c *Compiler) probeKnown(v cue.Value, n *schemas.Node, at *place) {
 	before := len(c.diags)
 	for c.probeFields(v, n, at) {

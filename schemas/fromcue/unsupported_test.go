@@ -223,6 +223,15 @@ import "list"
 		message: "a field that can never be set",
 	},
 	{
+		name: "two closed conjuncts without a common field",
+		schema: `
+#a: {a?: int} // <-
+#b: {b?: int}
+#schema: spec: #a & #b
+`,
+		message: "a field that can never be set",
+	},
+	{
 		name: "patterns of structs that overlap",
 		left: true,
 		schema: `
