@@ -26,7 +26,7 @@ const (
 type target struct {
 	base  *url.URL
 	tls   *tls.Config
-	token string // "" if the certificate says who the client is
+	token string // "" if the client has a certificate
 	pool  []*http.Transport
 }
 

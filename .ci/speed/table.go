@@ -38,7 +38,7 @@ func (r results) values(server, scenario string, number func(reading) float64) (
 	return list
 }
 
-// about says what was measured.
+// about has the date, the commits, the machine and the sizes of a run.
 type about struct {
 	date, now, before, machine string
 	rounds, objects, watchers  int

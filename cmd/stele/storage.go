@@ -42,7 +42,7 @@ func (o *storageOptions) addFlags(f *pflag.FlagSet) {
 	f.BoolVar(&o.bucket.AcceptUnrecorded, "accept-unrecorded-checkpoint", false, "start from a checkpoint of --bucket of which the log has no record, as those of former versions; whoever can write to the bucket can forge one")
 	f.Var(&o.quota, "etcd-quota", "maximum size of the database of the newest events; when 80 % of it are in use, writes are refused (507), and at 90 % deletes too")
 	f.Var(&o.minFree, "min-free-disk", "free space of the disk below which writes are refused (507), and below half of it deletes too")
-	f.DurationVar(&o.segments.Window, "log-window", archive.DefaultWindow, "how long events stay in etcd once they are in a file of the data directory, too; fewer if the embedded etcd holds more than 64 MiB, or another one half of --etcd-quota")
+	f.DurationVar(&o.segments.Window, "log-window", archive.DefaultWindow, "how long events stay in etcd once they are in a file of the data directory, too; shorter if the embedded etcd holds more than 64 MiB, or half of the quota of an etcd of --etcd-endpoints is in use")
 	f.Uint64Var(&o.segments.Revisions, "segment-revisions", archive.DefaultSegmentRevisions, "number of revisions in a file of older events")
 	f.Int64Var(&o.segments.Bytes, "segment-bytes", archive.DefaultSegmentBytes, "size of the events in such a file, before compression")
 	usage.DurationVar(f, &o.retention.Longest, "retain", 0, "how long the past is kept at most, whatever the policy says (default: as the policy says)")

@@ -99,8 +99,8 @@ func (x *order) tree() *btree.BTreeG[sortedObject] {
 	return t
 }
 
-// lastNotes returns what has become of each key by changes, the last of which comes first; nil if it is gone. The keys ascend, so that
-// whoever follows them finds most of them where the one before was.
+// lastNotes returns what has become of each key by changes, the last of which comes first; nil if it is gone. The keys ascend: a tree
+// finds most of them beside the one before.
 func lastNotes(changes []*order) []sortedObject {
 	all := make([]sortedObject, 0, 2*len(changes))
 	for _, c := range slices.Backward(changes) {

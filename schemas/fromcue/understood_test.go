@@ -431,6 +431,10 @@ var constructs = []struct {
 		accept: []string{`{"a": 1}`, `{"a": 1, "b": 2}`, `{"a": 1, "d": 2}`}, refuse: []string{`{}`, `{"d": 2}`, `{"a": 1, "b": 2, "c": 3}`, `{"a": 1, "e": 2}`},
 	},
 	{
+		name: "a limit on the number of fields beside null", field: `f!: null | (struct.MaxFields(1) & {a?: int, b?: int}), g?: *null | struct.MinFields(1) & {a?: int, b?: int}`,
+		accept: []string{`null`, `{}`, `{"a": 1}`}, refuse: []string{`{"a": 1, "b": 2}`, `{"c": 1}`},
+	},
+	{
 		name: "one of several fields", field: `f!: struct.MaxFields(1) & {a?: {x?: int}, b?: {y!: int}, c?: [...{z?: int}]}`,
 		accept: []string{`{}`, `{"a": {"x": 1}}`, `{"c": [{"z": 1}]}`}, refuse: []string{`{"a": {}, "b": {"y": 1}}`, `{"b": {}}`, `{"d": 1}`, `{"a": {"y": 1}}`},
 	},

@@ -54,7 +54,7 @@ func (d *Draft) parseScale(text []byte, strict []error) (*autoscalingv1.Scale, e
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, &content); err != nil {
 		return nil, d.Undecodable("", err)
 	}
-	if _, err := d.checkType(content, text); err != nil {
+	if _, err := d.checkType(content, text); err != nil { // a Scale is built in, so no other error is left for later
 		return nil, err
 	}
 	scale := &autoscalingv1.Scale{}
