@@ -10,13 +10,50 @@ BASE ?= $(shell git merge-base HEAD main 2>/dev/null || git rev-parse HEAD)
 # The flags of .ci/run, so that all share what is compiled.
 LEAN = GOFLAGS="$${GOFLAGS:-} -gcflags=all=-dwarf=false" GOGC=400
 
-.PHONY: build test quick pkg allocations speed generate flakes fuzz fuzz-schemas plan-schemas importing-rights undo conformance sim leaders garbage sim-bugs fairness-search soak history-large chaos overload dead-sinks hanging-webhook upgrade
+.PHONY: docs release manifests release-check release-push build test quick pkg allocations metrics speed generate flakes fuzz fuzz-schemas plan-schemas importing-rights undo conformance sim leaders garbage sim-bugs fairness-search soak history-large chaos overload dead-sinks hanging-webhook upgrade
 
 # Builds the program as it is released, into bin: without C, so that it needs no libraries of the machine and its children are confined
 # (docs/OPERATING.md), and without paths of this machine. TAGS=allbuckets adds drivers of buckets.
 TAGS ?=
 build:
 	CGO_ENABLED=0 go build -trimpath -tags '$(TAGS)' -o bin/stele ./cmd/stele
+
+# Makes a release of the commit in DIST: archives, packages, an image, SBOMs, provenance and checksums, as docs/INSTALL.md describes
+# them. KEY is a private SSH key that signs the checksums. VERSION is the commit's tag vX.Y.Z, or else made of the version in the source
+# and the commit's time. BUILDER and SOURCE are URIs for the provenance.
+DIST ?= dist
+PLATFORMS ?= linux/amd64,linux/arm64,darwin/amd64,darwin/arm64
+VERSION ?=
+KEY ?=
+BUILDER ?=
+SOURCE ?=
+RELEASE = go -C .ci/release run .
+release:
+	$(RELEASE) build -out '$(DIST)' -platforms '$(PLATFORMS)' $(if $(VERSION),-version '$(VERSION)') $(if $(KEY),-key '$(abspath $(KEY))') \
+	  $(if $(BUILDER),-builder '$(BUILDER)') $(if $(SOURCE),-source '$(SOURCE)')
+
+# Pushes the image of the release in DIST: make release-push IMAGE=registry.example.com/stele:1.2.3
+IMAGE ?=
+release-push:
+	$(RELEASE) push '$(DIST)' '$(IMAGE)'
+
+# Writes charts/manifests of the chart in charts/stele. The gate checks that they agree.
+manifests:
+	$(RELEASE) manifests
+
+# Makes a release twice, the second time in another folder and without what is compiled; compares the two; verifies, installs and
+# starts what was built. By default only for this machine's platform. With PROGRAM=bin/stele it packs that program instead of building.
+PROGRAM ?=
+release-check: PLATFORMS = $(shell go env GOHOSTOS)/$(shell go env GOHOSTARCH)
+release-check:
+	$(RELEASE) check -platforms '$(PLATFORMS)' $(if $(PROGRAM),-program '$(PROGRAM)')
+
+# Makes a site of the documentation in SITE, to be read as files or from any server of files. FILES is the address of the repository's
+# files at one commit, such as https://git.example.com/stele/blob/v1.2.3; without it the site has pages for the files that it links to.
+SITE ?= site
+FILES ?=
+docs:
+	$(LEAN) go -C .ci/site run . -out '$(abspath $(SITE))' $(if $(FILES),-files '$(FILES)')
 
 test:
 	go test ./...
@@ -36,6 +73,10 @@ pkg:
 OF ?=
 allocations:
 	$(LEAN) go test -vet=off ./core -count 1 -run TestRequestsAllocateWhatTheTableSays $(if $(OF),-v -allocations.of '$(OF)',-allocations.write)
+
+# Writes docs/METRICS.md anew: the metrics of a server, after requests of each sort.
+metrics:
+	$(LEAN) go test -vet=off ./core/run/plane -count 1 -run TestMetricsAreListed -metrics.write
 
 # Compares the speed of the working tree with the revision BASE: builds both, runs the same requests on fresh servers in turns, and says which
 # differences are larger than the noise. It says how long it takes; nothing else should run. ROUNDS is 5 or more. WRITE=1 writes

@@ -3,6 +3,7 @@ package core
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/catalog"
@@ -95,7 +96,11 @@ func (p *Pipeline) authorized(ctx context.Context, r *Request) error {
 	}
 	r.W.Header().Set(policyHeader, r.Tip.Policy.DigestString())
 	r.Access = r.access()
+	began := time.Now()
 	r.authorized = r.Tip.Policy.Authorize(ctx, &r.Access)
+	if r.Mode.OfClient() && !r.Mode.IsPart() {
+		p.metrics.authorization(r.authorized, time.Since(began))
+	}
 	if r.Mode.IsPart() && (r.authorized.Allowed || r.authorized.Pending != nil) {
 		// A deny rule may name this object of the collection.
 		named := r.Access

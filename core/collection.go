@@ -111,7 +111,7 @@ func (p *Pipeline) partOf(r *Request, name string) *Request {
 		HTTP: r.HTTP, W: call.NewDiscard(), AuditID: r.AuditID, Received: r.Received, Mode: r.Mode.Part(),
 		Info: &info, Write: true, Requester: r.Requester, Tip: r.Tip, Confirmed: r.Confirmed, User: r.User, Audit: r.Audit, Timings: r.Timings, Body: &b,
 	}
-	one.item, one.whole = name, r
+	one.item, one.whole, one.span = name, r, r.span
 	return one
 }
 

@@ -12,6 +12,7 @@ import (
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/status"
+	"stele.dev/stele/core/tracing"
 	"stele.dev/stele/core/write/edit"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/logpb"
@@ -32,7 +33,7 @@ func (p *Pipeline) commit(ctx context.Context, r *Request) error {
 	if err != nil {
 		return err
 	}
-	w, err := r.Decide()
+	w, err := p.decide(ctx, r)
 	if err != nil {
 		return err
 	}
@@ -59,11 +60,13 @@ func (p *Pipeline) commit(ctx context.Context, r *Request) error {
 		}
 		return p.answerDryRun(r, w)
 	}
-	proposal, err := p.propose(r, w)
+	proposal, err := p.propose(ctx, r, w)
 	if err != nil {
 		return err
 	}
-	tip, revision, err := p.committer.Commit(ctx, proposal)
+	appending, span := tracing.Start(ctx, "append")
+	tip, revision, err := p.committer.Commit(appending, proposal)
+	span.End()
 	var stale *commit.Stale
 	var exceeded *quotas.Exceeded
 	switch {
@@ -93,12 +96,25 @@ func (p *Pipeline) commit(ctx context.Context, r *Request) error {
 	return p.reader.AnswerObject(&r.Call, w.Code, o.JSON)
 }
 
+// decide returns the change to commit; nil if there is none. An object that is stored under a former key is stored again.
+func (p *Pipeline) decide(ctx context.Context, r *Request) (*edit.Write, error) {
+	r.Anew = false
+	w, err := r.Decide()
+	if w != nil || err != nil || r.Object == nil || r.Old == nil || r.Dry() {
+		return w, err
+	}
+	if r.Anew, err = p.committer.Stale(ctx, r.Old); err != nil || !r.Anew {
+		return nil, err
+	}
+	return r.Decide()
+}
+
 // propose returns the proposal of a write.
-func (p *Pipeline) propose(r *Request, w *edit.Write) (*commit.Proposal, error) {
+func (p *Pipeline) propose(ctx context.Context, r *Request, w *edit.Write) (*commit.Proposal, error) {
 	if r.Unmanaged != nil {
 		p.logger.Warn("managedFields could not be updated", "auditID", r.AuditID, "path", r.HTTP.URL.Path, "error", r.Unmanaged)
 	}
-	entry, err := eventlog.Encode(p.event(r, w))
+	entry, err := p.committer.Encode(ctx, p.event(r, w))
 	if err != nil {
 		return nil, err
 	}

@@ -132,7 +132,7 @@ func (p *Pipeline) decideAs(ctx context.Context, r *Request, q *decide.Question)
 	switch {
 	case r.ofCollection():
 		return p.decideCollection(ctx, r, q)
-	case r.Kind == nil || !r.Write:
+	case r.Kind == nil || !r.Write || r.row != nil && q.Recorded != nil:
 		if pending {
 			r.denied = r.Decision
 			return "", status.Forbidden(&r.Access, r.Decision)

@@ -47,6 +47,9 @@ func TestNamespacesThatDoNotExistAreOneFlow(t *testing.T) {
 	if want := `apiserver_request_total{code="429",component="apiserver",dry_run="",group="example.com",resource="widgets",scope="namespace",subresource="",verb="WATCH",version="v1"} 2`; !strings.Contains(metrics, want) {
 		t.Errorf("refused requests are counted as\n%s\nwant\n%s", strings.Join(regexp.MustCompile(`apiserver_request_total\{code="429".*`).FindAllString(metrics, -1), "\n"), want)
 	}
+	if want := `apiserver_request_terminations_total{code="429",component="apiserver",group="example.com",resource="widgets",scope="namespace",subresource="",verb="WATCH",version="v1"} 2`; !strings.Contains(metrics, want) {
+		t.Errorf("the metrics lack %s", want)
+	}
 }
 
 // untouched is a body that fails the test if it is read.

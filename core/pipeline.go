@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/version"
 	"stele.dev/stele/core/auth/authn"
 	"stele.dev/stele/core/call"
@@ -49,6 +50,7 @@ import (
 	"stele.dev/stele/core/reviewers/review"
 	"stele.dev/stele/core/serve/nonresource"
 	"stele.dev/stele/core/status"
+	"stele.dev/stele/core/tracing"
 
 	"stele.dev/stele/core/auth/tokens"
 	"stele.dev/stele/core/catalog"
@@ -113,14 +115,17 @@ func (p *Pipeline) runFrom(r *Request, stage string) error {
 		ctx := r.HTTP.Context() // the stage connection sets its deadline
 		err := ctx.Err()
 		if err == nil {
-			err = s.run(p, ctx, r)
+			err = p.runStage(ctx, r, s)
 		}
 		took := time.Since(start)
-		p.metrics.stages[i].Observe(took.Seconds())
+		p.metrics.stage(r, i, took, err)
 		r.Timings.Add(i, took)
 		if err == nil {
 			if r.note(nil); r.ends() {
 				return nil
+			}
+			if s.name == "authentication" {
+				p.startSpan(r)
 			}
 			i++
 			continue
@@ -197,6 +202,8 @@ type Pipeline struct {
 	metrics       *metrics
 	quotas        *quotas.Metrics
 	flows         *flow.Control
+	tracer        *tracing.Tracer // nil if nothing is traced
+	slow          *rate.Limiter   // of messages about slow requests
 	memory        *memory.Guard
 	reviewers     review.Find // nil if no reviewer outside of the policy can be asked
 	costs         *cost.Estimator
@@ -228,9 +235,11 @@ type Options struct {
 	History       *history.Store
 	Authenticator *authn.Authenticator
 	// Tokens issues tokens of service accounts; nil to issue none.
-	Tokens  *tokens.ServiceAccounts
-	Logger  *slog.Logger
-	Version version.Info
+	Tokens *tokens.ServiceAccounts
+	Logger *slog.Logger
+	// LogLevel is the lowest level that Logger logs, which clients may change; nil if they cannot.
+	LogLevel *slog.LevelVar
+	Version  version.Info
 	// Compile compiles policies that clients push; nil to refuse such policies.
 	Compile Compile
 	// Parts stores the uploaded parts of large policies; nil to refuse uploads.
@@ -239,6 +248,8 @@ type Options struct {
 	Enforceable Enforceable
 	// Metrics is the registry of all metrics that /metrics serves; nil for a new one.
 	Metrics *prometheus.Registry
+	// Tracer traces requests; nil to trace nothing.
+	Tracer *tracing.Tracer
 	// Evaluators are the workers that evaluate CUE, for their metrics; nil for no such metrics.
 	Evaluators *workers.Pool
 	// Seats is how many seats priority levels share; 0 for the default of package flow.
@@ -270,7 +281,7 @@ func New(o Options) *Pipeline {
 	}
 	p := &Pipeline{
 		committer: o.Committer, authenticator: o.Authenticator, logger: o.Logger,
-		decisions: o.Decisions, reviewers: o.Reviewers,
+		decisions: o.Decisions, reviewers: o.Reviewers, tracer: o.Tracer, slow: newSlowLimit(),
 		largeWrites: turns.New(), largeReviews: turns.New(), lookups: lookup.NewCache(), replayed: lookup.NewCache(),
 	}
 	p.resume = p.runFrom
@@ -285,9 +296,9 @@ func New(o Options) *Pipeline {
 	history := past.New(past.Options{Committer: o.Committer, Log: o.Log, History: o.History, Memory: p.memory, Hasten: hasten(o.Replicas), Logger: o.Logger})
 	p.views = views.New(views.Options{Committer: o.Committer, Past: history, Logger: o.Logger})
 	p.quotas = quotas.NewMetrics(o.Committer.Quotas)
-	p.metrics = newMetrics(o.Metrics, o.Committer, o.History, o.Evaluators, o.Authenticator, p.shadows.Collector(), p.memory, p.views.Collector(), p.quotas)
+	p.metrics = newMetrics(o.Metrics, o.Committer, o.History, o.Evaluators, o.Version, o.Authenticator, p.shadows.Collector(), p.memory, p.views.Collector(), p.quotas)
 	p.surface = nonresource.New(nonresource.Options{
-		Committer: o.Committer, Tokens: o.Tokens, Version: o.Version, Metrics: p.metrics.handler, Checks: o.Checks,
+		Committer: o.Committer, Tokens: o.Tokens, Version: o.Version, Metrics: p.metrics.handler, Checks: o.Checks, LogLevel: o.LogLevel,
 		Routes: append(slices.Clip(o.Routes), flowapi.Routes(p.flows)...), Logger: o.Logger,
 	})
 	p.reader = read.New(read.Options{
@@ -413,10 +424,11 @@ func (p *Pipeline) ServeHTTP(w http.ResponseWriter, h *http.Request) {
 	header := w.Header()
 	header.Set("Audit-Id", said)
 	header.Set("Cache-Control", "no-cache, private")
-	defer p.metrics.request(&r.Call, p.table)
+	defer p.end(r)
 	defer func() {
 		if v := recover(); v != nil {
 			if v == http.ErrAbortHandler {
+				p.metrics.abort(&r.Call, p.table)
 				panic(v)
 			}
 			err := p.panicked(r, v)

@@ -59,6 +59,7 @@ func (p *Pipeline) recordFirst(r *Request, watches bool, code int) error {
 	}
 	if err := p.decisions.RecordSync(r.HTTP.Context(), e); err != nil {
 		r.recorded = true
+		p.metrics.rejected.Inc()
 		return status.Unavailable("the audit rule " + r.Audit.ID + " requires a record of this request before it is answered: " + err.Error() + "; try again")
 	}
 	return nil

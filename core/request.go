@@ -1,6 +1,9 @@
 package core
 
 import (
+	"go.opentelemetry.io/otel/trace"
+	"sync/atomic"
+
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/catalog"
@@ -34,11 +37,13 @@ type Request struct {
 
 	lookup lookup.Reader // what rules read of stored objects; decode sets it, anew in each round
 
-	whole  *Request // the request that this one is a part of; nil if it is none
-	pauses pauses   // of this request and its parts
+	whole  *Request               // the request that this one is a part of; nil if it is none
+	pauses atomic.Pointer[pauses] // of this request and its parts; nil until there is one
 	// reviewed are the reviewers outside of the policy that concern the write; mutation and validation set it. A request that is
 	// replayed asks none of them.
 	reviewed []*policy.Reviewer
+
+	span *trace.Span // nil if the request is not traced
 
 	turn    turns.Turn    // among the writes that would conflict with it again
 	lost    *commit.Stale // why the stage commit sent the request back; nil if it did not

@@ -18,7 +18,12 @@ import (
 type requestMetrics struct {
 	total    *prometheus.CounterVec
 	duration *prometheus.HistogramVec
+	sli      *prometheus.HistogramVec
+	sizes    *prometheus.HistogramVec
 	running  *prometheus.GaugeVec
+	ended    *prometheus.CounterVec // terminations
+	aborted  *prometheus.CounterVec
+	watched  watchedEvents
 	// by caches the instruments of each combination of labels.
 	by sync.Map // labels -> *instruments
 }
@@ -32,12 +37,17 @@ type labels struct {
 type instruments struct {
 	total    prometheus.Counter
 	duration prometheus.Observer
+	sli      prometheus.Observer // nil for a dry run
+	size     prometheus.Observer // nil for what is no get or list
+	ended    prometheus.Counter  // nil unless the code may be that of a request which the server ended to protect itself
 }
 
-// requestBuckets are kube-apiserver's buckets, in seconds.
+// requestBuckets are kube-apiserver's buckets of durations, in seconds; those of the service level indicator lack the first two.
 var requestBuckets = []float64{0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60}
 
 func newRequestMetrics() *requestMetrics {
+	ofTarget := []string{"verb", "group", "version", "resource", "subresource", "scope"}
+	ofLong := append(ofTarget[:len(ofTarget):len(ofTarget)], "component")
 	ofRequest := []string{"verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component"}
 	return &requestMetrics{
 		total: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -47,38 +57,92 @@ func newRequestMetrics() *requestMetrics {
 			Name: "apiserver_request_duration_seconds", Help: "Response latency distribution in seconds for each verb, dry run value, group, version, resource, subresource, scope and component.",
 			Buckets: requestBuckets,
 		}, ofRequest),
+		sli: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "apiserver_request_sli_duration_seconds", Help: "Response latency distribution (not counting webhook duration and priority & fairness queue wait times) in seconds for each verb, group, version, resource, subresource, scope and component.",
+			Buckets: requestBuckets[2:],
+		}, ofLong),
+		sizes: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "apiserver_response_sizes", Help: "Response size distribution in bytes for each group, version, verb, resource, subresource, scope and component.",
+			Buckets: prometheus.ExponentialBuckets(1000, 10, 7),
+		}, ofLong),
 		running: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "apiserver_longrunning_requests", Help: "Gauge of all active long-running apiserver requests broken out by verb, group, version, resource, scope and component. Not all requests are tracked this way.",
-		}, []string{"verb", "group", "version", "resource", "subresource", "scope", "component"}),
+		}, ofLong),
+		ended: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "apiserver_request_terminations_total", Help: "Number of requests which apiserver terminated in self-defense.",
+		}, append(ofLong[:len(ofLong):len(ofLong)], "code")),
+		aborted: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "apiserver_request_aborts_total", Help: "Number of requests which apiserver aborted possibly due to a timeout, for each group, version, verb, resource, subresource and scope",
+		}, ofTarget),
 	}
 }
 
-// request counts an answered request and its duration.
-func (m *requestMetrics) request(c *call.Call, t *catalog.Table) {
-	i := m.instruments(labelsOf(c, t))
+func (m *requestMetrics) collectors() []prometheus.Collector {
+	return []prometheus.Collector{m.total, m.duration, m.sli, m.sizes, m.running, m.ended, m.aborted, &m.watched}
+}
+
+// request counts an answered request, its duration, which it returns, and the size of its answer.
+func (m *requestMetrics) request(r *Request, t *catalog.Table) time.Duration {
+	i := m.instruments(labelsOf(&r.Call, t))
+	took := time.Since(r.Received)
 	i.total.Inc()
-	i.duration.Observe(time.Since(c.Received).Seconds())
+	i.duration.Observe(took.Seconds())
+	if i.sli != nil {
+		i.sli.Observe((took - r.elsewhere()).Seconds())
+	}
+	if i.size != nil {
+		i.size.Observe(float64(r.W.Size))
+	}
+	if i.ended != nil && r.protects() {
+		i.ended.Inc()
+	}
+	return took
+}
+
+// abort counts a request whose answer was broken off.
+func (m *requestMetrics) abort(c *call.Call, t *catalog.Table) {
+	l := labelsOf(c, t)
+	m.aborted.WithLabelValues(l.verb, l.group, l.version, l.resource, l.subresource, l.scope).Inc()
+}
+
+// elsewhere returns how long the request waited for seats, and for webhooks and plugins. As in kube-apiserver, that is not part of
+// the service level.
+func (r *Request) elsewhere() time.Duration { return r.Flow.Waited + r.paused() }
+
+// protects reports whether the server has ended the request to protect itself: it took too long, or there was no room for it.
+func (r *Request) protects() bool {
+	return r.failure != nil && r.Stage != "mutation" && r.Stage != "validation" // a webhook may refuse with the same codes
 }
 
 func (m *requestMetrics) instruments(l labels) *instruments {
 	if i, ok := m.by.Load(l); ok {
 		return i.(*instruments)
 	}
+	target := []string{l.verb, l.group, l.version, l.resource, l.subresource, l.scope, endpoints.APIServerComponent}
 	values := []string{l.verb, l.dryRun, l.group, l.version, l.resource, l.subresource, l.scope, endpoints.APIServerComponent}
 	i := &instruments{
 		duration: m.duration.WithLabelValues(values...),
 		total:    m.total.WithLabelValues(append(values, strconv.Itoa(l.code))...),
 	}
+	if l.dryRun == "" {
+		i.sli = m.sli.WithLabelValues(target...)
+	}
+	if l.verb == endpoints.MethodGet || l.verb == endpoints.MethodList {
+		i.size = m.sizes.WithLabelValues(target...)
+	}
+	if l.code == http.StatusTooManyRequests || l.code == http.StatusGatewayTimeout {
+		i.ended = m.ended.WithLabelValues(append(target, strconv.Itoa(l.code))...)
+	}
 	m.by.Store(l, i)
 	return i
 }
 
-// watching counts a running watch until done is called.
-func (m *requestMetrics) watching(c *call.Call) (done func()) {
+// watching counts a running watch until done is called. sent counts an event of so many bytes.
+func (m *requestMetrics) watching(c *call.Call) (sent func(bytes int), done func()) {
 	l := labelsOf(c, nil)
 	g := m.running.WithLabelValues(endpoints.MethodWatch, l.group, l.version, l.resource, l.subresource, l.scope, endpoints.APIServerComponent)
 	g.Inc()
-	return g.Dec
+	return m.watched.of(c.GVR()).add, g.Dec
 }
 
 // labelsOf returns the labels of a call. It names only served resources, because clients can send any number of other

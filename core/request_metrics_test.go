@@ -24,7 +24,7 @@ import (
 
 // described is what a dashboard needs of a family: its type and help, and the labels and buckets of each series.
 func described(f *dto.MetricFamily) []string {
-	lines := []string{f.GetName() + " " + f.GetType().String() + " " + strings.TrimPrefix(strings.TrimPrefix(f.GetHelp(), "[STABLE] "), "[ALPHA] ")}
+	lines := []string{f.GetName() + " " + f.GetType().String() + " " + strings.TrimPrefix(strings.TrimPrefix(strings.TrimPrefix(f.GetHelp(), "[STABLE] "), "[ALPHA] "), "[BETA] ")}
 	for _, m := range f.Metric {
 		var line strings.Builder
 		labels := slices.SortedFunc(slices.Values(m.Label), func(a, b *dto.LabelPair) int { return strings.Compare(a.GetName(), b.GetName()) })
@@ -77,7 +77,7 @@ func TestMetricsOfRequestsAreUpstreams(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r = r.WithContext(apirequest.WithRequestInfo(r.Context(), info))
+		r = r.WithContext(apirequest.WithLatencyTrackers(apirequest.WithRequestInfo(r.Context(), info)))
 		endpoints.MonitorRequest(r, strings.ToUpper(info.Verb), info.APIGroup, info.APIVersion, info.Resource, info.Subresource, endpoints.CleanScope(info), endpoints.APIServerComponent, false, "", a.Code, len(a.Body), time.Millisecond)
 	}
 	for _, q := range []struct{ method, path, body, contentType string }{
@@ -102,15 +102,20 @@ func TestMetricsOfRequestsAreUpstreams(t *testing.T) {
 		send(q.method, q.path, q.body, q.contentType)
 	}
 	p.Must(t, 200, "GET", "/livez", "")
-	endpoints.InstrumentHandlerFunc("GET", "", "", "", "/livez", "", endpoints.APIServerComponent, false, "", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })(httptest.NewRecorder(), httptest.NewRequest("GET", "/livez", nil))
+	endpoints.InstrumentHandlerFunc("GET", "", "", "", "/livez", "", endpoints.APIServerComponent, false, "", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })(httptest.NewRecorder(), httptest.NewRequestWithContext(apirequest.WithLatencyTrackers(t.Context()), "GET", "/livez", nil))
 
 	running := planetest.WatchWidgets + "&resourceVersion=" + fmt.Sprint(p.Committer.Tip().Revision())
 	w := p.Watch(t, running)
 	send("POST", planetest.WidgetsPath, planetest.Widget("c", 1), "")
 	w.Next(t)
+	endpoints.WatchEvents.WithLabelValues("example.com", "v1", "widgets").Inc()
+	endpoints.WatchEventsSizes.WithLabelValues("example.com", "v1", "widgets").Observe(1)
 	r := planetest.Request("GET", running, "")
 	info, _ := infos.NewRequestInfo(r)
-	const total, duration, longrunning = "apiserver_request_total", "apiserver_request_duration_seconds", "apiserver_longrunning_requests"
+	names := []string{
+		"apiserver_request_total", "apiserver_request_duration_seconds", "apiserver_request_sli_duration_seconds", "apiserver_response_sizes", "apiserver_longrunning_requests",
+		"apiserver_watch_events_total", "apiserver_watch_events_sizes",
+	}
 	var upstream []*dto.MetricFamily
 	endpoints.RecordLongRunning(r, info, endpoints.APIServerComponent, func() {
 		var err error
@@ -118,7 +123,7 @@ func TestMetricsOfRequestsAreUpstreams(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	got := families(t, p.Must(t, 200, "GET", "/metrics", "").Body, total, duration, longrunning)
+	got := families(t, p.Must(t, 200, "GET", "/metrics", "").Body, names...)
 	compared := 0
 	for _, f := range upstream {
 		own := got[f.GetName()]
@@ -130,7 +135,7 @@ func TestMetricsOfRequestsAreUpstreams(t *testing.T) {
 			t.Errorf("(-upstream +stele)\n%s", diff)
 		}
 	}
-	if compared != 3 {
+	if compared != len(names) {
 		t.Errorf("%d families are compared", compared)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/google/uuid"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -286,7 +287,8 @@ func (r *Request) pause() (resume func()) {
 	if r.whole != nil {
 		whole = r.whole
 	}
-	return whole.pauses.begin(&whole.Call)
+	whole.pauses.CompareAndSwap(nil, &pauses{})
+	return whole.pauses.Load().begin(&whole.Call)
 }
 
 // pauses counts the parts of a request that wait for others. The request has its seats unless one does.
@@ -294,18 +296,44 @@ type pauses struct {
 	mu     sync.Mutex
 	n      int
 	resume func()
+	began  time.Time     // when the pause that lasts began
+	sum    time.Duration // of those that have ended
+	told   time.Duration // the part of sum that the metrics of admission have
+}
+
+// paused returns how long the request has waited for others, as far as the waits have ended.
+func (r *Request) paused() time.Duration {
+	p := r.pauses.Load()
+	if p == nil {
+		return 0
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.sum
+}
+
+// pausedSince returns the part of paused that an earlier call has not returned.
+func (r *Request) pausedSince() (d time.Duration) {
+	if p := r.pauses.Load(); p != nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		d, p.told = p.sum-p.told, p.sum
+	}
+	return d
 }
 
 func (p *pauses) begin(c *call.Call) (end func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.n++; p.n == 1 {
+		p.began = time.Now()
 		p.resume = c.PauseSeats()
 	}
 	return func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if p.n--; p.n == 0 {
+			p.sum += time.Since(p.began)
 			p.resume()
 		}
 	}

@@ -43,6 +43,7 @@ var mayImport = map[string][]string{
 	"core/run/plane/datadir":   {"core/auth/pki", "eventlog", "eventlog/etcdlog", "limits/durable", "limits/steady"},
 	"core/run/suiterun":        {"core/...", "eventlog", "eventlog/logpb", "eventlog/memlog", "policy/...", "projections/...", "schemas/..."}, // tests of bundles, in memory
 	"core/run/plane/planetest": {"core/...", "eventlog", "eventlog/logpb", "eventlog/logtest", "eventlog/memlog", "policy/...", "projections/...", "schemas"},
+	"core/embed":               {"core/...", "eventlog", "eventlog/memlog", "policy/bundles", "policy/compile", "schemas"},
 	"examples":                 {"examples/...", "plugins/..."},
 	"cmd":                      {"..."}, // it wires
 	"docs":                     {},
@@ -60,7 +61,7 @@ var home = []struct {
 	{"github.com/cockroachdb/pebble", []string{"projections/history"}, "the index of the past hides where its keys are"},
 	{"cuelang.org/go", []string{"policy/bundles", "policy/compile", "policy/evaluation", "policy/format/internal/bundledoc", "policy/format/internal/componentroles", "policy/formatting", "policy/importing", "policy/pluginconfig", "policy/suites", "schemas/fromcue", "schemas/interpreter", "schemas/textforms", "schemas/builtin"}, "CUE never runs on the request path"},
 	{"net/http", []string{"core", "cmd", "examples/ha/balance", "eventlog/etcdlog/members", "limits/connections", "limits/memory"}, "projections and the log know nothing of HTTP; members of etcd tell their time by it"},
-	{"google.golang.org/grpc", []string{"eventlog/etcdlog", "plugins", "examples/authorizer-plugin"}, "it is etcd's transport, and that of plugins"},
+	{"google.golang.org/grpc", []string{"core/tracing", "eventlog/etcdlog", "plugins", "examples/authorizer-plugin"}, "it is the transport of etcd, of plugins and of collectors of spans"},
 	{"github.com/hashicorp/go-plugin", []string{"plugins"}, "the host and the SDK hide it"},
 	{"github.com/spf13/cobra", []string{"cmd"}, "only the program has flags"},
 	{"gocloud.dev", []string{"cmd/stele/internal/buckets"}, "the drivers of buckets are large"},
@@ -73,8 +74,8 @@ var home = []struct {
 // rooms orders the folders in core: a package imports only packages of its own room and of rooms with a lower number. The
 // stages, in core itself, are number 11.
 var rooms = map[string]int{
-	"status": 0, "object": 1, "commit": 2, "past": 3, "call": 4, "decide": 5, "catalog": 5, "reviewers": 5, "auth": 6, "serve": 7, "read": 8,
-	"load": 9, "write": 9, "record": 9, "resources": 10, "": 11, "keep": 12, "run": 13, "conformance": 14,
+	"status": 0, "tracing": 0, "object": 1, "commit": 2, "past": 3, "call": 4, "decide": 5, "catalog": 5, "reviewers": 5, "auth": 6, "serve": 7, "read": 8,
+	"load": 9, "write": 9, "record": 9, "resources": 10, "": 11, "keep": 12, "run": 13, "embed": 14, "conformance": 14,
 }
 
 // between lists which resources import others. All others stand alone.
@@ -97,14 +98,13 @@ const (
 
 // small says for each such package why it is one all the same. Each command of the program is a package, and so is each example.
 var small = map[string]string{
-	"core/keep/expiry":           "a control plane assembles what keeps its log; each of them is started and tested alone",
-	"core/run/clientca":          "the same",
-	"core/record/audit/otlp":     "the protocol of OpenTelemetry stays apart from the queue of lines",
-	"core/resources/plans/past":  "the state at each revision of a replay, which knows nothing of plans",
-	"eventlog/segment/segmentpb": "generated",
-	"limits/batches":             "work on all processors, which knows nothing of plans",
-	"projections/history/disk":   "a file system for the index, which knows nothing of the index",
-	"schemas/fromcue/join":       "joining forms needs no CUE",
+	"core/keep/expiry":          "a control plane assembles what keeps its log; each of them is started and tested alone",
+	"core/run/clientca":         "the same",
+	"core/record/audit/otlp":    "the protocol of OpenTelemetry stays apart from the queue of lines",
+	"core/resources/plans/past": "the state at each revision of a replay, which knows nothing of plans",
+	"limits/batches":            "work on all processors, which knows nothing of plans",
+	"projections/history/disk":  "a file system for the index, which knows nothing of the index",
+	"schemas/fromcue/join":      "joining forms needs no CUE",
 }
 
 // badNames are packages whose names promise nothing.

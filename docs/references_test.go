@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"testing"
 )
 
@@ -17,11 +18,7 @@ var (
 // TestDocumentsNameFilesThatExist checks paths in backquotes, which are relative to the
 // root, and links, which are relative to the document.
 func TestDocumentsNameFilesThatExist(t *testing.T) {
-	documents, err := filepath.Glob("*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, document := range append(documents, "../README.md", "../CHANGELOG.md") {
+	for _, document := range documents(t) {
 		text, err := os.ReadFile(document)
 		if err != nil {
 			t.Fatal(err)
@@ -76,4 +73,93 @@ func TestTheAttacksHaveTests(t *testing.T) {
 	if found < 100 {
 		t.Errorf("only %d tests were found on the page", found)
 	}
+}
+
+var (
+	testName   = regexp.MustCompile("`((?:Test|Fuzz|Benchmark)[A-Z]\\w+)`")
+	testFunc   = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark)\w+)\(`)
+	makeTarget = regexp.MustCompile("(?m)(?:`|^|&& )make ([a-z][a-z-]*)")
+	target     = regexp.MustCompile(`(?m)^([a-z][a-z-]*):`)
+	series     = regexp.MustCompile(`_(bucket|sum|count)$`)
+	files      = regexp.MustCompile(`^stele_([a-z_]+)_file_(?:info|reloads_total)$`)
+	metric     = regexp.MustCompile(`\bstele_[a-z_]+[a-z]\b`)
+)
+
+// TestDocumentsNameTestsTargetsAndMetricsThatExist checks names in the documentation whose things are in files of the repository.
+func TestDocumentsNameTestsTargetsAndMetricsThatExist(t *testing.T) {
+	names, code := map[string]bool{}, goText(t)
+	for _, m := range testFunc.FindAllSubmatch(code, -1) {
+		names[string(m[1])] = true
+	}
+	makefile, err := os.ReadFile("../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range target.FindAllSubmatch(makefile, -1) {
+		names["make "+string(m[1])] = true
+	}
+	metrics, err := os.ReadFile("METRICS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, document := range documents(t) {
+		text, err := os.ReadFile(document)
+		if err != nil {
+			t.Fatal(err)
+		}
+		check := func(name string, exists bool) {
+			found++
+			if !exists {
+				t.Errorf("%s names %s, which does not exist", document, name)
+			}
+		}
+		for _, m := range testName.FindAllSubmatch(ofStele(text), -1) {
+			check(string(m[1]), names[string(m[1])])
+		}
+		for _, m := range makeTarget.FindAllSubmatch(text, -1) {
+			check("make "+string(m[1]), names["make "+string(m[1])])
+		}
+		for _, name := range metric.FindAll(text, -1) {
+			base := series.ReplaceAll(name, nil)
+			made := files.ReplaceAll(name, []byte(`NewMetrics("$1")`)) // by limits/reload
+			check(string(name), bytes.Contains(metrics, base) || bytes.Contains(code, base) || bytes.Contains(code, made))
+		}
+	}
+	if found < 300 {
+		t.Errorf("only %d names were found", found)
+	}
+}
+
+// documents returns the pages for readers.
+func documents(t *testing.T) []string {
+	var all []string
+	for _, pattern := range []string{"*.md", "../*.md", "../examples/*/README.md"} {
+		pages, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, pages...)
+	}
+	return all
+}
+
+// ofStele returns a page without the sections that name tests of Kubernetes.
+func ofStele(page []byte) []byte {
+	return bytes.Join(slices.DeleteFunc(bytes.Split(page, []byte("\n## ")), func(section []byte) bool {
+		return bytes.HasPrefix(section, []byte("Upstream's "))
+	}), []byte("\n## "))
+}
+
+// goText returns the text of all files in Go.
+func goText(t *testing.T) []byte {
+	var all []byte
+	sources(t, func(_, file string) {
+		text, err := os.ReadFile(filepath.Join("..", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, text...)
+	})
+	return all
 }

@@ -33,6 +33,8 @@ type Batch struct {
 	Size int
 
 	plain int // bytes before compression: about what the events take in memory
+	// sealed are the contents that are not opened; nil for none, so that it takes little of the batches that have none.
+	sealed *[]sealedContent
 }
 
 // Last returns the last revision of the batch.
@@ -49,6 +51,7 @@ type Draft struct {
 	entries   []*Entry
 	events    []byte // encoded logpb.Events, compressed
 	size      int    // before compression
+	held      int    // as Entry.held
 	root      Hash
 	revisions uint64
 	frees     bool   // all entries do
@@ -63,6 +66,7 @@ func NewDraft(entries []*Entry) *Draft {
 		size += protowire.SizeTag(1) + protowire.SizeBytes(len(e.bytes))
 		d.revisions += e.event.Span()
 		d.frees = d.frees && e.Frees
+		d.held += e.held
 	}
 	plain := make([]byte, 0, size)
 	leaves := merkle.NewEmptyRange(0)
@@ -95,7 +99,7 @@ func (d *Draft) place(after Head, writer, nonce ID, logTime, clock time.Time) (*
 		Compression: logpb.Compression_COMPRESSION_ZSTD, EventsSize: uint64(d.size), Events: d.events,
 	})
 	must(err)
-	b.Size, b.plain = len(value), d.size
+	b.Size, b.plain = len(value), d.size+d.held
 	return b, value
 }
 

@@ -33,7 +33,7 @@ func (l *Log) StartEpoch(ctx context.Context, after Head, lostFrom, next uint64)
 	}
 	before := after
 	before.Epoch, before.Revision = after.Epoch+1, next-1
-	if err := l.learnLevel(ctx, after); err != nil {
+	if err := l.learnLevel(ctx); err != nil {
 		return nil, nil, err
 	}
 	draft.level = l.Level()

@@ -1,7 +1,7 @@
 package eventlog
 
 import (
-	"crypto/rand"
+	"context"
 	"fmt"
 	"time"
 
@@ -55,6 +55,7 @@ type Entry struct {
 
 	event *Event
 	bytes []byte // encoded logpb.Entry
+	held  int    // how many more bytes the event takes in memory, because what is sealed was compressed
 	leaf  Hash
 }
 
@@ -64,9 +65,11 @@ func (e *Entry) Event() *Event { return e.event }
 // Size returns the number of encoded bytes, before compression.
 func (e *Entry) Size() int { return len(e.bytes) }
 
-// Encode encodes and hashes an event, with random salts for its payloads. The event MUST NOT be changed
+// Encode encodes and hashes an event, with random salts for its payloads. Nothing is sealed, see [Log.Encode]. The event MUST NOT be changed
 // afterwards.
-func Encode(e *Event) (*Entry, error) {
+func Encode(e *Event) (*Entry, error) { return encode(context.Background(), e, nil) }
+
+func encode(ctx context.Context, e *Event, keys Keys) (*Entry, error) {
 	if len(e.Contents) != len(e.Meta.GetPayloads()) {
 		return nil, fmt.Errorf("eventlog: event has %d contents for %d payloads", len(e.Contents), len(e.Meta.GetPayloads()))
 	}
@@ -74,26 +77,35 @@ func Encode(e *Event) (*Entry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("eventlog: encode metadata: %w", err)
 	}
-	salts := make([]byte, saltSize*len(e.Contents))
-	rand.Read(salts) // never fails
+	salts := salt(len(e.Contents))
 	pb := &logpb.Entry{Metadata: metadata, Blobs: make([]*logpb.Blob, len(e.Contents))}
 	hashes := make([]Hash, len(e.Contents))
+	held := 0
 	for i, content := range e.Contents {
 		salt := salts[i*saltSize : (i+1)*saltSize]
 		pb.Blobs[i] = &logpb.Blob{Salt: salt, Content: content}
 		hashes[i] = PayloadHash(salt, content)
+		if keys == nil {
+			continue
+		}
+		if of := kindOf(e.Meta, e.Meta.GetPayloads()[i]); keys.Seals(of) {
+			if err := seal(ctx, keys, of, pb.Blobs[i], hashes[i]); err != nil {
+				return nil, err
+			}
+			held += max(0, len(content)-len(pb.Blobs[i].Content))
+		}
 	}
 	encoded, err := proto.Marshal(pb)
 	if err != nil {
 		return nil, fmt.Errorf("eventlog: encode event: %w", err)
 	}
-	return &Entry{Frees: frees(e.Meta.GetType()), event: e, bytes: encoded, leaf: LeafHash(metadata, hashes)}, nil
+	return &Entry{Frees: frees(e.Meta.GetType()), event: e, bytes: encoded, held: held, leaf: LeafHash(metadata, hashes)}, nil
 }
 
 // frees reports whether events of a type are accepted by a log that is full, see [Entry.Frees].
 func frees(t logpb.Type) bool {
 	switch t {
-	case logpb.Type_TYPE_DELETED, logpb.Type_TYPE_BULK_DELETED, logpb.Type_TYPE_EPOCH_STARTED, logpb.Type_TYPE_CLOCK_SET,
+	case logpb.Type_TYPE_DELETED, logpb.Type_TYPE_BULK_DELETED, logpb.Type_TYPE_EPOCH_STARTED, logpb.Type_TYPE_CLOCK_SET, logpb.Type_TYPE_PAST_ERASED,
 		logpb.Type_TYPE_POLICY_CHUNK, logpb.Type_TYPE_POLICY_PROPOSED, logpb.Type_TYPE_POLICY_ACTIVATED: // a policy says how long the log keeps what
 		return true
 	}

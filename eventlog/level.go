@@ -2,8 +2,8 @@ package eventlog
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"math"
 	"sync/atomic"
 )
 
@@ -12,7 +12,9 @@ import (
 // Batches are written at the level in force. It is 1 in a new log, and an event LevelRaised raises it for the batches
 // that follow; it never falls. So a newer version writes nothing that an older one cannot read until every replica
 // reads it. A replica that meets a level that it does not read stops with an [*UnsupportedError].
-const Format = 1
+//
+//	level 2: contents may be sealed, see [Keys]
+const Format = 2
 
 // firstLevel is the level of a new log.
 const firstLevel = 1
@@ -51,12 +53,7 @@ func (l *Log) Level() uint32 { return max(firstLevel, l.level.Load()) }
 // noteLevels remembers the level in force after batches. An older one changes nothing, because levels never fall.
 func (l *Log) noteLevels(batches ...*Batch) {
 	for _, b := range batches {
-		for level := b.Level(); ; {
-			old := l.level.Load()
-			if level <= old || l.level.CompareAndSwap(old, level) {
-				break
-			}
-		}
+		l.KnowLevel(b.Level())
 	}
 }
 
@@ -68,26 +65,39 @@ func (l *Log) checkLevel(b *Batch) error {
 	return nil
 }
 
-// learnLevel finds out which level is in force at the tip, if this process has resumed at a checkpoint and has read
-// nothing since.
-func (l *Log) learnLevel(ctx context.Context, after Head) error {
-	if !l.resumed.Load() {
-		return nil
-	}
-	batches, err := l.Back(ctx, after.Revision, 1)
-	if IsFatal(err) && !errors.As(err, new(*UnsupportedError)) {
-		// A restored log may have no batch here yet. What is written at a lower level can be read all the same.
-		l.resumed.Store(false)
-		return nil
-	}
+// LearnLevel finds out which level is in force. Until then, or until the newest batch was read, [Log.Level] may be too low.
+func (l *Log) LearnLevel(ctx context.Context) error {
+	stored, err := l.backend.ReadBack(ctx, math.MaxUint64, 1) // trims leave the newest batch
 	if err != nil {
 		return fmt.Errorf("%w: the format level in force is not known: %w", ErrUnavailable, err)
 	}
-	for _, b := range batches {
-		if err := l.checkLevel(b); err != nil {
+	for _, s := range stored {
+		b, err := DecodeBatch(s.First, s.Value)
+		if err == nil {
+			err = l.checkLevel(b)
+		}
+		if err != nil {
 			return err
 		}
 		l.noteLevels(b)
+	}
+	return nil
+}
+
+// KnowLevel tells the log that at least this level is in force. It is for who restores a log whose newest batches are not in the
+// backend.
+func (l *Log) KnowLevel(level uint32) {
+	for old := l.level.Load(); level > old && !l.level.CompareAndSwap(old, level); old = l.level.Load() {
+	}
+}
+
+// learnLevel is LearnLevel for a process that has resumed at a checkpoint and has read nothing since.
+func (l *Log) learnLevel(ctx context.Context) error {
+	if !l.resumed.Load() {
+		return nil
+	}
+	if err := l.LearnLevel(ctx); err != nil {
+		return err
 	}
 	l.resumed.Store(false)
 	return nil

@@ -26,6 +26,8 @@ type Options struct {
 	// BatchLimit is the maximum size of a batch of several events in a new log; DefaultBatchLimit if 0.
 	// An existing log has its own.
 	BatchLimit int
+	// Level is the format level of a new log; the first one if 0. An existing log has its own.
+	Level uint32
 	// Clock is the wall clock; time.Now if nil. It may jump: only [Log.SetClock] sets log time back.
 	Clock func() time.Time
 	// Elapsed is a clock that nobody can set, by which jumps of Clock are noticed. If it is nil, jumps
@@ -36,6 +38,9 @@ type Options struct {
 	// Reads is the highest format level that this Log reads; [Format] if 0. Others are for tests of replicas with
 	// different versions. Nothing is encoded differently at a level above Format.
 	Reads uint32
+	// SealsAlways lets keys seal whatever the format level in force is, and leaves closed what they do not open: those contents are nil. It
+	// is for logs whose readers can do without contents.
+	SealsAlways bool
 }
 
 // Log is one process's access to a log. See the package comment.
@@ -53,6 +58,10 @@ type Log struct {
 	resumed    atomic.Bool   // at a checkpoint, so that level may be unknown
 	turns      *turns.Turns
 	work       work
+	keys       Keys
+	sealing    Keys // keys, as the level in force lets them seal
+	// sealsAlways is Options.SealsAlways.
+	sealsAlways bool
 
 	mu sync.Mutex
 	// newest is the time of the newest known batch, which ends at newestRevision. Every tip that a
@@ -92,7 +101,7 @@ var _ Reader = (*Log)(nil)
 func Open(ctx context.Context, backend Backend, o Options) (*Log, error) {
 	o.BatchLimit = cmp.Or(o.BatchLimit, DefaultBatchLimit)
 	o.RecentBytes = cmp.Or(o.RecentBytes, 4<<20)
-	l := &Log{backend: backend, writer: newID(), clock: newClock(o.Clock, o.Elapsed), recentMax: o.RecentBytes, grown: make(chan struct{})}
+	l := &Log{backend: backend, writer: newID(), clock: newClock(o.Clock, o.Elapsed), recentMax: o.RecentBytes, grown: make(chan struct{}), sealsAlways: o.SealsAlways}
 	if l.reads = o.Reads; l.reads == 0 {
 		l.reads = Format
 	}
@@ -108,6 +117,10 @@ func Open(ctx context.Context, backend Backend, o Options) (*Log, error) {
 	}
 	l.first, l.id, l.batchLimit = first, first.Log, int(created.GetBatchLimit())
 	l.noteTime(first.Last(), first.Time)
+	if err := l.checkLevel(first); err != nil {
+		return nil, fmt.Errorf("open log: %w", err)
+	}
+	l.noteLevels(first)
 	return l, nil
 }
 
@@ -139,6 +152,7 @@ func (l *Log) openFirst(ctx context.Context, o Options) (*Batch, error) {
 		if err != nil {
 			return nil, err
 		}
+		draft.level = o.Level
 		batch, value := draft.place(Head{Log: newID()}, l.writer, newID(), l.Now(), l.clock.read())
 		answer, err = l.settle(ctx, Proposal{To: batch.Head().Encode(), At: 1, Value: value})
 		if err != nil {
@@ -185,7 +199,7 @@ func (l *Log) Append(ctx context.Context, after Head, d *Draft) (won *Batch, new
 
 // append implements Append, with the batch's log time.
 func (l *Log) append(ctx context.Context, after Head, d *Draft, logTime time.Time) (won *Batch, newer []*Batch, err error) {
-	if err := l.learnLevel(ctx, after); err != nil {
+	if err := l.learnLevel(ctx); err != nil {
 		return nil, nil, err
 	}
 	d.level = l.Level()
@@ -365,9 +379,9 @@ func (l *Log) atHand(after Head) (batches []*Batch, atTip bool, grown <-chan str
 	}
 	last := after
 	for _, s := range l.backend.News(after.Revision + 1).Batches {
-		b, err := l.decode(s)
-		if err != nil || follows(last, b) != nil {
-			break // a read tells why
+		b, err := l.decode(context.Background(), s, false)
+		if err != nil || follows(last, b) != nil || b.sealed != nil {
+			break // a read tells why, or opens it, which may take long
 		}
 		batches, last = append(batches, b), b.Head()
 	}
@@ -390,7 +404,12 @@ func (l *Log) ReadHead(ctx context.Context) (Head, error) {
 
 // check decodes the batches of an answer, and checks that they and the head continue position `after`. If
 // some may have been trimmed in between, the error is a [*gapError].
-func (l *Log) check(after Head, answer Answer) ([]*Batch, error) {
+func (l *Log) check(ctx context.Context, after Head, answer Answer) ([]*Batch, error) {
+	return l.checkAs(ctx, after, answer, true)
+}
+
+// checkAs is check. open says whether contents that are sealed are opened: who only compares hashes needs no keys.
+func (l *Log) checkAs(ctx context.Context, after Head, answer Answer, open bool) ([]*Batch, error) {
 	head, err := DecodeHead(answer.Head)
 	if err != nil {
 		return nil, err
@@ -403,7 +422,7 @@ func (l *Log) check(after Head, answer Answer) ([]*Batch, error) {
 	}
 	batches := make([]*Batch, len(answer.Batches))
 	for i, s := range answer.Batches {
-		b, err := l.decode(s)
+		b, err := l.decode(ctx, s, open)
 		if err != nil {
 			return nil, err
 		}
@@ -508,7 +527,7 @@ func newID() (id ID) {
 }
 
 // IsFatal reports whether an error means that this process cannot read the log any further: the log is
-// corrupt, newer than this version, or another one, it does not have the batches that follow or not all of them, or it has moved.
+// corrupt, newer than this version, encrypted under keys that it lacks, or another one, it does not have the batches that follow or not all of them, or it has moved.
 func IsFatal(err error) bool {
 	if err == nil {
 		return false // of most calls, which then allocate nothing
@@ -518,5 +537,11 @@ func IsFatal(err error) bool {
 	var forgotten *ForgottenError
 	var missing *MissingError
 	return errors.Is(err, ErrDiverged) || errors.Is(err, ErrOvertaken) || errors.As(err, &corrupt) || errors.As(err, &unsupported) ||
-		errors.As(err, &forgotten) || errors.As(err, &missing) || errors.As(err, new(*MarkedError))
+		errors.As(err, &forgotten) || errors.As(err, &missing) || errors.As(err, new(*MarkedError)) || lasts(err)
+}
+
+// lasts reports whether an error says that a content can never be opened with the keys of this process.
+func lasts(err error) bool {
+	var key *KeyError
+	return errors.As(err, &key) && key.Lasts
 }

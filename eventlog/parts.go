@@ -192,7 +192,7 @@ func headerFields(h *logpb.Header) Batch {
 	}
 }
 
-// Decode decodes the events. Contents are copies. Errors are [*CorruptError] or [*UnsupportedError].
+// Decode decodes the events. Contents are copies; those that are sealed are nil until the Log opens them. Errors are [*CorruptError] or [*UnsupportedError].
 func (p *Parts) Decode() (*Batch, error) {
 	b := p.Batch
 	b.Size, b.plain = p.Plain, p.Plain
@@ -207,7 +207,11 @@ func (p *Parts) Decode() (*Batch, error) {
 			return nil, &CorruptError{Revision: part.Revision, Reason: "its metadata has two encodings of one field"}
 		}
 		for j := range part.Blobs {
-			if blob := &part.Blobs[j]; !blob.Gone && blob.KeyID == "" {
+			switch blob := &part.Blobs[j]; {
+			case blob.Gone:
+			case blob.KeyID != "":
+				b.addSealed(i, j, blob)
+			default:
 				e.Contents[j] = append([]byte{}, blob.Content...) // not nil, which would mean that it has been erased
 			}
 		}

@@ -86,7 +86,7 @@ func (l *Log) Continues(ctx context.Context, at Head) error {
 	if err != nil {
 		return err
 	}
-	_, err = l.check(at, answer)
+	_, err = l.checkAs(ctx, at, answer, false)
 	if gap := (*gapError)(nil); errors.As(err, &gap) {
 		return &MissingError{From: at.Revision + 1, To: gap.next.First - 1}
 	}
@@ -107,7 +107,7 @@ func (l *Log) CatchUp(ctx context.Context, after Head) ([]*Batch, error) {
 		if err != nil {
 			return nil, err
 		}
-		newer, err := l.check(after, answer)
+		newer, err := l.check(ctx, after, answer)
 		if err == nil {
 			l.remember(after, newer)
 			return newer, nil
@@ -120,7 +120,7 @@ func (l *Log) CatchUp(ctx context.Context, after Head) ([]*Batch, error) {
 
 // follow returns what [Log.CatchUp] would, given the backend's answer to a read after that position.
 func (l *Log) follow(ctx context.Context, after Head, answer Answer) ([]*Batch, error) {
-	newer, err := l.check(after, answer)
+	newer, err := l.check(ctx, after, answer)
 	if errors.As(err, new(*gapError)) {
 		return l.CatchUp(ctx, after)
 	}
@@ -130,6 +130,9 @@ func (l *Log) follow(ctx context.Context, after Head, answer Answer) ([]*Batch, 
 // fromArchive returns batches that follow a position before the archive's tip.
 func (l *Log) fromArchive(ctx context.Context, archive Archive, after Head) ([]*Batch, error) {
 	batches, err := archive.After(ctx, after)
+	if err == nil {
+		err = l.open(ctx, batches)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -159,6 +162,15 @@ func (l *Log) fromArchive(ctx context.Context, archive Archive, after Head) ([]*
 // Back implements [Reader]. Nothing is missing between two batches of the backend, except behind the oldest
 // that was not trimmed. So only the border to the archive is checked.
 func (l *Log) Back(ctx context.Context, from uint64, max int) ([]*Batch, error) {
+	batches, err := l.back(ctx, from, max)
+	if err := l.open(ctx, batches); err != nil {
+		return nil, err
+	}
+	return batches, err
+}
+
+// back is Back. It leaves closed what is sealed.
+func (l *Log) back(ctx context.Context, from uint64, max int) ([]*Batch, error) {
 	if from < l.first.First {
 		return nil, nil
 	}
@@ -202,7 +214,7 @@ func (l *Log) backendBack(ctx context.Context, behind, from uint64, max int) (ba
 		if s.First <= behind {
 			break
 		}
-		b, err := l.decode(s)
+		b, err := l.decode(ctx, s, false)
 		if err != nil {
 			return nil, err
 		}
@@ -211,13 +223,26 @@ func (l *Log) backendBack(ctx context.Context, behind, from uint64, max int) (ba
 	return batches, nil
 }
 
-func (l *Log) decode(s Stored) (*Batch, error) {
+// open opens what is sealed in batches that nobody else has seen.
+func (l *Log) open(ctx context.Context, batches []*Batch) error {
+	for _, b := range batches {
+		if err := b.open(ctx, l.keys, l.sealsAlways); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *Log) decode(ctx context.Context, s Stored, open bool) (*Batch, error) {
 	b, err := DecodeBatch(s.First, s.Value)
 	if err == nil && b.Log != l.id {
 		err = &CorruptError{Revision: s.First, Reason: "it belongs to log " + b.Log.String()}
 	}
 	if err == nil {
 		err = l.checkLevel(b)
+	}
+	if err == nil && open {
+		err = l.open(ctx, []*Batch{b})
 	}
 	if err == nil {
 		l.work.add(b)
@@ -238,7 +263,7 @@ func (l *Log) meets(ctx context.Context, older olderBatches, from uint64, batche
 	if err != nil {
 		return false, fmt.Errorf("%w: %w", ErrUnreadable, err)
 	}
-	following, err := l.check(older.tip, answer)
+	following, err := l.checkAs(ctx, older.tip, answer, false)
 	return err == nil && (len(following) == 0 || following[0].First > from), err
 }
 
@@ -290,7 +315,7 @@ func (l *Log) gap(ctx context.Context, was olderBatches, after Head, err error) 
 		return err
 	}
 	if len(stored) > 0 {
-		b, err := l.decode(stored[0])
+		b, err := l.decode(ctx, stored[0], false)
 		if err != nil {
 			return err
 		}

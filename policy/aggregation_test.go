@@ -33,6 +33,9 @@ func TestAggregatedRolesHaveTheOrderOfKubernetes(t *testing.T) {
 		"roles that select each other": {
 			[]policy.Role{{Name: "x", Labels: to("y"), Aggregate: to("x")}, {Name: "y", Labels: to("x"), Aggregate: to("y")}, {Name: "p", Labels: to("x"), Rules: []policy.Rule{rule("p/1", "get")}}, {Name: "q", Labels: to("y"), Rules: []policy.Rule{rule("q/1", "list")}}},
 			map[string][]string{"x": {"p/1", "q/1"}, "y": {"q/1", "p/1"}}},
+		"a role of a namespace": {
+			[]policy.Role{{Name: "all", Aggregate: to("all")}, {Name: "one", Namespace: "one", Labels: to("all"), Rules: []policy.Rule{rule("one/1", "get")}}, {Name: "b", Labels: to("all"), Rules: []policy.Rule{rule("b/1", "list")}}},
+			map[string][]string{"all": {"b/1"}}},
 		"a role that selects itself, with rules of its own": {
 			[]policy.Role{{Name: "self", Labels: to("self"), Aggregate: to("self"), Rules: []policy.Rule{rule("self/1", "get")}}},
 			map[string][]string{"self": nil}},

@@ -208,12 +208,16 @@ func TestWhatIsWrongWithABundleIsSaid(t *testing.T) {
 			bundle: `teams: a: rbac: clusterRoles: r: {aggregate: x: "y", rules: x: {verbs: ["get"], apiGroups: [""], resources: ["secrets"]}}`,
 			want:   []string{`a role that aggregates others has no rules of its own`},
 		},
+		"a role of a namespace that another role would include": {
+			bundle: `teams: a: rbac: clusterRoles: r: {namespace: "one", labels: "rbac.authorization.k8s.io/aggregate-to-view": "true", rules: x: {verbs: ["get"], apiGroups: [""], resources: ["secrets"]}}`,
+			want:   []string{`a/clusterRoles/r: the role "view" does not include a role of the namespace one, which has its labels`},
+		},
 		"another chain of authorizers": {
 			bundle: `authorizers: ["rbac"]`,
 		},
 		"registration through the API": {
 			bundle: `dynamic: rbac: "Allow"`,
-			want:   []string{`bundle.dynamic: this version of stele enforces`},
+			want:   []string{`bundle.dynamic.rbac: Allow is not supported for rbac`},
 		},
 		"a deny": {
 			bundle: `teams: a: {` + kind("things", "a.example.com", "") + `, rbac: denies: d: {subjects: [{group: "x"}], rules: r: {apiGroups: ["a.example.com"], resources: ["things"], verbs: ["delete"]}, reason: "no"}}`,

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
@@ -60,8 +61,22 @@ type Form struct {
 	Windows []reach.Window `json:"windows,omitempty"`
 	// Retentions say how long the past of kinds is kept, as far as the bundle says it.
 	Retentions []reach.Retention `json:"retentions,omitempty"`
+	// Dynamic says what becomes of writes to objects that show the bundle, by the fields of its section dynamic. What it lacks is refused.
+	Dynamic map[string]Dynamic `json:"dynamic,omitempty"`
 	// Probes are checked by each program that loads the form.
 	Probes *Probes `json:"probes,omitempty"`
+}
+
+// The modes of [Dynamic].
+const (
+	RefuseWrites = "Refuse" // each write that would change something is refused
+	MatchWrites  = "Match"  // a write that agrees with the bundle is accepted
+)
+
+// Dynamic says what becomes of writes to the objects of some of Kubernetes' own kinds, which show what the bundle says.
+type Dynamic struct {
+	Mode   string           `json:"mode"`
+	Source schemas.Position `json:"source,omitzero"`
 }
 
 // Expression is a CEL expression that has been type-checked.
@@ -258,8 +273,24 @@ type Role struct {
 	Labels map[string]string `json:"labels,omitempty"`
 	// Aggregate selects, by label, the roles whose rules this role includes.
 	Aggregate map[string]string `json:"aggregate,omitempty"`
-	Rules     []Rule            `json:"rules"`
-	Source    schemas.Position  `json:"source,omitzero"`
+	// Shown is the name of the object that shows the role; "" if that is Name. Namespace is that of the Role that shows it; "" if a ClusterRole does.
+	Shown     string           `json:"shown,omitempty"`
+	Namespace string           `json:"namespace,omitempty"`
+	Rules     []Rule           `json:"rules"`
+	Source    schemas.Position `json:"source,omitzero"`
+}
+
+// ShownName returns the name of the object that shows the role.
+func (r *Role) ShownName() string { return cmp.Or(r.Shown, r.Name) }
+
+// ShownName returns the name of the objects that show the binding: TEAM:NAME for TEAM/bindings/NAME, if it has no other one. Colons inside a
+// team's name are doubled, so that the name stays unambiguous; a team's name does not start or end with a colon.
+func (b *Binding) ShownName() string {
+	if b.Shown != "" {
+		return b.Shown
+	}
+	team, name, _ := strings.Cut(b.ID, "/bindings/")
+	return strings.ReplaceAll(team, ":", "::") + ":" + name
 }
 
 // Rule grants verbs on resources or on paths.
@@ -281,6 +312,8 @@ type Binding struct {
 	// Namespaces are patterns; a "*" stands for any characters. The pattern "*" alone includes
 	// cluster-scoped requests.
 	Namespaces []string `json:"namespaces"`
+	// Shown is the name of the objects that show the binding; "" if that follows from ID.
+	Shown string `json:"shown,omitempty"`
 	// When is the condition of the grant; nil means always.
 	When   *Condition       `json:"when,omitempty"`
 	Source schemas.Position `json:"source,omitzero"`

@@ -305,7 +305,7 @@ func TestWhatIsBesideAMistakeIsCheckedAllTheSame(t *testing.T) {
 // What is allowed is not refused because something else is not.
 func TestTheWholeFormatIsAllowedBesideAMistake(t *testing.T) {
 	source, places := module(t, ".", map[string]string{"bundle.cue": bundleFile(`{
-	dynamic: {customresourcedefinitions: "Refuse", rbac: "Refuse", admissionregistration: "Refuse"}
+	dynamic: {customresourcedefinitions: "Refuse", rbac: "Match", admissionPolicies: "Match", webhooks: "Match", flowControl: "Match"}
 	authorizers: ["deny", "rbac", "plugin:p"]
 	plugins: p: {
 		sha256: "linux/amd64": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"

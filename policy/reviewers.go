@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
@@ -39,9 +40,16 @@ type Reviewer struct {
 	// Again is set if it is asked again when the object was changed after its answer (reinvocationPolicy IfNeeded).
 	Again bool `json:"again,omitempty"`
 	// Webhook is where the webhook is; nil for a plugin. Plugin is the name of the plugin; "" for a webhook.
-	Webhook *WebhookClient   `json:"webhook,omitempty"`
-	Plugin  string           `json:"plugin,omitempty"`
-	Source  schemas.Position `json:"source,omitzero"`
+	Webhook *WebhookClient `json:"webhook,omitempty"`
+	Plugin  string         `json:"plugin,omitempty"`
+	// Configuration is the name of the configuration that shows the webhook, with others; "" for one of its own.
+	Configuration string           `json:"configuration,omitempty"`
+	Source        schemas.Position `json:"source,omitzero"`
+}
+
+// ShownName returns the name of the configuration that shows the webhook.
+func (r *Reviewer) ShownName() string {
+	return cmp.Or(r.Configuration, OwningTeam(r.ID)+"."+r.Name())
 }
 
 // ReviewRule selects requests, as a rule of a webhook in Kubernetes.

@@ -28,7 +28,7 @@ const maxReworded = 100
 // so do messages that kube-apiserver does not have. old is nil if the object is new; status says
 // that only the status is written.
 func (v *Version) Reword(ctx context.Context, found field.ErrorList, object, old map[string]any, status bool) field.ErrorList {
-	if len(found) == 0 || len(found) > maxReworded || len(v.Kind.Definition) == 0 {
+	if len(found) == 0 || len(found) > maxReworded || v.Kind.Definition.IsZero() {
 		return found
 	}
 	v.rewording.once.Do(func() {

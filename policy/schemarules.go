@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
@@ -74,11 +75,24 @@ func ParseRulePath(text string) (path rulePath, err error) {
 // Type returns the type of the values at the path. items is set if the path leads through a list
 // whose items have no keys.
 func (p rulePath) Type(k *schemas.Kind, v *schemas.Version) (t *celtype.Type, items bool, err error) {
+	n, items, err := p.resolve(v.Schema)
+	if err != nil {
+		return nil, items, err
+	}
+	return p.typeOf(k, v, n), items, nil
+}
+
+// typeOf returns the type of the values at the path, of which resolve has found the node.
+func (p rulePath) typeOf(k *schemas.Kind, v *schemas.Version, n *schemas.Node) *celtype.Type {
 	name := expr.TypeName(k, v)
 	if len(p) == 0 {
-		return celtype.Self(name, v.Schema), false, nil
+		return celtype.Self(name, n)
 	}
-	n := v.Schema
+	return celtype.Of(name+"."+p.String(), n)
+}
+
+// resolve returns the node of the values at the path, and notes the keys of the lists on it. items is as in Type.
+func (p rulePath) resolve(n *schemas.Node) (_ *schemas.Node, items bool, err error) {
 	for i, step := range p {
 		switch {
 		case !step.each:
@@ -99,7 +113,7 @@ func (p rulePath) Type(k *schemas.Kind, v *schemas.Version) (t *celtype.Type, it
 			return nil, items, fmt.Errorf("the schema says nothing of %s", p[:i+1])
 		}
 	}
-	return celtype.Of(name+"."+p.String(), n), items, nil
+	return n, items, nil
 }
 
 // sensitive reports whether the path leads into a secret.
@@ -198,7 +212,7 @@ func RuleID(k *schemas.Kind, r *schemas.Rule) string {
 type schemaRule struct {
 	*schemas.Rule
 	path    rulePath
-	self    *celtype.Type
+	self    func() *celtype.Type // made at the first evaluation; rules of the same path share it
 	program *expr.Program
 	message *expr.Program
 	field   []string // from the rule's value to the field that errors name
@@ -206,13 +220,19 @@ type schemaRule struct {
 }
 
 func newSchemaRules(k *schemas.Kind, v *schemas.Version) (rules []*schemaRule, err error) {
+	types := map[string]func() *celtype.Type{}
 	for i := range v.Rules {
 		r := &schemaRule{Rule: &v.Rules[i]}
 		if r.path, err = ParseRulePath(r.Path); err != nil {
 			return nil, err
 		}
-		if r.self, _, err = r.path.Type(k, v); err != nil {
+		n, _, err := r.path.resolve(v.Schema)
+		if err != nil {
 			return nil, err
+		}
+		if r.self = types[r.Path]; r.self == nil {
+			r.self = sync.OnceValue(func() *celtype.Type { return r.path.typeOf(k, v, n) })
+			types[r.Path] = r.self
 		}
 		r.field = fieldSteps(r.FieldPath)
 		r.secret = r.path.sensitive(v.Schema)
@@ -491,8 +511,8 @@ func (v *selfVars) ResolveName(name string) (any, bool) {
 
 func (v *selfVars) selfOf(o *Object, value any) ref.Val {
 	if len(v.r.path) > 0 {
-		return v.r.self.Value(value)
+		return v.r.self().Value(value)
 	}
 	gvk := v.e.v.GroupVersionKind()
-	return v.r.self.Object(gvk.GroupVersion().String(), gvk.Kind, o.Meta, o.Content)
+	return v.r.self().Object(gvk.GroupVersion().String(), gvk.Kind, o.Meta, o.Content)
 }

@@ -97,3 +97,39 @@ func TestAFormWithEverythingLoadsAsItWasCompiled(t *testing.T) {
 		}
 	}
 }
+
+func TestDynamicIsCompiled(t *testing.T) {
+	c, at := compiled(t, `dynamic: {§rbac: "Match", webhooks: "Refuse"}`)
+	if diff := cmp.Diff(map[string]policy.Dynamic{"rbac": {Mode: policy.MatchWrites, Source: at[0]}}, c.Form.Dynamic); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestDynamicThatIsNotSupportedIsRefused(t *testing.T) {
+	expect(t, `dynamic: {§rbac: "Allow", flowControl: "Match"}`,
+		"bundle.dynamic.rbac: Allow is not supported for rbac; write \"Match\", which accepts what equals the bundle; `stele policy import FILE --team TEAM` brings the rest into the bundle")
+}
+
+func TestNamesOfRolesAndBindingsAreThoseOfOneObject(t *testing.T) {
+	expect(t, `teams: b: rbac: {
+	clusterRoles: {
+		early: rules: {}
+		§named: {name: "early", rules: {}}
+		§slash: {name: "a/b", rules: {}}
+		one: {name: "leader", namespace: "one", rules: {}}
+		two: {name: "leader", namespace: "two", rules: {}}
+	}
+	bindings: {
+		first: {name: "x", clusterRole: "one", subjects: [{user: "x"}], namespaces: ["one"]}
+		other: {name: "x", clusterRole: "two", subjects: [{user: "x"}], namespaces: ["two"]}
+		§third: {name: "x", clusterRole: "view", subjects: [{user: "x"}], namespaces: ["two"]}
+		all: {name: "x", clusterRole: "view", subjects: [{user: "x"}], namespaces: ["*"]}
+		§wide: {name: "y", clusterRole: "one", subjects: [{user: "x"}], namespaces: ["*"]}
+	}
+}`,
+		`b/clusterRoles/named: two roles are shown as "early"; the other one is b/clusterRoles/early (bundle.cue:13)`,
+		`b/clusterRoles/slash: no object can have the name "a/b"; may not contain '/'`,
+		`b/bindings/third: two bindings are shown as "x"; the other one is b/bindings/other (bundle.cue:21)`,
+		`b/bindings/wide: the role "one" is one of the namespace one; write namespaces: ["one"]; or leave out namespace of the role`,
+	)
+}

@@ -58,13 +58,13 @@ var namesNoKind = strings.Fields(`
 	#Team.name #Team.contact #Team.namespaces #Team.rbac #Team.rbac.denies #Team.admission #Team.admission.mutate #Team.admission.validate
 	#Team.admission.webhooks #Team.admission.webhooks.mutating #Team.admission.webhooks.validating #Team.admission.plugins
 	#Team.admission.plugins.mutating #Team.admission.plugins.validating #Team.views
-	#ClusterRole.aggregate #ClusterRole.labels #Binding.subjects #Binding.namespaces #Binding.when #Deny.subjects #Deny.unless #Deny.reason
+	#ClusterRole.aggregate #ClusterRole.labels #ClusterRole.name #ClusterRole.namespace #Binding.name #Binding.subjects #Binding.namespaces #Binding.when #Deny.subjects #Deny.unless #Deny.reason
 	#Validation.params #Validation.paramRef #Validation.variables #Validation.validations #Validation.validationActions #Validation.failurePolicy
 	#Validation.auditAnnotations
 	#Mutation.order #Mutation.params #Mutation.paramRef #Mutation.variables #Mutation.mutations #Mutation.failurePolicy #Mutation.reinvocationPolicy
 	#ValidatingWebhook.namespaceSelector #ValidatingWebhook.objectSelector #ValidatingWebhook.matchConditions #ValidatingWebhook.matchPolicy
 	#ValidatingWebhook.failurePolicy #ValidatingWebhook.timeoutSeconds #ValidatingWebhook.sideEffects #ValidatingWebhook.admissionReviewVersions
-	#ValidatingWebhook.clientConfig #MutatingWebhook.order #MutatingWebhook.reinvocationPolicy
+	#ValidatingWebhook.clientConfig #ValidatingWebhook.configuration #MutatingWebhook.order #MutatingWebhook.reinvocationPolicy
 	#ValidatingPlugin.plugin #ValidatingPlugin.failurePolicy #ValidatingPlugin.timeout #ValidatingPlugin.sideEffects
 	#MutatingPlugin.order #MutatingPlugin.reinvocationPolicy
 	#Match.apiGroups #Match.apiVersions #Match.resources #Match.operations #Match.resourceNames #Match.scope #Match.matchPolicy

@@ -31,7 +31,7 @@ func (k *Kind) compareForms() error {
 	if different < 2 {
 		return nil
 	}
-	if len(k.Definition) == 0 {
+	if k.Definition.IsZero() {
 		return fmt.Errorf("policy: %s: its versions have different schemas", k.Resource())
 	}
 	k.forms = forms

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unique"
 )
 
 // HasRest reports whether the list may have items after the prefix.
@@ -54,7 +55,7 @@ func (p *Position) UnmarshalText(text []byte) error {
 	if err1 != nil || err2 != nil {
 		return fmt.Errorf("schemas: position %q is not file:line:column", text)
 	}
-	*p = Position{File: file, Line: l, Column: c}
+	*p = Position{File: unique.Make(file).Value(), Line: l, Column: c} // a form has many positions in few files
 	return nil
 }
 
@@ -399,7 +400,7 @@ type Guard struct {
 }
 
 // A Union is a choice between structs. Arms that contradict the data are ruled out. Exactly one arm must
-// remain, as in CUE.
+// remain, as in CUE, or the preferred one.
 type Union struct {
 	// Discriminator names a field that has different constants in each arm. It is empty if no field
 	// does.
@@ -417,6 +418,9 @@ type Arm struct {
 	Values []json.RawMessage `json:"values,omitempty"`
 	Struct *Struct           `json:"struct"`
 	Source Position          `json:"source,omitzero"`
+
+	// Preferred marks the arm that is the default. It is chosen if it remains, whatever other arms remain.
+	Preferred bool `json:"preferred,omitempty"`
 }
 
 // Logic holds OpenAPI's allOf, anyOf, oneOf and not. These nodes only validate: they set no defaults,

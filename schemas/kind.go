@@ -1,8 +1,9 @@
 package schemas
 
 import (
-	"encoding/json"
 	"strings"
+
+	"stele.dev/stele/limits/packed"
 )
 
 // A Kind is a resource type: its names, and the schemas of its versions.
@@ -22,7 +23,7 @@ type Kind struct {
 
 	// Definition is the CustomResourceDefinition of the kind, as compact JSON with defaults. It is
 	// empty for a kind that is written in CUE.
-	Definition json.RawMessage `json:"definition,omitempty"`
+	Definition packed.JSON `json:"definition,omitzero"`
 }
 
 // Resource returns the name of the resource: "plural.group", or "plural" in the core group. It

@@ -110,7 +110,7 @@ func checkTokenWebhook(o *authn.WebhookOptions) error {
 // checkOIDC returns an error if the --oidc-* flags are incomplete or contradict --authentication-config.
 func (o *authenticationOptions) checkOIDC() error {
 	given := false
-	o.flags.Visit(func(f *pflag.Flag) { given = given || strings.HasPrefix(f.Name, "oidc-") })
+	o.flags.VisitAll(func(f *pflag.Flag) { given = given || f.Changed && strings.HasPrefix(f.Name, "oidc-") })
 	switch {
 	case !given:
 	case o.Configuration != "":

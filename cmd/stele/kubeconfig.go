@@ -19,9 +19,9 @@ import (
 
 type kubeconfigOptions struct {
 	show.FormatFlags
-	dataDir, pkiDir, user, server, file string
-	groups                              []string
-	valid                               time.Duration
+	dataDir, pkiDir, user, server, serverName, file string
+	groups                                          []string
+	valid                                           time.Duration
 }
 
 func kubeconfigCommand() *cobra.Command {
@@ -34,7 +34,11 @@ certificate authority, and prints a kubeconfig with it. The policy decides what 
 and the groups may do. Use it to try roles, and for programs outside the control plane.
 The certificate cannot be revoked; --valid limits its life.
 
-It reads the data directory, so only the owner of that folder can run it.`,
+It reads the data directory, so only the owner of that folder can run it.
+
+The kubeconfig asks for the name own.stele.internal, for which a server always has a
+certificate of this authority, also one that runs with --tls-cert-file. Give
+--tls-server-name "" if a balancer chooses the server by the name that a client asks for.`,
 		Example: `  stele kubeconfig --user alice --group team-data --file alice.kubeconfig
   kubectl --kubeconfig alice.kubeconfig auth whoami`,
 		Args: usage.NoArguments,
@@ -46,6 +50,7 @@ It reads the data directory, so only the owner of that folder can run it.`,
 	f.StringVar(&o.user, "user", "", "`NAME` of the user")
 	f.StringSliceVar(&o.groups, "group", nil, "group that the user is in; may be repeated")
 	f.StringVar(&o.server, "server", "", "URL of the server (default: that of the administrator's kubeconfig)")
+	f.StringVar(&o.serverName, "tls-server-name", pki.OwnName, "`NAME` that the server's certificate must have; empty for the name in the URL")
 	usage.DurationVar(f, &o.valid, "valid", 24*time.Hour, "how long the certificate is valid: 12h, 7d")
 	f.StringVar(&o.file, "file", "", "file to write, readable by its owner only (default: standard output)")
 	o.AddFlags(cmd, "yaml", "json")
@@ -69,20 +74,12 @@ func (o *kubeconfigOptions) run(cmd *cobra.Command) error {
 	if o.valid < time.Minute {
 		return usage.Errorf("--valid %v: use a minute or more", o.valid)
 	}
-	admin := filepath.Join(o.dataDir, "admin.kubeconfig")
 	if o.server == "" {
-		config, err := clientcmd.LoadFromFile(admin)
-		if errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("%s has no control plane; start one there with `stele serve`, or give --data-dir", o.dataDir)
-		}
+		server, err := o.findServer()
 		if err != nil {
 			return err
 		}
-		cluster := config.Clusters[pki.ClusterName]
-		if cluster == nil {
-			return fmt.Errorf("%s has no server; give --server", admin)
-		}
-		o.server = cluster.Server
+		o.server = server
 	}
 	ca, err := pki.OpenAuthority(cmp.Or(o.pkiDir, filepath.Join(o.dataDir, "pki"))) // no server would trust a new one
 	if err != nil {
@@ -92,7 +89,7 @@ func (o *kubeconfigOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	data, err := ca.Kubeconfig(o.server, o.user, client)
+	data, err := ca.Kubeconfig(o.server, o.serverName, o.user, client)
 	if err != nil {
 		return err
 	}
@@ -107,4 +104,20 @@ func (o *kubeconfigOptions) run(cmd *cobra.Command) error {
 	}
 	_, err = cmd.OutOrStdout().Write(data)
 	return err
+}
+
+// findServer returns the server of the administrator's kubeconfig.
+func (o *kubeconfigOptions) findServer() (string, error) {
+	admin := filepath.Join(o.dataDir, "admin.kubeconfig")
+	config, err := clientcmd.LoadFromFile(admin)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("%s has no control plane; start one there with `stele serve`, or give --data-dir", o.dataDir)
+	}
+	if err != nil {
+		return "", err
+	}
+	if cluster := config.Clusters[pki.ClusterName]; cluster != nil && cluster.Server != "" {
+		return cluster.Server, nil
+	}
+	return "", fmt.Errorf("%s has no server; give --server", admin)
 }

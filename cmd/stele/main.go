@@ -16,6 +16,7 @@ import (
 	"stele.dev/stele/cmd/stele/internal/build"
 	"stele.dev/stele/cmd/stele/internal/client"
 	"stele.dev/stele/cmd/stele/internal/doctor"
+	"stele.dev/stele/cmd/stele/internal/installing"
 	"stele.dev/stele/cmd/stele/internal/plugincheck"
 	"stele.dev/stele/cmd/stele/internal/proofs"
 	"stele.dev/stele/cmd/stele/internal/restore"
@@ -84,7 +85,7 @@ Every flag can also be set by the environment: --data-dir by STELE_DATA_DIR.`,
 	addGroup(root, "server", "The control plane:", statusCommand(), top.Command(), auditing.Command(), doctor.Command(checkDatabaseApart), policyCommand(), whoCanCommand(), accessCommand(), projectionCommand())
 	root.AddCommand(versionCommand())
 	if !usage.IsPlugin() {
-		addGroup(root, "server", "", serveCommand(), kubeconfigCommand(), backup.Command(checkDatabaseApart, proofs.ReadHead), plugincheck.Command())
+		addGroup(root, "server", "", serveCommand(), kubeconfigCommand(), keysCommand(), backup.Command(checkDatabaseApart, proofs.ReadHead), plugincheck.Command(), installing.Command(serveCommand), installing.UninstallCommand())
 		root.AddCommand(checkDatabaseCommand())
 	}
 	root.InitDefaultCompletionCmd()

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -27,7 +28,7 @@ import (
 	"stele.dev/stele/cmd/stele/internal/delivery"
 	"stele.dev/stele/cmd/stele/internal/flags"
 	"stele.dev/stele/cmd/stele/internal/show"
-
+	"stele.dev/stele/cmd/stele/internal/systemd"
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/core/run/controllers"
 	"stele.dev/stele/core/run/plane"
@@ -45,17 +46,17 @@ import (
 // serveOptions are the flags of serve.
 type serveOptions struct {
 	plane.Config
-	dataDir         string
-	listen          string
-	policyDir       string
-	watch           bool
-	logFormat       string
-	logLevel        string
-	controllers     []string
-	origins         []string
-	tlsMinVersion   string
-	tlsCipherSuites []string
-	memory          resource.QuantityValue
+	dataDir     string
+	listen      string
+	policyDir   string
+	watch       bool
+	logFormat   string
+	logLevel    string
+	controllers []string
+	origins     []string
+	memory      resource.QuantityValue
+	profiling   bool
+	contention  bool
 	// replaceLostKeys creates the keys that are missing from a data directory in use.
 	replaceLostKeys bool
 
@@ -64,8 +65,11 @@ type serveOptions struct {
 	compile        compiling.Options
 	connections    flags.Connections
 	delivery       delivery.Flags
+	serving        servingOptions
+	settings       settings
 	sinks          flags.Sinks
 	storage        storageOptions
+	tracing        tracingOptions
 }
 
 func serveCommand() *cobra.Command {
@@ -83,16 +87,19 @@ then on the policy is in the log; --policy is only compared with it, or with
 With --etcd-endpoints the log is in an etcd cluster, and any number of servers run on it, each
 with a folder of its own: see examples/ha.
 
-SIGTERM and SIGINT end it in order, after --shutdown-delay; a second signal ends it at once.`,
+Flags can be in a file, see --config.
+
+SIGTERM and SIGINT end it in order, after --shutdown-delay-duration; a second signal ends it at once.`,
 		Example: `  stele serve
   stele serve --policy ./policy --data-dir /var/lib/stele --listen 0.0.0.0:6443 --host api.example.com
-  stele serve --etcd-endpoints https://etcd1:2379,https://etcd2:2379 --etcd-cafile ca.crt --host api.example.com --shutdown-delay 5s`,
+  stele serve --etcd-endpoints https://etcd1:2379,https://etcd2:2379 --etcd-cafile ca.crt --host api.example.com --shutdown-delay-duration 5s`,
 		Args: usage.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.serve(cmd) },
 	}
 	var groups usage.FlagGroups
 	f := groups.Group("Flags")
 	f.StringVar(&o.dataDir, "data-dir", "./stele-data", "folder of all data")
+	o.settings.addFlags(f)
 	f.StringVar(&o.listen, "listen", "127.0.0.1:6443", "address of the API")
 	f.StringVar(&o.policyDir, "policy", "", "folder of the policy bundle (default: the built-in quickstart)")
 	f.BoolVar(&o.watch, "policy-watch", false, "for development: put the folder of --policy in force at the start, and whenever it is saved")
@@ -101,13 +108,14 @@ SIGTERM and SIGINT end it in order, after --shutdown-delay; a second signal ends
 	f.Uint32Var(&o.Replicas.Level, "format-level", 0, "highest format level to which the log is raised, so that an older version can still read it (default: the highest that all replicas read)")
 	f.StringSliceVar(&o.Hosts, "host", nil, "further names and addresses for the server's certificate")
 	f.StringSliceVar(&o.origins, "cors-allowed-origins", nil, "origins of pages whose scripts may use the API, as regular expressions that pin the host: //example\\.com(:|$)")
-	f.StringVar(&o.tlsMinVersion, "tls-min-version", "", "lowest version of TLS: VersionTLS12 or VersionTLS13 (default: VersionTLS12)")
-	f.StringSliceVar(&o.tlsCipherSuites, "tls-cipher-suites", nil, "cipher suites of TLS 1.2 (default: those with AES-GCM and ChaCha20-Poly1305)")
 	f.StringVar(&o.logFormat, "log-format", "text", "format of the program's own messages on standard error: text or json")
 	f.StringVar(&o.logLevel, "log-level", "warn", "lowest level that is logged: debug, info, warn or error")
+	f.BoolVar(&o.profiling, "profiling", false, "serve profiles of the program at /debug/pprof/, to users whom the policy grants that path; they keep a processor busy")
+	f.BoolVar(&o.contention, "contention-profiling", false, "with --profiling, also record where goroutines wait for each other, for the profile block; it costs each request some time")
 	f.IntVar(&o.Seats, "max-seats", 0, "how many seats the priority levels of the policy share: about as many requests run at a time, and others wait (default: 100 for each processor)")
 	f.Var(&o.memory, "memory", "how much memory the server may use, such as 2Gi: requests that would take more wait, and then get 429 (default: GOMEMLIMIT, or else the limit of the control group, or else half of the machine's memory)")
 	o.addShutdownFlags(f)
+	o.tracing.addFlags(f)
 	f.StringSliceVar(&o.controllers, "controllers", []string{"*"}, "controllers to run, as in kube-controller-manager: '*' for all, 'foo' for the one named foo, '-foo' for all except foo. The controllers are "+strings.Join(controllers.Names(), ", "))
 	usage.DurationVar(f, &o.EventTTL, "event-ttl", time.Hour, "how long events are kept; 0 for ever")
 	f.Uint64Var(&o.Checkpoints.Events, "checkpoint-events", 0, "after how many revisions a checkpoint is made, from which the next start goes on; 0 for 10,000, or for a quarter of the number of objects if that is more")
@@ -115,6 +123,7 @@ SIGTERM and SIGINT end it in order, after --shutdown-delay; a second signal ends
 	f.DurationVar(&o.Replicas.Every, "lease-every", 0, "how often a replica renews its lease (default: 10 seconds)")
 	_ = f.MarkHidden("lease-every") // for tests
 	f.BoolVar(&o.AcceptClock, "accept-clock", false, "set the log's time back to the clock, if the newest events have times in the future although the clock is right")
+	o.serving.addFlags(groups.Group("Flags for TLS and addresses"))
 	o.storage.addFlags(groups.Group("Flags for the log and its storage"))
 	o.authentication.addFlags(groups.Group("Flags for authentication"))
 	o.authorization.addFlags(groups.Group("Flags for authorization"))
@@ -124,7 +133,8 @@ SIGTERM and SIGINT end it in order, after --shutdown-delay; a second signal ends
 	o.delivery.AddGitFlags(groups.Group("Flags for a policy in a git repository"))
 	o.delivery.AddOCIFlags(groups.Group("Flags for a policy in a registry"))
 	o.compile.AddFlags(groups.Group("Flags for compiling policies"))
-	groups.Use(cmd)
+	o.settings.use(cmd)
+	groups.Use(cmd, firstFlags...)
 	for _, name := range []string{"data-dir", "policy", "plugin-dir", "plugin-secrets-dir", "webhook-secrets-dir"} {
 		_ = cmd.MarkFlagDirname(name)
 	}
@@ -154,13 +164,25 @@ func (o *serveOptions) serve(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	tracer, closeTracer, err := o.tracing.open(ctx, logger)
+	if err != nil {
+		return err
+	}
+	defer closeTracer()
+	config.Tracer = tracer
 	if config.Listener, err = o.bind(); err != nil {
 		return err
 	}
 	defer config.Listener.Close()
-	options := datadir.Options{Software: "stele " + build.Version, CheckDatabase: checkDatabaseApart, PKIDir: o.PKIDir, Logger: logger}
+	if path := o.serving.socket; path != "" {
+		if config.Socket, err = server.ListenSocket(path, o.serving.socketMode); err != nil {
+			return fmt.Errorf("--unix-socket: %w", err)
+		}
+		defer config.Socket.Close()
+	}
+	options := datadir.Options{Software: "stele " + build.Version, Level: min(cmp.Or(o.Replicas.Level, eventlog.SealingLevel), eventlog.SealingLevel), CheckDatabase: checkDatabaseApart, PKIDir: o.PKIDir, Logger: logger}
 	o.storage.limit(&options)
-	config.Segments, config.Retention = o.storage.segments, o.storage.retention
+	config.Segments, config.Retention, config.Encryption = o.storage.segments, o.storage.retention, o.storage.encryption
 	shared, closeShared, err := o.storage.openBucket(ctx)
 	if err != nil {
 		return err
@@ -177,19 +199,26 @@ func (o *serveOptions) serve(cmd *cobra.Command) error {
 	}
 	config.Dir, config.OpenLog = dir.Path(), dir.OpenLog
 	config.Metrics.MustRegister(dir.Metrics()...)
-	config.Stopping = stop // so that a signal while the plane stops after a failure ends the process
+	service := systemd.New(logger)
+	config.Starting = service.Starting
+	config.Stopping = func() {
+		service.Stopping(o.ShutdownDelay + plane.StopTime)
+		stop() // so that a signal while the plane stops after a failure ends the process
+	}
 	p, err := plane.New(ctx, config)
 	if err != nil {
 		return o.ended(ctx, cmd, err)
 	}
 	defer p.Close()
-	running, end := context.WithCancel(ctx)
+	running, end := context.WithCancel(context.WithoutCancel(ctx)) // it lives while it stops, too
 	greeted := make(chan struct{})
 	go func() {
 		defer close(greeted)
 		select {
 		case <-p.Ready():
 			o.greet(cmd, p, dir.Path())
+			service.Ready("Serving https://" + p.Address())
+			service.Watch(running, p.Live)
 		case <-running.Done():
 		}
 	}()
@@ -213,7 +242,7 @@ func (o *serveOptions) config(cmd *cobra.Command, logger *slog.Logger) (c plane.
 	if c.Origins, err = server.ParseOrigins(o.origins); err != nil {
 		return c, fmt.Errorf("--cors-allowed-origins: %w", err)
 	}
-	if c.TLS, err = server.ParseTLS(o.tlsMinVersion, o.tlsCipherSuites); err != nil {
+	if err := o.serving.apply(&c); err != nil {
 		return c, err
 	}
 	if c.Controllers, err = controllers.Select(o.controllers); err != nil {
@@ -248,6 +277,13 @@ func (o *serveOptions) config(cmd *cobra.Command, logger *slog.Logger) (c plane.
 	if c.Connections, o.authentication.FailuresPerMinute, err = o.connections.Limits(); err != nil {
 		return c, err
 	}
+	if o.contention && !o.profiling {
+		return c, errors.New("--contention-profiling needs --profiling, which serves the profiles")
+	}
+	if o.contention {
+		runtime.SetBlockProfileRate(1) // as kube-apiserver does
+	}
+	c.Routes = newPages(cmd.Flags(), o.profiling)
 	c.Webhooks = o.authorization.webhooks
 	c.Authentication, c.Authorization, c.Plugins = o.authentication.Authentication, o.authorization.Options, o.authorization.plugins
 	c.CheckConfigs, c.Worker, c.Compile = checkConfigsApart, evaluateApart, o.compile.Compile
@@ -379,11 +415,12 @@ func (o *serveOptions) bind() (net.Listener, error) {
 
 // logger returns the logger of the flags.
 func (o *serveOptions) logger(cmd *cobra.Command) (*slog.Logger, error) {
-	var level slog.Level
+	level := new(slog.LevelVar)
 	if err := level.UnmarshalText([]byte(o.logLevel)); err != nil {
 		return nil, fmt.Errorf("--log-level %q: want debug, info, warn or error", o.logLevel)
 	}
 	options := &slog.HandlerOptions{Level: level}
+	o.LogLevel = level
 	switch o.logFormat {
 	case "text":
 		return slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), options)), nil

@@ -31,6 +31,7 @@ type storageOptions struct {
 	retained       resource.QuantityValue
 	etcd           flags.Etcd
 	bucket         plane.Bucket
+	encryption     plane.Encryption
 }
 
 func (o *storageOptions) addFlags(f *pflag.FlagSet) {
@@ -39,7 +40,9 @@ func (o *storageOptions) addFlags(f *pflag.FlagSet) {
 	o.etcd.AddFlags(f, "default: an etcd embedded in this process")
 	f.StringVar(&o.bucket.Place, "bucket", "", "folder or bucket that all replicas of the log share, for older events and checkpoints: a path, file://, s3://, gs:// or azblob://, as for backups, the last two in builds that have them (default: none; then nothing leaves an etcd of --etcd-endpoints)")
 	f.BoolVar(&o.bucket.Replace, "replace-lost-bucket", false, "use --bucket in place of the bucket that the log has recorded; it is filled with what this replica has")
-	f.BoolVar(&o.bucket.AcceptUnrecorded, "accept-unrecorded-checkpoint", false, "start from a checkpoint of --bucket of which the log has no record, as those of former versions; whoever can write to the bucket can forge one")
+	f.BoolVar(&o.bucket.AcceptUnrecorded, "accept-unrecorded-checkpoint", false, "start from a checkpoint, or from erased segments, of --bucket of which the log has no record, as those of former versions; whoever can write to the bucket can forge them")
+	f.StringVar(&o.encryption.File, "encryption-provider-config", "", "`FILE` that says which kinds are encrypted where they are stored, and by which providers (default: pki/encryption.yaml, which encrypts Secrets by a key of its own)")
+	f.BoolVar(&o.encryption.Reload, "encryption-provider-config-automatic-reload", false, "read --encryption-provider-config again when it changes")
 	f.Var(&o.quota, "etcd-quota", "maximum size of the database of the newest events; when 80 % of it are in use, writes are refused (507), and at 90 % deletes too")
 	f.Var(&o.minFree, "min-free-disk", "free space of the disk below which writes are refused (507), and below half of it deletes too")
 	f.DurationVar(&o.segments.Window, "log-window", archive.DefaultWindow, "how long events stay in etcd once they are in a file of the data directory, too; shorter if the embedded etcd holds more than 64 MiB, or half of the quota of an etcd of --etcd-endpoints is in use")
@@ -58,6 +61,9 @@ func (o *storageOptions) addFlags(f *pflag.FlagSet) {
 func (o *storageOptions) check() error {
 	if o.segments.Window <= 0 {
 		return fmt.Errorf("--log-window %v: want a positive duration", o.segments.Window)
+	}
+	if o.encryption.Reload && o.encryption.File == "" {
+		return errors.New("--encryption-provider-config-automatic-reload needs --encryption-provider-config")
 	}
 	if o.retention.Every < 0 || o.bucket.Every < 0 {
 		return errors.New("--erase-every and --bucket-every: want durations that are not negative")

@@ -28,6 +28,9 @@ func (t *Timings) Add(stage int, d time.Duration) {
 	}
 }
 
+// Took returns how long all runs of a stage took.
+func (t *Timings) Took(stage int) time.Duration { return t.took[stage] }
+
 // String returns the times in microseconds, such as "authorization=3 decode=41". Stages below a microsecond are left out.
 func (t *Timings) String() string {
 	var text [256]byte

@@ -95,6 +95,8 @@ type Flow struct {
 	Distinguisher string
 	// Taken is what the request has taken of its priority level; nil if it has taken nothing.
 	Taken Taken
+	// Waited is how long the request waited for its seats.
+	Waited time.Duration
 	// Ticket holds the seats, and Started is when the request got them. Seated is 1 while it has them, and 2 while it
 	// has given them back and will take them again; it is changed atomically.
 	Ticket  fairqueue.Ticket

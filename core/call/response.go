@@ -13,6 +13,7 @@ import (
 type Response struct {
 	http.ResponseWriter
 	Code int // 0 until the header is written
+	Size int // bytes of the body that were sent
 	// Gate is called once, before the header is written, with the status code. If it returns an error, the client gets
 	// that error in place of the answer. nil to write the header at once.
 	Gate func(code int) error
@@ -58,10 +59,12 @@ func (w *Response) Write(b []byte) (int, error) {
 	if w.Code == 0 {
 		w.Code = http.StatusOK
 	}
-	if w.pace.request != nil && w.pace.begin(len(b)) {
+	if w.pace.request != nil && w.pace.begin(w.Size+len(b)) {
 		defer w.pace.end()
 	}
-	return w.ResponseWriter.Write(b)
+	n, err := w.ResponseWriter.Write(b)
+	w.Size += n
+	return n, err
 }
 
 // Release sends an answer that was held, if the gate lets it pass. The answer is complete.

@@ -14,20 +14,20 @@ const (
 
 // pace releases the seats of a request while its client is slow to read. It is used by the goroutine of the request.
 type pace struct {
-	request *Call // nil if it has no seats
-	sent    int
+	request *Call         // nil if it has no seats
 	waited  time.Duration // in writes
 	began   time.Time     // when the write that runs began
 	timer   *time.Timer   // runs during a write; nil before the first one that may wait
 }
 
-// begin is called before n bytes are written, and reports whether end must be called afterwards.
-func (p *pace) begin(n int) bool {
-	if p.sent += n; p.sent <= unpaced {
+// begin is called before bytes are written, with their number and that of all before them. It reports whether end must be called
+// afterwards.
+func (p *pace) begin(sent int) bool {
+	if sent <= unpaced {
 		return false
 	}
 	p.began = time.Now()
-	if left := allowed(p.sent) - p.waited; p.timer == nil {
+	if left := allowed(sent) - p.waited; p.timer == nil {
 		c, taken := p.request, p.request.Flow.Taken
 		p.timer = time.AfterFunc(left, func() { taken.Release(c) })
 	} else {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"stele.dev/stele/core/call"
@@ -25,6 +26,8 @@ type Resource struct {
 	// Resource has the names and verbs. The name of a subresource is "resource/subresource"; discovery lists it
 	// beside its resource.
 	discovery.Resource
+	// VerbsUnder returns the verbs that discovery lists under a policy; nil for Verbs under all policies.
+	VerbsUnder func(*policy.Policy) metav1.Verbs
 	// Object returns an empty object of its Go type, which OpenAPI describes.
 	Object func() any
 	// Builtin is true for kinds of Kubernetes, for which OpenAPI has Kubernetes' own documents.
@@ -134,13 +137,17 @@ func (t *Table) Has(i *request.RequestInfo) bool {
 // Rows returns the rows, in the order in which discovery lists them.
 func (t *Table) Rows() []*Resource { return t.rows }
 
-// Discovery adds the table to what discovery lists of stored resources.
-func (t *Table) Discovery(stored []discovery.Resource) []discovery.Resource {
-	all := slices.Clone(stored)
+// Discovery returns what discovery lists under a policy: the stored resources, and the table.
+func (t *Table) Discovery(p *policy.Policy) []discovery.Resource {
+	all := discovery.FromPolicy(p)
 	for _, r := range t.rows {
 		resource, subresource := r.subresource()
 		if subresource == "" {
-			all = append(all, r.Resource)
+			listed := r.Resource
+			if r.VerbsUnder != nil {
+				listed.Verbs = r.VerbsUnder(p)
+			}
+			all = append(all, listed)
 			continue
 		}
 		for i := range all {

@@ -40,6 +40,9 @@ func (t *Tip) Save(to checkpoint.Sink) error {
 	if err := to.Begin(sectionPolicies, policies.FoldVersion); err != nil {
 		return err
 	}
+	if err := to.Of(eventlog.PolicyKind); err != nil {
+		return err
+	}
 	if err := t.Policies.Export(to.Put); err != nil {
 		return err
 	}
@@ -47,12 +50,15 @@ func (t *Tip) Save(to checkpoint.Sink) error {
 		return err
 	}
 	begun := false
-	object := func(record []byte) error {
+	object := func(o *objects.Object, record []byte) error {
 		if !begun {
 			begun = true
 			if err := to.Begin(sectionObjects, objects.FoldVersion); err != nil {
 				return err
 			}
+		}
+		if err := to.Of(kindOf(o)); err != nil {
+			return err
 		}
 		return to.Put(record)
 	}
@@ -60,6 +66,12 @@ func (t *Tip) Save(to checkpoint.Sink) error {
 		return err
 	}
 	return to.Begin(sectionObjects, objects.FoldVersion)
+}
+
+// kindOf returns the kind of an object, as far as it decides on whether it is encrypted.
+func kindOf(o *objects.Object) eventlog.Kind {
+	r := o.Resource()
+	return eventlog.Kind{Group: r.Group, Resource: r.Resource, Sensitive: o.Secret()}
 }
 
 // encode encodes position, log time, time of the activation (both in Unix nanoseconds, 0 for none), start of the epoch,

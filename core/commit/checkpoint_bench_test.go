@@ -43,7 +43,7 @@ func BenchmarkCheckpoint(b *testing.B) {
 		b.Fatal(err)
 	}
 	tip := manyObjects(b, log, n)
-	folder, err := checkpoint.Open(b.TempDir(), nil)
+	folder, err := checkpoint.Open(b.TempDir(), nil, nil)
 	if err != nil {
 		b.Fatal(err)
 	}

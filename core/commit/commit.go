@@ -2,6 +2,7 @@ package commit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -291,6 +292,7 @@ func (c *Committer) stop(err error) {
 // follow brings the batches of other replicas.
 func (c *Committer) follow(ctx context.Context) error {
 	var last eventlog.Head // what it has brought
+	var told time.Time
 	pause := shortPause
 	for {
 		after := c.Tip().Head
@@ -301,7 +303,11 @@ func (c *Committer) follow(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil || eventlog.IsFatal(err):
 			return err
-		case err != nil: // the backend is unreachable; what it tells after that is not lost
+		case err != nil: // the backend is unreachable, or a KMS plugin; what they tell after that is not lost
+			if key := (*eventlog.KeyError)(nil); errors.As(err, &key) && time.Since(told) >= time.Minute {
+				told = time.Now()
+				c.logger.Error("this replica does not follow the log: it cannot decrypt what another one has written; it is tried again", "error", err)
+			}
 			sleep(ctx, pause)
 			pause = min(2*pause, longPause)
 		default:
@@ -334,4 +340,23 @@ func (c *Committer) bring(ctx context.Context, batches []*eventlog.Batch) error 
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// Encode encodes an event for a [Proposal]. Contents that are encrypted at rest are sealed.
+func (c *Committer) Encode(ctx context.Context, e *eventlog.Event) (*eventlog.Entry, error) {
+	return c.log.Encode(ctx, e)
+}
+
+// Stale reports whether an object is encrypted in another way than it would be now, so that a write that changes nothing of it stores it
+// again, as kube-apiserver does. Only kinds that are encrypted are looked at, because it reads the log.
+func (c *Committer) Stale(ctx context.Context, o *objects.Object) (bool, error) {
+	keys, of := c.log.Keys(), kindOf(o)
+	if keys == nil || !of.Sensitive && !keys.Seals(of) {
+		return false, nil
+	}
+	stale, err := c.log.Stale(ctx, o.Revision)
+	if !errors.As(err, new(*eventlog.KeyError)) {
+		err = nil // what cannot be read is not known to be stale
+	}
+	return stale && err == nil, err
 }

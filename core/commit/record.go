@@ -49,6 +49,18 @@ func (c *Committer) RecordCheckpoint(ctx context.Context, revision uint64, fold 
 	return c.Record(ctx, entry)
 }
 
+// RecordErased commits an event that says what the past is before a part of it is erased, and what may be.
+func (c *Committer) RecordErased(ctx context.Context, erased *logpb.PastErased) error {
+	entry, err := eventlog.Encode(&eventlog.Event{Meta: &logpb.Metadata{
+		Type: logpb.Type_TYPE_PAST_ERASED, Skippable: true, Detail: &logpb.Metadata_PastErased{PastErased: erased},
+	}})
+	if err != nil {
+		return err
+	}
+	_, err = c.Record(ctx, entry)
+	return err
+}
+
 var (
 	// ErrUnrecorded reports a checkpoint of which the log has no record: it is of an earlier version of the program, it was
 	// made just before a crash, or it is forged.
@@ -160,4 +172,30 @@ func checkActivation(ctx context.Context, log eventlog.Reader, tip *Tip) error {
 // CheckRecorded is [CheckRecorded] for the committer's log.
 func (c *Committer) CheckRecorded(ctx context.Context, revision uint64, fold checkpoint.Hash) error {
 	return CheckRecorded(ctx, c.log, revision, fold)
+}
+
+// VisitErased visits the records of the past before parts of it were erased, the newest first, until visit returns false. Those before
+// the newest gap are not visited. It goes back from the newest batch as [CheckRecorded] does.
+func VisitErased(ctx context.Context, log eventlog.Reader, visit func(*logpb.PastErased) (more bool)) error {
+	var next *eventlog.Batch // the one behind
+	for from := uint64(math.MaxInt64); ; from = next.First - 1 {
+		batches, err := log.Back(ctx, from, 256)
+		if errors.As(err, new(*eventlog.ForgottenError)) || err == nil && len(batches) == 0 {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for _, b := range batches {
+			if next != nil && next.Previous != b.Hash {
+				return nil
+			}
+			for _, e := range slices.Backward(b.Events) {
+				if is := e.Meta.GetPastErased(); is != nil && !visit(is) {
+					return nil
+				}
+			}
+			next = b
+		}
+	}
 }

@@ -45,6 +45,9 @@ type Key struct {
 	Namespace, Name string
 }
 
+// MaxObject is the maximum size of a stored object in bytes. A small body can have large defaults.
+const MaxObject = 4 << 20
+
 // At is the condition that an object is at a revision, or does not exist if the revision is 0.
 type At struct {
 	Key

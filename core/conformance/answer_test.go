@@ -194,10 +194,12 @@ func (p *peer) text(s string) string {
 		return revision.ReplaceAllStringFunc(found, p.revision)
 	})
 	s = uid.ReplaceAllStringFunc(s, func(id string) string {
-		if i, ok := p.uids[id]; ok {
-			return "«uid " + strconv.Itoa(i) + "»"
+		i, known := p.uids[id]
+		if !known { // told first by a message
+			i = len(p.uids)
+			p.uids[id] = i
 		}
-		return id
+		return "«uid " + strconv.Itoa(i) + "»"
 	})
 	if age.MatchString(s) {
 		return "«age»"

@@ -49,5 +49,5 @@ func (p *Past) form(ctx context.Context, tip *commit.Tip, r policies.Record) (*p
 	if err != nil {
 		return nil, err
 	}
-	return policy.DecodeForm(proposal.Form)
+	return policy.DecodeForm(proposal.Form.Bytes())
 }

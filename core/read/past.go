@@ -152,7 +152,7 @@ func (rd *Reader) Fix(ctx context.Context, c *call.Call, revision uint64) (fresh
 	return true, nil
 }
 
-// WorldAt returns the state from which a read of the policy is answered. A past state has no objects but namespaces.
+// WorldAt returns the state from which a read of the policy is answered. A past state has the objects of policyAt only.
 // The state is nil if the client was told that its copy is fresh.
 func (rd *Reader) WorldAt(ctx context.Context, c *call.Call, resourceVersion string, exact bool) (world *commit.Tip, revision uint64, err error) {
 	if !exact {
@@ -166,6 +166,6 @@ func (rd *Reader) WorldAt(ctx context.Context, c *call.Call, resourceVersion str
 	if fresh, err := rd.Fix(ctx, c, revision); fresh || err != nil {
 		return nil, 0, err
 	}
-	world, err = rd.policyAt(ctx, c.Tip, revision)
+	world, err = rd.policyAt(ctx, c.Tip, c.Resource(), revision)
 	return world, revision, err
 }

@@ -25,8 +25,8 @@ type Options struct {
 	Surface *nonresource.Service
 	// Version is the program's version. It is part of ETags, because a new version may render answers differently.
 	Version string
-	// Watching counts a running watch until done is called.
-	Watching func(*call.Call) (done func())
+	// Watching counts a running watch until done is called. sent counts an event of so many bytes.
+	Watching func(*call.Call) (sent func(bytes int), done func())
 	// Memory is the budget for answers and watches.
 	Memory *memory.Guard
 	Logger *slog.Logger

@@ -234,18 +234,17 @@ func (j *joined) leave() {
 	}
 }
 
-// tipAt returns the tip as it was at a revision, which must not be newer. It has no objects but namespaces, which is
-// all that rendered objects follow from.
-func (rd *Reader) tipAt(ctx context.Context, tip *commit.Tip, revision uint64) (*commit.Tip, error) {
+// tipAt returns the tip as it was at a revision, which must not be newer. It has the objects of policyAt only.
+func (rd *Reader) tipAt(ctx context.Context, tip *commit.Tip, r schema.GroupResource, revision uint64) (*commit.Tip, error) {
 	if revision == tip.Revision() {
 		return tip, nil
 	}
 	if revision < tip.PolicyRevision() {
-		return rd.policyAt(ctx, tip, revision)
+		return rd.policyAt(ctx, tip, r, revision)
 	}
-	then := *tip // with the same policy, only namespaces are read from history
+	then := *tip // with the same policy, only these objects are read from history
 	then.Head.Revision = revision
 	var err error
-	then.Objects, err = rd.Past.Objects(ctx, tip, commit.Namespaces, "", revision)
+	then.Objects, err = rd.underRendered(ctx, tip, r, revision)
 	return &then, err
 }

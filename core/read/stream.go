@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"stele.dev/stele/core/auth/authn"
+	"stele.dev/stele/core/auth/loopback"
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/call/negotiate"
 	"stele.dev/stele/core/call/wire"
@@ -34,7 +35,9 @@ type Stream struct {
 	ctx      context.Context
 	free     func() // gives back the share of memory of the stream
 	Format   negotiate.Format
-	socket   *socket // nil if events are the answer's body
+	socket   *socket         // nil if events are the answer's body
+	events   loopback.Events // takes the events as they are; nil if they are encoded
+	sent     func(bytes int) // counts an event; nil until the stream is counted
 	ended    context.CancelFunc
 	leaving  <-chan struct{} // closed when the stream must end because the server stops
 	left     func()
@@ -60,7 +63,7 @@ func (rd *Reader) NewStream(ctx context.Context, c *call.Call) (*Stream, context
 		return nil, nil, err
 	}
 	ctx, s.ended = context.WithCancel(ctx)
-	s.ctx = ctx
+	s.ctx, s.events = ctx, loopback.EventsOf(ctx)
 	s.leaving, s.left = rd.enter()
 	c.Cancel = s.end
 	return s, ctx, nil
@@ -87,6 +90,12 @@ func (s *Stream) end() {
 	s.left()
 	s.release()
 	s.free()
+}
+
+// Count counts the stream and its events in the metrics of watches, until done is called.
+func (s *Stream) Count() (done func()) {
+	s.sent, done = s.rd.Watching(s.c)
+	return done
 }
 
 // Leaving returns a channel that is closed when the stream must end because the server stops.
@@ -133,6 +142,13 @@ var largeBuffers = sync.Pool{New: func() any {
 
 // Frame adds an event to the buffer. On a WebSocket it is sent at once, as a message of its own.
 func (s *Stream) Frame(kind string, object []byte) error {
+	if s.events != nil {
+		s.count(len(object))
+		if s.events(kind, object) != nil {
+			return ErrGone
+		}
+		return nil
+	}
 	if len(object) > bufferAtOnce {
 		done, err := s.rd.Memory.Take(s.ctx, memory.Buffers, int64(len(object)))
 		if err != nil {
@@ -145,11 +161,18 @@ func (s *Stream) Frame(kind string, object []byte) error {
 	if err != nil {
 		return err
 	}
+	s.count(len(framed) - len(s.buffer))
 	s.buffer = framed
 	if s.socket == nil && len(s.buffer) < bufferAtOnce && len(object) <= bufferAtOnce && (len(s.buffer) < bufferLeast || s.enlarge()) {
 		return nil
 	}
 	return s.write()
+}
+
+func (s *Stream) count(bytes int) {
+	if s.sent != nil {
+		s.sent(bytes)
+	}
 }
 
 // enlarge makes the buffer a large one, if there is memory for it. Slow clients keep theirs for long.

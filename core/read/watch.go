@@ -91,7 +91,7 @@ func (rd *Reader) watch(ctx context.Context, c *call.Call, kind Rendered) error 
 		return s.Fail(err, from)
 	}
 	defer w.Stop()
-	defer rd.Watching(c)()
+	defer s.Count()()
 	if initial {
 		present, err := rd.present(ctx, c, kind, &sel)
 		if err != nil {
@@ -143,7 +143,7 @@ func (rd *Reader) source(ctx context.Context, c *call.Call, kind Rendered, sel o
 		return rd.sourceOfPast(ctx, c, kind, sel, from)
 	}
 	if kind != nil {
-		then, err := rd.tipAt(ctx, c.Tip, from)
+		then, err := rd.tipAt(ctx, c.Tip, c.Resource(), from)
 		if err != nil {
 			return nil, err
 		}

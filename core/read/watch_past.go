@@ -4,6 +4,7 @@ import (
 	"context"
 	"iter"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/past"
@@ -30,11 +31,11 @@ func (rd *Reader) sourceOfPast(ctx context.Context, c *call.Call, kind Rendered,
 	}
 	e := &ended{ctx: ctx, rd: rd, tip: c.Tip, replay: past.Replay{Resource: c.Resource(), Selection: sel, From: objects.Place{Revision: from}, UpTo: c.Past.Tip.Revision()}}
 	if kind != nil && from < c.Past.Tip.Revision() {
-		before, err := rd.policyAt(ctx, c.Tip, from)
+		before, err := rd.policyAt(ctx, c.Tip, c.Resource(), from)
 		if err != nil {
 			return nil, err
 		}
-		after, err := rd.policyAt(ctx, c.Tip, c.Past.Tip.Revision())
+		after, err := rd.policyAt(ctx, c.Tip, c.Resource(), c.Past.Tip.Revision())
 		if err != nil {
 			return nil, err
 		}
@@ -44,21 +45,34 @@ func (rd *Reader) sourceOfPast(ctx context.Context, c *call.Call, kind Rendered,
 	return e, nil
 }
 
-// policyAt returns the state at a past revision. It has no objects but namespaces, which is all that rendered objects
-// follow from.
-func (rd *Reader) policyAt(ctx context.Context, tip *commit.Tip, revision uint64) (*commit.Tip, error) {
+// policyAt returns the state at a past revision. Its objects are namespaces, and those of a rendered resource that are stored beside it: all
+// that rendered objects follow from.
+func (rd *Reader) policyAt(ctx context.Context, tip *commit.Tip, r schema.GroupResource, revision uint64) (*commit.Tip, error) {
 	past, err := rd.Past.Tip(ctx, tip, revision)
 	if err != nil {
 		return nil, err
 	}
-	past.Objects, err = rd.Past.Objects(ctx, tip, commit.Namespaces, "", revision)
+	past.Objects, err = rd.underRendered(ctx, tip, r, revision)
 	return past, err
+}
+
+// underRendered returns what rendered objects follow from besides the policy, as it was at a revision.
+func (rd *Reader) underRendered(ctx context.Context, tip *commit.Tip, r schema.GroupResource, revision uint64) (*objects.State, error) {
+	namespaces, err := rd.Past.Objects(ctx, tip, commit.Namespaces, "", revision)
+	if err != nil {
+		return nil, err
+	}
+	overlays, err := rd.Past.Objects(ctx, tip, r, "", revision)
+	if err != nil {
+		return nil, err
+	}
+	return namespaces.Beside(overlays), nil
 }
 
 // presentOfPast is present for a watch below /at.
 func (rd *Reader) presentOfPast(ctx context.Context, c *call.Call, kind Rendered, sel *objects.Selection) (iter.Seq[*objects.Object], error) {
 	if kind != nil {
-		tip, err := rd.policyAt(ctx, c.Tip, c.Past.Tip.Revision())
+		tip, err := rd.policyAt(ctx, c.Tip, c.Resource(), c.Past.Tip.Revision())
 		if err != nil {
 			return nil, err
 		}

@@ -27,6 +27,7 @@ func everything(t testing.TB) (stores.Store, *backup.Manifest) {
 	p := newSealed(t, 60)
 	p.grow(20)
 	p.record(40, strings.Repeat("state ", 100))
+	p.recordPast(map[string]uint64{"tests": 20})
 	_, err := p.archive.Rewrite(t.Context(), p.archive.Segments()[1].First, func(*eventlog.Batch, *eventlog.Event) segment.Keep { return segment.Nothing })
 	require.NoError(t, err)
 	checkpoints := t.TempDir()

@@ -3,11 +3,13 @@ package backup
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"path"
 
 	"stele.dev/stele/eventlog"
+	"stele.dev/stele/eventlog/verify"
 )
 
 // FoldOf reads the file of a checkpoint, which it closes, and returns the hash of the fold that is in it.
@@ -21,6 +23,19 @@ func (e *UnrecordedError) Error() string {
 	return fmt.Sprintf("the checkpoint of revision %d cannot be compared: the log has no record of it", e.Revision)
 }
 
+// SealedError reports a checkpoint that cannot be compared with the record that the log has of it, because a part of it is
+// encrypted. The server that starts from it has the keys, and compares them.
+type SealedError struct {
+	Revision uint64
+	Err      *eventlog.KeyError
+
+	recorded uint64 // revision of the record
+}
+
+func (e *SealedError) Error() string {
+	return fmt.Sprintf("the checkpoint of revision %d cannot be compared: a part of it is encrypted under %q, whose key is not given here (--encryption-provider-config)", e.Revision, e.Err.KeyID)
+}
+
 // revision returns the revision of the checkpoint; 0 for nil.
 func (e *UnrecordedError) revision() uint64 {
 	if e == nil {
@@ -31,13 +46,19 @@ func (e *UnrecordedError) revision() uint64 {
 
 // records are the folds that a log has recorded, by their revisions. Its checksum in the manifest says nothing of who wrote a
 // checkpoint; an event of the log, which the hash chain binds to the head, does.
-type records map[uint64][][]byte
+type records map[uint64][]recordedFold
+
+// recordedFold is a fold, and the revision of the event that has it.
+type recordedFold struct {
+	fold []byte
+	at   uint64
+}
 
 // note looks at the events of a batch.
 func (r records) note(b *eventlog.Batch) {
 	for _, e := range b.Events {
 		if is := e.Meta.GetCheckpointRecorded(); is != nil {
-			r[is.GetRevision()] = append(r[is.GetRevision()], is.GetFold())
+			r[is.GetRevision()] = append(r[is.GetRevision()], recordedFold{is.GetFold(), e.Revision})
 		}
 	}
 }
@@ -45,7 +66,7 @@ func (r records) note(b *eventlog.Batch) {
 // check returns an [*UnrecordedError], or a [*brokenError] if the log has recorded another fold for the revision.
 func (r records) check(c *Checkpoint, fold [32]byte) error {
 	for _, recorded := range r[c.Revision] {
-		if bytes.Equal(recorded, fold[:]) {
+		if bytes.Equal(recorded.fold, fold[:]) {
 			return nil
 		}
 	}
@@ -66,7 +87,7 @@ func (m *Manifest) checkpointRevision() uint64 {
 
 // newChain returns what follows the batches of a backup from its beginning, and notes records.
 func (m *Manifest) newChain() *chain {
-	return &chain{head: eventlog.Head{Log: m.LogID()}, records: records{}, recordsFrom: m.checkpointRevision()}
+	return &chain{head: eventlog.Head{Log: m.LogID()}, records: records{}, recordsFrom: m.checkpointRevision(), past: past{binding: verify.NewBinding()}}
 }
 
 // checkCheckpoint compares a checkpoint, whose file is in a store, with the records.
@@ -84,6 +105,12 @@ func (c *Checkpoint) compare(ctx context.Context, s *spool, r records, foldOf Fo
 	fold, err := foldOf(ctx, io.NopCloser(s.reader()))
 	if ctx.Err() != nil {
 		return ctx.Err()
+	}
+	if key := (*eventlog.KeyError)(nil); errors.As(err, &key) {
+		if len(r[c.Revision]) == 0 {
+			return &UnrecordedError{c.Revision}
+		}
+		return &SealedError{c.Revision, key, r[c.Revision][0].at}
 	}
 	if err != nil {
 		return &brokenError{path.Base(c.File.Name), err}

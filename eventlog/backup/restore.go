@@ -34,7 +34,8 @@ type RestoreOptions struct {
 	Identities []age.Identity
 	// FoldOf reads checkpoints, to compare them with what the log has recorded.
 	FoldOf FoldOf
-	// AcceptUnrecorded restores a checkpoint of which the log has no record; else it is left out.
+	// AcceptUnrecorded restores a checkpoint of which the log has no record, which else is left out, and batches before a gap of
+	// which it has none, which else are refused.
 	AcceptUnrecorded bool
 	Patience         stores.Patience
 	// To is the moment to restore; the end of the backup if zero. A revision must be the last one of a batch.
@@ -71,6 +72,8 @@ type Restored struct {
 	Time time.Time
 	// Next is the first revision of the new epoch. Those between At and Next are lost.
 	Next uint64
+	// Level is the format level at the end.
+	Level uint32
 	// Keys is set if the keys are in the backup.
 	Keys bool
 	// LeftOut is the revision of a checkpoint that was left out because the log has no record of it; 0 for none.
@@ -173,6 +176,8 @@ type restoration struct {
 	checkpoint *Checkpoint
 	leftOut    *UnrecordedError
 	time       time.Time // log time at the end
+	level      uint32    // format level at the end
+	floors     map[string]uint64
 }
 
 func (r *restoration) report() {
@@ -244,7 +249,7 @@ func (r *restoration) fetchParts(ctx context.Context, whole int, piece bool) err
 		if b.First == 1 {
 			r.first = eventlog.Stored{First: 1, Value: slices.Clone(value())}
 		}
-		r.progress.Revision = b.Last()
+		r.progress.Revision, r.level = b.Last(), max(r.level, b.Level())
 		return nil
 	}
 	for _, part := range m.Parts[:whole] {
@@ -271,8 +276,19 @@ func (r *restoration) fetchParts(ctx context.Context, whole int, piece bool) err
 		rest = rest[1:]
 	}
 	c.visit = nil
-	if err := r.chooseCheckpoint(ctx, c, rest); err != nil {
+	chosen := r.candidate()
+	if chosen != nil || c.past.erased || len(m.Floors) > 0 { // what the log has recorded may be behind
+		if err := r.followRest(ctx, c, rest); err != nil {
+			return err
+		}
+	}
+	if err := r.takePast(c); err != nil {
 		return err
+	}
+	if chosen != nil {
+		if err := r.chooseCheckpoint(ctx, c, chosen); err != nil {
+			return err
+		}
 	}
 	return r.checkComplete()
 }
@@ -293,24 +309,35 @@ func (r *restoration) checkComplete() error {
 	return fmt.Errorf("the log up to revision %d was forgotten, and the backup has no checkpoint: choose another backup", oldest)
 }
 
-// chooseCheckpoint fetches the newest checkpoint that is not newer than what is restored, and compares it with what the log
-// has recorded, also in the rest of the backup. One without a record is left out: the start then reads the whole log.
-func (r *restoration) chooseCheckpoint(ctx context.Context, at *chain, rest []Part) error {
-	i := len(r.Manifest.Checkpoints) - 1
-	for i >= 0 && r.Manifest.Checkpoints[i].Revision > r.end.Revision {
-		i--
-	}
-	if i < 0 {
-		return nil
-	}
-	c := &r.Manifest.Checkpoints[i]
-	if err := r.fetchFile(ctx, c.File, r.staged(c)); err != nil {
+// followRest follows the parts that are not restored.
+func (r *restoration) followRest(ctx context.Context, c *chain, rest []Part) error {
+	temporary := filepath.Join(r.Dir, staging)
+	if err := durable.MakeFolder(temporary); err != nil {
 		return err
 	}
 	for _, part := range rest {
-		if err := at.follow(ctx, &r.fetcher, part, filepath.Join(r.Dir, staging)); err != nil {
+		if err := c.follow(ctx, &r.fetcher, part, temporary); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// candidate returns the newest checkpoint that is not newer than what is restored; nil if there is none.
+func (r *restoration) candidate() *Checkpoint {
+	for i := range slices.Backward(r.Manifest.Checkpoints) {
+		if c := &r.Manifest.Checkpoints[i]; c.Revision <= r.end.Revision {
+			return c
+		}
+	}
+	return nil
+}
+
+// chooseCheckpoint fetches a checkpoint, and compares it with what the log has recorded, also in the rest of the backup. One without
+// a record is left out: the start then reads the whole log.
+func (r *restoration) chooseCheckpoint(ctx context.Context, at *chain, c *Checkpoint) error {
+	if err := r.fetchFile(ctx, c.File, r.staged(c)); err != nil {
+		return err
 	}
 	s, err := openSpool(r.staged(c))
 	if err != nil {
@@ -320,6 +347,14 @@ func (r *restoration) chooseCheckpoint(ctx context.Context, at *chain, rest []Pa
 	err = c.compare(ctx, s, at.records, r.FoldOf)
 	if errors.As(err, &r.leftOut) && !r.AcceptUnrecorded {
 		return nil
+	}
+	if sealed := (*SealedError)(nil); errors.As(err, &sealed) {
+		// The server compares it with the record, if the restored log has that.
+		if sealed.recorded > r.end.Revision && !r.AcceptUnrecorded {
+			r.leftOut = &UnrecordedError{c.Revision}
+			return nil
+		}
+		err = nil
 	}
 	if err != nil && r.leftOut == nil {
 		return err
@@ -339,7 +374,7 @@ func (r *restoration) erased() (kinds []string) {
 	if r.checkpoint != nil {
 		return nil
 	}
-	for kind, floor := range r.Manifest.Floors {
+	for kind, floor := range r.floors {
 		if floor > r.end.Revision {
 			kinds = append(kinds, kind)
 		}
@@ -350,10 +385,10 @@ func (r *restoration) erased() (kinds []string) {
 
 // writeFloors writes the floors for the server, as far as the restored log goes.
 func (r *restoration) writeFloors() error {
-	if len(r.Manifest.Floors) == 0 || r.Floors == "" {
+	if len(r.floors) == 0 || r.Floors == "" {
 		return nil
 	}
-	floors := maps.Clone(r.Manifest.Floors)
+	floors := maps.Clone(r.floors)
 	for kind, floor := range floors {
 		floors[kind] = min(floor, r.end.Revision)
 	}
@@ -474,6 +509,8 @@ func (r *restoration) seed(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	log.SetKeys(eventlog.LeaveSealed)
+	log.KnowLevel(r.level)    // the newest batches may be in segments
 	log.Resume(r.end, r.time) // so that log time does not go back
 	started, newer, err := log.StartEpoch(ctx, r.end, r.end.Revision+1, r.Next)
 	if err != nil {
@@ -482,7 +519,7 @@ func (r *restoration) seed(ctx context.Context) (err error) {
 	if started == nil {
 		return fmt.Errorf("begin a new epoch: another process has written to the log, %d batches", len(newer))
 	}
-	r.restored = &Restored{LeftOut: r.leftOut.revision(), Log: r.end.Log, At: r.end, Time: r.time, Next: r.Next, Keys: len(r.Manifest.Keys) > 0, Erased: r.erased()}
+	r.restored = &Restored{Level: r.level, LeftOut: r.leftOut.revision(), Log: r.end.Log, At: r.end, Time: r.time, Next: r.Next, Keys: len(r.Manifest.Keys) > 0, Erased: r.erased()}
 	return nil
 }
 

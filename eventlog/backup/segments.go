@@ -84,6 +84,13 @@ func (c *chain) followSegment(ctx context.Context, f *fetcher, part Part, tempor
 
 // noteSegment notes the records of a segment. Nothing binds those before a gap to what follows.
 func (c *chain) noteSegment(ctx context.Context, s *segment.Segment) error {
+	info := s.Info()
+	c.past.note(&info)
+	if c.past.binding != nil {
+		if err := c.past.binding.Segment(ctx, s); err != nil {
+			return err
+		}
+	}
 	if c.records == nil || s.Info().Last <= c.recordsFrom {
 		return nil
 	}
@@ -94,7 +101,7 @@ func (c *chain) noteSegment(ctx context.Context, s *segment.Segment) error {
 		case item.Gap != nil:
 			clear(c.records)
 		default:
-			c.note(item.Batch)
+			c.records.note(item.Batch)
 		}
 	}
 	return nil
@@ -113,6 +120,14 @@ func (r *restoration) fetchSegment(ctx context.Context, c *chain, part Part) err
 	s, err := openSegment(ctx, filepath.Join(r.Dir, segmentsFolder), part, c.head.Log)
 	if err != nil {
 		return err
+	}
+	for item, err := range s.Metadata(ctx, s.Info().Last-1) {
+		if err != nil {
+			return err
+		}
+		if item.Batch != nil {
+			r.level = max(r.level, item.Batch.Level())
+		}
 	}
 	c.begin(part)
 	if err := c.noteSegment(ctx, s); err != nil {

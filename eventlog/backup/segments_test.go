@@ -206,15 +206,18 @@ func TestASealingServerIsBackedUp(t *testing.T) {
 func TestFloorsAreBackedUpAndRestored(t *testing.T) {
 	p := newSealed(t, 120)
 	first := p.archive.Segments()[1]
+	floors := map[string]uint64{"configmaps": first.Last, "leases.coordination.k8s.io": p.tip.Revision}
+	p.recordPast(floors)
 	_, err := p.archive.Rewrite(t.Context(), first.First, func(*eventlog.Batch, *eventlog.Event) segment.Keep { return segment.Nothing })
 	require.NoError(t, err)
 	store := stores.NewFolder(t.TempDir())
 	m := p.plant.backup(store, func(o *backup.CreateOptions) {
-		o.Source = &backup.Local{Log: p.log, Archive: p.archive, Floors: func() (map[string]uint64, error) {
-			return map[string]uint64{"configmaps": first.Last, "leases.coordination.k8s.io": p.tip.Revision}, nil
-		}}
+		o.Source = &backup.Local{Log: p.log, Archive: p.archive, Floors: func() (map[string]uint64, error) { return floors, nil }}
 	})
-	assert.Empty(t, verify(t, store, m).Problems)
+	v := verify(t, store, m)
+	assert.Empty(t, v.Problems)
+	assert.Nil(t, v.Floors)
+	assert.Nil(t, v.Incomparable)
 
 	r := newRestoration(t, store, m)
 	r.Floors = filepath.Join(r.Dir, "retention", "floors.json")

@@ -35,8 +35,13 @@ type Verification struct {
 	Batches, Events uint64
 	// Unrecorded are the revisions of checkpoints that the log has not recorded. A restore leaves them out.
 	Unrecorded []uint64
-	// Incomparable says which tree heads could not be compared; nil if none.
+	// Sealed are the checkpoints that were not compared, because a part of them is encrypted.
+	Sealed []*SealedError
+	// Incomparable says which tree heads and batches could not be compared; nil if none.
 	Incomparable *verify.IncomparableError
+	// Floors says that the floors of the manifest are not those that the log has recorded; nil if they are. A restore takes those
+	// of the log.
+	Floors *FloorsError
 	// Chain is set if the hash chain was followed from the first batch to the manifest's head.
 	Chain bool
 	// Problems name all files that are missing or damaged, and the first break of the chain.
@@ -84,8 +89,12 @@ func Verify(ctx context.Context, o VerifyOptions) (*Verification, error) {
 	if err := v.note(ctx, sumAll(ctx, f, append(rest, o.Manifest.Keys...))); err != nil {
 		return nil, err
 	}
-	if len(o.Heads) > 0 && !blind && len(v.Problems) == 0 {
-		if err := v.note(ctx, f.compareHeads(ctx, o.Heads, o.Temporary)); err != nil {
+	if !blind && len(v.Problems) == 0 {
+		err := at.checkPast(o.Manifest)
+		if len(o.Heads) > 0 { // they bind batches before a gap, too
+			err = f.compareHeads(ctx, o.Heads, o.Temporary)
+		}
+		if err := errors.Join(v.note(ctx, err), v.note(ctx, at.checkFloors(o.Manifest.Floors))); err != nil {
 			return nil, err
 		}
 	}
@@ -120,7 +129,11 @@ func (v *Verification) note(ctx context.Context, err error) error {
 		v.Unrecorded = append(v.Unrecorded, unrecorded.Revision)
 		return nil
 	}
-	if errors.As(err, &v.Incomparable) {
+	if sealed := (*SealedError)(nil); errors.As(err, &sealed) {
+		v.Sealed = append(v.Sealed, sealed)
+		return nil
+	}
+	if errors.As(err, &v.Incomparable) || errors.As(err, &v.Floors) {
 		return nil
 	}
 	bad, broken, different := (*BadFileError)(nil), (*brokenError)(nil), (*verify.Difference)(nil)
@@ -149,6 +162,7 @@ type chain struct {
 	// records are noted of parts that end behind a revision.
 	records     records
 	recordsFrom uint64
+	past        past
 	// visit is called with each batch, and with its stored bytes, which are valid until it returns; nil for none.
 	visit func(b *eventlog.Batch, value func() []byte) error
 }
@@ -172,6 +186,7 @@ func (c *chain) follow(ctx context.Context, f *fetcher, part Part, temporary str
 func (c *chain) begin(part Part) {
 	if PositionOf(c.head) != part.Before {
 		clear(c.records) // nothing binds them to what follows
+		c.past.binding, c.past.lacking = nil, true
 	}
 	c.head = part.Before.Head(c.head.Log)
 }
@@ -190,7 +205,9 @@ func (c *chain) followBatches(part Part, s *spool) error {
 }
 
 func (c *chain) see(b *eventlog.Batch, value func() []byte) error {
-	c.note(b)
+	if err := c.note(b); err != nil {
+		return err
+	}
 	if c.v != nil {
 		c.v.Batches++
 		c.v.Events += uint64(len(b.Events))
@@ -202,10 +219,14 @@ func (c *chain) see(b *eventlog.Batch, value func() []byte) error {
 }
 
 // note notes the records in a batch.
-func (c *chain) note(b *eventlog.Batch) {
+func (c *chain) note(b *eventlog.Batch) error {
 	if c.records != nil {
 		c.records.note(b)
 	}
+	if c.past.binding == nil {
+		return nil
+	}
+	return c.past.binding.Batch(b)
 }
 
 // ended returns the error for a part whose batches were read up to a position.

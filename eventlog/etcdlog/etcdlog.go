@@ -49,9 +49,11 @@ type Backend struct {
 	full func()
 	// cluster is the connections to an etcd that is not embedded; else nil.
 	cluster *members.Cluster
-	user    string                   // whose credentials the connections have; empty if there is none
-	seconds *prometheus.HistogramVec // how long requests take, by operation
-	close   func() error             // called once
+	user    string // whose credentials the connections have; empty if there is none
+	// upstreamSeconds measures the same with the name and the buckets of kube-apiserver.
+	upstreamSeconds *prometheus.HistogramVec
+	seconds         *prometheus.HistogramVec // how long requests take, by operation
+	close           func() error             // called once
 
 	ctx     context.Context // ends at Close
 	cancel  context.CancelFunc
@@ -86,7 +88,7 @@ func newBackend(client *clientv3.Client, prefix string, limits eventlog.Limits) 
 		full:  func() {},
 		close: func() error { return nil },
 	}
-	b.seconds = newSeconds()
+	b.seconds, b.upstreamSeconds = newSeconds(), newUpstreamSeconds()
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	return b
 }

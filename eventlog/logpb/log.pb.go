@@ -97,6 +97,8 @@ const (
 	Type_TYPE_TREE_HEAD_TAKEN Type = 69
 	// A replica made this checkpoint of the fold of the log. Skippable.
 	Type_TYPE_CHECKPOINT_RECORDED Type = 70
+	// A part of the past is about to be erased. Skippable.
+	Type_TYPE_PAST_ERASED Type = 71
 	// Events of a log of decisions; no other log has them.
 	Type_TYPE_DECISION          Type = 96
 	Type_TYPE_DECISIONS_COUNTED Type = 97
@@ -122,6 +124,7 @@ var (
 		68: "TYPE_DECISIONS_ANCHORED",
 		69: "TYPE_TREE_HEAD_TAKEN",
 		70: "TYPE_CHECKPOINT_RECORDED",
+		71: "TYPE_PAST_ERASED",
 		96: "TYPE_DECISION",
 		97: "TYPE_DECISIONS_COUNTED",
 		98: "TYPE_DECISIONS_LOST",
@@ -143,6 +146,7 @@ var (
 		"TYPE_DECISIONS_ANCHORED":  68,
 		"TYPE_TREE_HEAD_TAKEN":     69,
 		"TYPE_CHECKPOINT_RECORDED": 70,
+		"TYPE_PAST_ERASED":         71,
 		"TYPE_DECISION":            96,
 		"TYPE_DECISIONS_COUNTED":   97,
 		"TYPE_DECISIONS_LOST":      98,
@@ -839,6 +843,7 @@ type Metadata struct {
 	//	*Metadata_DecisionsLost
 	//	*Metadata_DecisionsAnchored
 	//	*Metadata_CheckpointRecorded
+	//	*Metadata_PastErased
 	Detail        isMetadata_Detail `protobuf_oneof:"detail"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1075,6 +1080,15 @@ func (x *Metadata) GetCheckpointRecorded() *CheckpointRecorded {
 	return nil
 }
 
+func (x *Metadata) GetPastErased() *PastErased {
+	if x != nil {
+		if x, ok := x.Detail.(*Metadata_PastErased); ok {
+			return x.PastErased
+		}
+	}
+	return nil
+}
+
 type isMetadata_Detail interface {
 	isMetadata_Detail()
 }
@@ -1131,6 +1145,10 @@ type Metadata_CheckpointRecorded struct {
 	CheckpointRecorded *CheckpointRecorded `protobuf:"bytes,76,opt,name=checkpoint_recorded,json=checkpointRecorded,proto3,oneof"`
 }
 
+type Metadata_PastErased struct {
+	PastErased *PastErased `protobuf:"bytes,77,opt,name=past_erased,json=pastErased,proto3,oneof"`
+}
+
 func (*Metadata_LogCreated) isMetadata_Detail() {}
 
 func (*Metadata_EpochStarted) isMetadata_Detail() {}
@@ -1156,6 +1174,8 @@ func (*Metadata_DecisionsLost) isMetadata_Detail() {}
 func (*Metadata_DecisionsAnchored) isMetadata_Detail() {}
 
 func (*Metadata_CheckpointRecorded) isMetadata_Detail() {}
+
+func (*Metadata_PastErased) isMetadata_Detail() {}
 
 type Object struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3335,6 +3355,132 @@ func (x *CheckpointRecorded) GetFold() []byte {
 	return nil
 }
 
+// PastErased comes before retention erases a part of the past. What is kept before a gap is bound to the log by it, because
+// nothing that is kept continues a gap. Whatever was erased up to the next such event is among the first batches, and below the floors.
+type PastErased struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Number of batches, and the root of the tree over their hashes (RFC 6962, section 2.1). Both are missing if segments were
+	// damaged at that time, so that their hashes were not known.
+	Batches uint64 `protobuf:"varint,1,opt,name=batches,proto3" json:"batches,omitempty"`
+	Root    []byte `protobuf:"bytes,2,opt,name=root,proto3" json:"root,omitempty"`
+	// The floors of all kinds of which anything may be erased.
+	Floors        []*Floor `protobuf:"bytes,3,rep,name=floors,proto3" json:"floors,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PastErased) Reset() {
+	*x = PastErased{}
+	mi := &file_log_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PastErased) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PastErased) ProtoMessage() {}
+
+func (x *PastErased) ProtoReflect() protoreflect.Message {
+	mi := &file_log_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PastErased.ProtoReflect.Descriptor instead.
+func (*PastErased) Descriptor() ([]byte, []int) {
+	return file_log_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *PastErased) GetBatches() uint64 {
+	if x != nil {
+		return x.Batches
+	}
+	return 0
+}
+
+func (x *PastErased) GetRoot() []byte {
+	if x != nil {
+		return x.Root
+	}
+	return nil
+}
+
+func (x *PastErased) GetFloors() []*Floor {
+	if x != nil {
+		return x.Floors
+	}
+	return nil
+}
+
+// Floor says what is kept of a kind.
+type Floor struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`          // plural.group
+	Contents      uint64                 `protobuf:"varint,2,opt,name=contents,proto3" json:"contents,omitempty"` // versions that were in force at this revision or later
+	Records       uint64                 `protobuf:"varint,3,opt,name=records,proto3" json:"records,omitempty"`   // records of changes since this revision
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Floor) Reset() {
+	*x = Floor{}
+	mi := &file_log_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Floor) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Floor) ProtoMessage() {}
+
+func (x *Floor) ProtoReflect() protoreflect.Message {
+	mi := &file_log_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Floor.ProtoReflect.Descriptor instead.
+func (*Floor) Descriptor() ([]byte, []int) {
+	return file_log_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *Floor) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *Floor) GetContents() uint64 {
+	if x != nil {
+		return x.Contents
+	}
+	return 0
+}
+
+func (x *Floor) GetRecords() uint64 {
+	if x != nil {
+		return x.Records
+	}
+	return 0
+}
+
 var File_log_proto protoreflect.FileDescriptor
 
 const file_log_proto_rawDesc = "" +
@@ -3370,7 +3516,7 @@ const file_log_proto_rawDesc = "" +
 	"\acontent\x18\x02 \x01(\fR\acontent\x12\x15\n" +
 	"\x06key_id\x18\x03 \x01(\tR\x05keyId\x12\x12\n" +
 	"\x04hash\x18\x04 \x01(\fR\x04hash\x12\x12\n" +
-	"\x04gone\x18\x05 \x01(\bR\x04gone\"\x9c\v\n" +
+	"\x04gone\x18\x05 \x01(\bR\x04gone\"\xde\v\n" +
 	"\bMetadata\x12+\n" +
 	"\x04type\x18\x01 \x01(\x0e2\x17.stele.eventlog.v1.TypeR\x04type\x12\x1c\n" +
 	"\tskippable\x18\x02 \x01(\bR\tskippable\x12\x12\n" +
@@ -3398,7 +3544,9 @@ const file_log_proto_rawDesc = "" +
 	"\x11decisions_counted\x18I \x01(\v2#.stele.eventlog.v1.DecisionsCountedH\x00R\x10decisionsCounted\x12I\n" +
 	"\x0edecisions_lost\x18J \x01(\v2 .stele.eventlog.v1.DecisionsLostH\x00R\rdecisionsLost\x12U\n" +
 	"\x12decisions_anchored\x18K \x01(\v2$.stele.eventlog.v1.DecisionsAnchoredH\x00R\x11decisionsAnchored\x12X\n" +
-	"\x13checkpoint_recorded\x18L \x01(\v2%.stele.eventlog.v1.CheckpointRecordedH\x00R\x12checkpointRecordedB\b\n" +
+	"\x13checkpoint_recorded\x18L \x01(\v2%.stele.eventlog.v1.CheckpointRecordedH\x00R\x12checkpointRecorded\x12@\n" +
+	"\vpast_erased\x18M \x01(\v2\x1d.stele.eventlog.v1.PastErasedH\x00R\n" +
+	"pastErasedB\b\n" +
 	"\x06detail\"\xac\x01\n" +
 	"\x06Object\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12\x1a\n" +
@@ -3579,10 +3727,19 @@ const file_log_proto_rawDesc = "" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\"D\n" +
 	"\x12CheckpointRecorded\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x12\x12\n" +
-	"\x04fold\x18\x02 \x01(\fR\x04fold*9\n" +
+	"\x04fold\x18\x02 \x01(\fR\x04fold\"l\n" +
+	"\n" +
+	"PastErased\x12\x18\n" +
+	"\abatches\x18\x01 \x01(\x04R\abatches\x12\x12\n" +
+	"\x04root\x18\x02 \x01(\fR\x04root\x120\n" +
+	"\x06floors\x18\x03 \x03(\v2\x18.stele.eventlog.v1.FloorR\x06floors\"Q\n" +
+	"\x05Floor\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x1a\n" +
+	"\bcontents\x18\x02 \x01(\x04R\bcontents\x12\x18\n" +
+	"\arecords\x18\x03 \x01(\x04R\arecords*9\n" +
 	"\vCompression\x12\x14\n" +
 	"\x10COMPRESSION_NONE\x10\x00\x12\x14\n" +
-	"\x10COMPRESSION_ZSTD\x10\x01*\xc6\x03\n" +
+	"\x10COMPRESSION_ZSTD\x10\x01*\xdc\x03\n" +
 	"\x04Type\x12\x14\n" +
 	"\x10TYPE_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fTYPE_CREATED\x10\x01\x12\x10\n" +
@@ -3598,7 +3755,8 @@ const file_log_proto_rawDesc = "" +
 	"\x0eTYPE_CLOCK_SET\x10C\x12\x1b\n" +
 	"\x17TYPE_DECISIONS_ANCHORED\x10D\x12\x18\n" +
 	"\x14TYPE_TREE_HEAD_TAKEN\x10E\x12\x1c\n" +
-	"\x18TYPE_CHECKPOINT_RECORDED\x10F\x12\x11\n" +
+	"\x18TYPE_CHECKPOINT_RECORDED\x10F\x12\x14\n" +
+	"\x10TYPE_PAST_ERASED\x10G\x12\x11\n" +
 	"\rTYPE_DECISION\x10`\x12\x1a\n" +
 	"\x16TYPE_DECISIONS_COUNTED\x10a\x12\x17\n" +
 	"\x13TYPE_DECISIONS_LOST\x10b\x12\x19\n" +
@@ -3646,7 +3804,7 @@ func file_log_proto_rawDescGZIP() []byte {
 }
 
 var file_log_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_log_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
+var file_log_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
 var file_log_proto_goTypes = []any{
 	(Compression)(0),           // 0: stele.eventlog.v1.Compression
 	(Type)(0),                  // 1: stele.eventlog.v1.Type
@@ -3690,6 +3848,8 @@ var file_log_proto_goTypes = []any{
 	(*DecisionsAnchored)(nil),  // 39: stele.eventlog.v1.DecisionsAnchored
 	(*SinkCursor)(nil),         // 40: stele.eventlog.v1.SinkCursor
 	(*CheckpointRecorded)(nil), // 41: stele.eventlog.v1.CheckpointRecorded
+	(*PastErased)(nil),         // 42: stele.eventlog.v1.PastErased
+	(*Floor)(nil),              // 43: stele.eventlog.v1.Floor
 }
 var file_log_proto_depIdxs = []int32{
 	0,  // 0: stele.eventlog.v1.Batch.compression:type_name -> stele.eventlog.v1.Compression
@@ -3714,32 +3874,34 @@ var file_log_proto_depIdxs = []int32{
 	38, // 19: stele.eventlog.v1.Metadata.decisions_lost:type_name -> stele.eventlog.v1.DecisionsLost
 	39, // 20: stele.eventlog.v1.Metadata.decisions_anchored:type_name -> stele.eventlog.v1.DecisionsAnchored
 	41, // 21: stele.eventlog.v1.Metadata.checkpoint_recorded:type_name -> stele.eventlog.v1.CheckpointRecorded
-	14, // 22: stele.eventlog.v1.Actor.extra:type_name -> stele.eventlog.v1.Extra
-	13, // 23: stele.eventlog.v1.Actor.impersonator:type_name -> stele.eventlog.v1.Actor
-	22, // 24: stele.eventlog.v1.Decisions.admission:type_name -> stele.eventlog.v1.Admission
-	19, // 25: stele.eventlog.v1.Decisions.audit:type_name -> stele.eventlog.v1.Audit
-	17, // 26: stele.eventlog.v1.Decisions.mutations:type_name -> stele.eventlog.v1.Mutation
-	23, // 27: stele.eventlog.v1.Decisions.reads:type_name -> stele.eventlog.v1.Read
-	18, // 28: stele.eventlog.v1.Decisions.reviews:type_name -> stele.eventlog.v1.Review
-	2,  // 29: stele.eventlog.v1.Mutation.by:type_name -> stele.eventlog.v1.Mutator
-	2,  // 30: stele.eventlog.v1.Review.by:type_name -> stele.eventlog.v1.Mutator
-	3,  // 31: stele.eventlog.v1.Audit.level:type_name -> stele.eventlog.v1.AuditLevel
-	21, // 32: stele.eventlog.v1.Audit.annotations:type_name -> stele.eventlog.v1.Annotation
-	20, // 33: stele.eventlog.v1.Audit.scale:type_name -> stele.eventlog.v1.ScalePaths
-	4,  // 34: stele.eventlog.v1.Payload.role:type_name -> stele.eventlog.v1.Role
-	25, // 35: stele.eventlog.v1.Payload.class:type_name -> stele.eventlog.v1.Class
-	32, // 36: stele.eventlog.v1.PolicyProposed.form:type_name -> stele.eventlog.v1.File
-	32, // 37: stele.eventlog.v1.PolicyProposed.sources:type_name -> stele.eventlog.v1.File
-	35, // 38: stele.eventlog.v1.Bulk.objects:type_name -> stele.eventlog.v1.BulkObject
-	12, // 39: stele.eventlog.v1.BulkObject.object:type_name -> stele.eventlog.v1.Object
-	5,  // 40: stele.eventlog.v1.Decision.outcome:type_name -> stele.eventlog.v1.Outcome
-	36, // 41: stele.eventlog.v1.DecisionsCounted.like:type_name -> stele.eventlog.v1.Decision
-	40, // 42: stele.eventlog.v1.DecisionsAnchored.sinks:type_name -> stele.eventlog.v1.SinkCursor
-	43, // [43:43] is the sub-list for method output_type
-	43, // [43:43] is the sub-list for method input_type
-	43, // [43:43] is the sub-list for extension type_name
-	43, // [43:43] is the sub-list for extension extendee
-	0,  // [0:43] is the sub-list for field type_name
+	42, // 22: stele.eventlog.v1.Metadata.past_erased:type_name -> stele.eventlog.v1.PastErased
+	14, // 23: stele.eventlog.v1.Actor.extra:type_name -> stele.eventlog.v1.Extra
+	13, // 24: stele.eventlog.v1.Actor.impersonator:type_name -> stele.eventlog.v1.Actor
+	22, // 25: stele.eventlog.v1.Decisions.admission:type_name -> stele.eventlog.v1.Admission
+	19, // 26: stele.eventlog.v1.Decisions.audit:type_name -> stele.eventlog.v1.Audit
+	17, // 27: stele.eventlog.v1.Decisions.mutations:type_name -> stele.eventlog.v1.Mutation
+	23, // 28: stele.eventlog.v1.Decisions.reads:type_name -> stele.eventlog.v1.Read
+	18, // 29: stele.eventlog.v1.Decisions.reviews:type_name -> stele.eventlog.v1.Review
+	2,  // 30: stele.eventlog.v1.Mutation.by:type_name -> stele.eventlog.v1.Mutator
+	2,  // 31: stele.eventlog.v1.Review.by:type_name -> stele.eventlog.v1.Mutator
+	3,  // 32: stele.eventlog.v1.Audit.level:type_name -> stele.eventlog.v1.AuditLevel
+	21, // 33: stele.eventlog.v1.Audit.annotations:type_name -> stele.eventlog.v1.Annotation
+	20, // 34: stele.eventlog.v1.Audit.scale:type_name -> stele.eventlog.v1.ScalePaths
+	4,  // 35: stele.eventlog.v1.Payload.role:type_name -> stele.eventlog.v1.Role
+	25, // 36: stele.eventlog.v1.Payload.class:type_name -> stele.eventlog.v1.Class
+	32, // 37: stele.eventlog.v1.PolicyProposed.form:type_name -> stele.eventlog.v1.File
+	32, // 38: stele.eventlog.v1.PolicyProposed.sources:type_name -> stele.eventlog.v1.File
+	35, // 39: stele.eventlog.v1.Bulk.objects:type_name -> stele.eventlog.v1.BulkObject
+	12, // 40: stele.eventlog.v1.BulkObject.object:type_name -> stele.eventlog.v1.Object
+	5,  // 41: stele.eventlog.v1.Decision.outcome:type_name -> stele.eventlog.v1.Outcome
+	36, // 42: stele.eventlog.v1.DecisionsCounted.like:type_name -> stele.eventlog.v1.Decision
+	40, // 43: stele.eventlog.v1.DecisionsAnchored.sinks:type_name -> stele.eventlog.v1.SinkCursor
+	43, // 44: stele.eventlog.v1.PastErased.floors:type_name -> stele.eventlog.v1.Floor
+	45, // [45:45] is the sub-list for method output_type
+	45, // [45:45] is the sub-list for method input_type
+	45, // [45:45] is the sub-list for extension type_name
+	45, // [45:45] is the sub-list for extension extendee
+	0,  // [0:45] is the sub-list for field type_name
 }
 
 func init() { file_log_proto_init() }
@@ -3761,6 +3923,7 @@ func file_log_proto_init() {
 		(*Metadata_DecisionsLost)(nil),
 		(*Metadata_DecisionsAnchored)(nil),
 		(*Metadata_CheckpointRecorded)(nil),
+		(*Metadata_PastErased)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -3768,7 +3931,7 @@ func file_log_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_log_proto_rawDesc), len(file_log_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   36,
+			NumMessages:   38,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1,13 +1,15 @@
 package proof
 
 import (
+	"context"
+
 	merkleproof "github.com/transparency-dev/merkle/proof"
 	"github.com/transparency-dev/merkle/rfc6962"
 	"stele.dev/stele/eventlog"
 )
 
 // setEvent puts the event into the proof that has a revision in batch b.
-func (p *Inclusion) setEvent(b *eventlog.Parts, revision uint64, contents bool) error {
+func (p *Inclusion) setEvent(ctx context.Context, b *eventlog.Parts, revision uint64, contents bool, keys eventlog.Keys) error {
 	at := 0
 	for at+1 < len(b.Entries) && b.Entries[at+1].Revision <= revision {
 		at++
@@ -28,8 +30,12 @@ func (p *Inclusion) setEvent(b *eventlog.Parts, revision uint64, contents bool) 
 	p.Revision = b.Entries[at].Revision
 	p.Event = eventOf(b, at, leaves, hashes[at])
 	if contents {
-		for j, blob := range b.Entries[at].Blobs {
-			if !blob.Gone && blob.KeyID == "" {
+		blobs, err := b.Opened(ctx, at, keys)
+		if err != nil {
+			return err
+		}
+		for j, blob := range blobs {
+			if !blob.Gone {
 				p.Event.Payloads[j] = Payload{Salt: blob.Salt, Content: blob.Content}
 			}
 		}

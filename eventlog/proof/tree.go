@@ -57,6 +57,7 @@ const pieceSize = 1 << 10
 // proof it reads the segments, or pieces of about a thousand batches, in which the event lies and the tree ends. The
 // tree takes about two hundred bytes of memory for each. It is safe for concurrent use.
 type Tree struct {
+	keys   eventlog.Keys // nil for none
 	source Source
 
 	mu       sync.Mutex
@@ -372,6 +373,9 @@ func (t *Tree) HeadAt(ctx context.Context, revision uint64) (TreeHead, error) {
 	return r.head(ctx, index+1)
 }
 
+// SetKeys sets the keys that open contents for proofs. It is called before the first proof.
+func (t *Tree) SetKeys(keys eventlog.Keys) { t.keys = keys }
+
 // Inclusion proves that the event that has a revision is in the tree of a size; 0 stands for all batches. With
 // contents the proof has the event's contents, as far as they are kept. Errors are [ErrNoEvent], [ErrNoSize] and
 // those of the source.
@@ -402,7 +406,7 @@ func (t *Tree) Inclusion(ctx context.Context, revision, size uint64, contents bo
 		Batch:  Batch{Index: index, Previous: b.Previous[:], Header: b.Header, Path: path},
 		Head:   head.Text(),
 	}
-	return p, p.setEvent(b, revision, contents)
+	return p, p.setEvent(ctx, b, revision, contents, t.keys)
 }
 
 // find returns the batch that has a revision, and its index.

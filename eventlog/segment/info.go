@@ -130,6 +130,28 @@ var ranges = &compact.RangeFactory{Hash: rfc6962.DefaultHasher.HashChildren}
 // LeafHash returns the leaf of a batch in the tree over all batches of a log.
 func LeafHash(batch eventlog.Hash) []byte { return rfc6962.DefaultHasher.HashLeaf(batch[:]) }
 
+// Roots returns the roots of the trees that end with a segment, by their sizes. The segments are those of a log in order. It
+// stops at the first one that does not continue the one before, as behind one that is damaged.
+func Roots(infos []Info) map[uint64]eventlog.Hash {
+	tree, roots := ranges.NewEmptyRange(0), map[uint64]eventlog.Hash{}
+	for i := range infos {
+		is := &infos[i]
+		if is.Ordinal != tree.End() || i > 0 && infos[i-1].After != is.Before {
+			break
+		}
+		of, err := ranges.NewRange(is.Ordinal, is.Ordinal+is.Batches, is.Tree)
+		must(err) // [Info.check] has made it
+		must(tree.AppendRange(of, nil))
+		root, err := tree.GetRootHash(nil)
+		must(err)
+		roots[tree.End()] = eventlog.Hash(root)
+	}
+	return roots
+}
+
+// Gaps reports whether batches of a segment are not kept any more.
+func (i *Info) Gaps() bool { return i.KeptBatches < i.Batches }
+
 func must(err error) {
 	if err != nil {
 		panic("segment: " + err.Error())

@@ -6,7 +6,7 @@
 // all of the store can make another log that is right in itself. Only a tree head that was kept elsewhere finds that. A
 // head agrees only if the log still has the position at which it ends: a hash that the next batch continues. Of batches
 // that are forgotten nothing but hashes is left, which nothing that is kept continues, so that a head that ends among
-// them is an [*IncomparableError].
+// them is an [*IncomparableError]. So are batches before a gap of which the log has no record, see [Binding].
 package verify
 
 import (
@@ -71,9 +71,14 @@ func (d *Difference) Error() string {
 	return fmt.Sprintf("%s: revision %d: %s", d.Where, d.Revision, d.What)
 }
 
-// IncomparableError reports tree heads that end among batches that are forgotten: whether the log is theirs is not known.
-// Everything else in the log is right.
-type IncomparableError struct{ Heads []Incomparable }
+// IncomparableError reports tree heads that end among batches that are forgotten, whether the log is theirs is not known, and
+// batches that nothing binds to the log. Everything else in the log is right.
+type IncomparableError struct {
+	Heads []Incomparable
+	// Unbound is the number of the log's first batches some of which are forgotten, and the log has no record of what they
+	// were: whether those that are kept of them are those of the log is not known. It is 0 if there are none.
+	Unbound uint64
+}
 
 // Incomparable is a tree head that cannot be compared, and the batches that are forgotten around its end, counted from 1.
 type Incomparable struct {
@@ -83,9 +88,12 @@ type Incomparable struct {
 
 // Error implements error.
 func (e *IncomparableError) Error() string {
-	texts := make([]string, len(e.Heads))
-	for i, h := range e.Heads {
-		texts[i] = fmt.Sprintf("the tree head of size %d cannot be compared: batches %d to %d are forgotten", h.Head.Size, h.From, h.To)
+	var texts []string
+	if e.Unbound > 0 {
+		texts = append(texts, fmt.Sprintf("what is kept of the first %d batches cannot be compared: others of them are forgotten, and the log has not recorded what they were; a server of this version records it when it next looks at what to erase", e.Unbound))
+	}
+	for _, h := range e.Heads {
+		texts = append(texts, fmt.Sprintf("the tree head of size %d cannot be compared: batches %d to %d are forgotten", h.Head.Size, h.From, h.To))
 	}
 	return strings.Join(texts, "; ")
 }
@@ -96,7 +104,8 @@ type walk struct {
 	Result
 	source Source
 	at     eventlog.Head
-	tree   *compact.Range
+	// binding has the tree of what has been verified.
+	binding *Binding
 	// gapAt is the number of the first batch of the gap at whose end the walk is, counted from 1; 0 if it is at none.
 	gapAt uint64
 	// incomparable are the heads that end among forgotten batches.
@@ -109,7 +118,7 @@ var factory = &compact.RangeFactory{Hash: rfc6962.DefaultHasher.HashChildren}
 // but a head could not be compared, or says why the log cannot be read.
 func Log(ctx context.Context, s Source, o Options) (*Result, error) {
 	o.Heads = slices.SortedFunc(slices.Values(o.Heads), func(a, b proof.TreeHead) int { return cmp.Compare(a.Size, b.Size) })
-	w := &walk{Options: o, source: s, at: eventlog.Head{Log: s.ID}, tree: factory.NewEmptyRange(0)}
+	w := &walk{Options: o, source: s, at: eventlog.Head{Log: s.ID}, binding: NewBinding()}
 	for _, h := range o.Heads {
 		if h.Log != s.ID {
 			return nil, &Difference{Where: s.Name, What: fmt.Sprintf("it is log %v, the tree head of size %d is of log %v", s.ID, h.Size, h.Log)}
@@ -128,37 +137,40 @@ func Log(ctx context.Context, s Source, o Options) (*Result, error) {
 	if err := s.Batches(ctx, w.at, w.batch); err != nil {
 		return nil, w.differenceIn(s.Name, err)
 	}
-	if w.tree.End() == 0 {
+	if w.size() == 0 {
 		return nil, &Difference{s.Name, 1, "the log is empty"}
 	}
 	if err := s.Confirm(ctx, w.at); err != nil {
 		return nil, w.differenceIn(s.Name, err)
 	}
 	if w.gapAt > 0 {
-		w.passOver(func(h *proof.TreeHead) bool { return h.Size == w.tree.End() })
+		w.passOver(func(h *proof.TreeHead) bool { return h.Size == w.size() })
 	}
 	if len(w.Heads) > 0 {
-		return nil, &Difference{s.Name, w.at.Revision + 1, fmt.Sprintf("it ends after %d batches, before the tree head of size %d (revision %d): what follows is lost, or was taken away", w.tree.End(), w.Heads[0].Size, w.Heads[0].Revision)}
+		return nil, &Difference{s.Name, w.at.Revision + 1, fmt.Sprintf("it ends after %d batches, before the tree head of size %d (revision %d): what follows is lost, or was taken away", w.size(), w.Heads[0].Size, w.Heads[0].Revision)}
 	}
 	w.Head = w.head()
-	if len(w.incomparable) > 0 {
-		return nil, &IncomparableError{w.incomparable}
+	unknown := &IncomparableError{Heads: w.incomparable}
+	if err := w.binding.Check(s.Name); err != nil && !errors.As(err, &unknown) {
+		return nil, err
+	}
+	if unknown.Heads = w.incomparable; len(unknown.Heads) > 0 || unknown.Unbound > 0 {
+		return nil, unknown
 	}
 	return &w.Result, nil
 }
 
+// size returns the number of batches that have been verified, with those that are forgotten.
+func (w *walk) size() uint64 { return w.binding.tree.End() }
+
 // head returns the head of what has been verified.
 func (w *walk) head() proof.TreeHead {
-	root, err := w.tree.GetRootHash(nil)
-	if err != nil {
-		panic("verify: " + err.Error()) // the range begins at 0
-	}
-	return proof.TreeHead{Log: w.at.Log, Size: w.tree.End(), Root: eventlog.Hash(root), Revision: w.at.Revision, Batch: w.at.Hash}
+	return proof.TreeHead{Log: w.at.Log, Size: w.size(), Root: w.binding.root(), Revision: w.at.Revision, Batch: w.at.Hash}
 }
 
 // compare compares what has been verified with the heads of this size.
 func (w *walk) compare(where string) error {
-	for len(w.Heads) > 0 && w.Heads[0].Size <= w.tree.End() {
+	for len(w.Heads) > 0 && w.Heads[0].Size <= w.size() {
 		want, got := w.Heads[0], w.head()
 		if want.Size != got.Size || want.Root != got.Root {
 			return &Difference{where, 0, fmt.Sprintf("the first %d batches, up to revision %d, are not those of the tree head: their root is %v, the head's %v", got.Size, got.Revision, got.Root, want.Root)}
@@ -166,7 +178,7 @@ func (w *walk) compare(where string) error {
 		if want.Revision > 0 && want != got {
 			return &Difference{where, 0, fmt.Sprintf("the newest of the first %d batches is not that of the tree head: it is %v up to revision %d, the head's %v up to %d", got.Size, got.Batch, got.Revision, want.Batch, want.Revision)}
 		}
-		w.Heads = w.Heads[1:]
+		w.Heads, w.binding.agreed = w.Heads[1:], want.Size
 	}
 	if w.Progress != nil {
 		w.Progress(w.at.Revision)
@@ -201,8 +213,8 @@ func (w *walk) differenceIn(where string, err error) error {
 // segment verifies a segment, which must continue what is before it.
 func (w *walk) segment(ctx context.Context, of *segment.Segment) error {
 	info, file := of.Info(), of.Paths()[0]
-	if info.Before != w.at || info.Ordinal != w.tree.End() {
-		return &Difference{file, w.at.Revision + 1, fmt.Sprintf("the segment begins after %v and %d batches; what is before it ends at %v, after %d", info.Before, info.Ordinal, w.at, w.tree.End())}
+	if info.Before != w.at || info.Ordinal != w.size() {
+		return &Difference{file, w.at.Revision + 1, fmt.Sprintf("the segment begins after %v and %d batches; what is before it ends at %v, after %d", info.Before, info.Ordinal, w.at, w.size())}
 	}
 	if err := of.Verify(ctx); err != nil {
 		return w.differenceIn(file, err)
@@ -212,21 +224,17 @@ func (w *walk) segment(ctx context.Context, of *segment.Segment) error {
 	w.Events += info.KeptEvents
 	w.Forgotten += info.Batches - info.KeptBatches
 	w.Epochs = append(w.Epochs, info.Epochs...)
-	if len(w.Heads) > 0 && w.Heads[0].Size <= info.Ordinal+info.Batches {
+	if len(w.Heads) > 0 && w.Heads[0].Size <= info.Ordinal+info.Batches || w.Forgotten > 0 {
 		return w.steps(ctx, of)
 	}
-	tree, err := factory.NewRange(info.Ordinal, info.Ordinal+info.Batches, info.Tree)
-	if err == nil {
-		err = w.tree.AppendRange(tree, nil)
-	}
-	if err != nil {
+	if err := w.binding.whole(&info); err != nil {
 		return w.differenceIn(file, err)
 	}
 	w.at, w.gapAt = info.After, 0
 	return w.compare(file)
 }
 
-// steps goes through a segment that has been verified, to compare it with heads that end within it.
+// steps goes through a segment that has been verified, to compare it with heads that end within it, and to find what binds it.
 func (w *walk) steps(ctx context.Context, of *segment.Segment) error {
 	file := of.Paths()[0]
 	for item, err := range of.Metadata(ctx, of.Info().Before.Revision) {
@@ -236,7 +244,7 @@ func (w *walk) steps(ctx context.Context, of *segment.Segment) error {
 			err = w.gap(item.Gap)
 		default:
 			if err = w.endGap(file); err == nil {
-				err = w.tree.Append(segment.LeafHash(item.Batch.Hash), nil)
+				err = w.binding.Batch(item.Batch)
 			}
 			if w.at = item.Batch.Head(); err == nil {
 				err = w.compare(file)
@@ -246,6 +254,7 @@ func (w *walk) steps(ctx context.Context, of *segment.Segment) error {
 			return w.differenceIn(file, err)
 		}
 	}
+	w.binding.endSegment()
 	return nil
 }
 
@@ -253,14 +262,11 @@ func (w *walk) steps(ctx context.Context, of *segment.Segment) error {
 // can, the next batch says: no batch continues the hashes in a gap, so that they alone prove nothing.
 func (w *walk) gap(g *segment.Gap) error {
 	if w.gapAt == 0 {
-		w.gapAt = w.tree.End() + 1
+		w.gapAt = w.size() + 1
 	}
-	tree, err := factory.NewRange(w.tree.End(), w.tree.End()+g.Batches, g.Tree)
-	if err == nil {
-		err = w.tree.AppendRange(tree, nil)
-	}
+	err := w.binding.gap(g)
 	w.at = g.After
-	w.passOver(func(h *proof.TreeHead) bool { return h.Size < w.tree.End() })
+	w.passOver(func(h *proof.TreeHead) bool { return h.Size < w.size() })
 	return err
 }
 
@@ -270,7 +276,7 @@ func (w *walk) endGap(where string) error {
 	if w.gapAt == 0 {
 		return nil
 	}
-	w.passOver(func(h *proof.TreeHead) bool { return h.Size == w.tree.End() && h.Revision == 0 })
+	w.passOver(func(h *proof.TreeHead) bool { return h.Size == w.size() && h.Revision == 0 })
 	w.gapAt = 0
 	return w.compare(where)
 }
@@ -278,7 +284,7 @@ func (w *walk) endGap(where string) error {
 // passOver notes that the next heads cannot be compared, as long as they end in the gap.
 func (w *walk) passOver(ends func(*proof.TreeHead) bool) {
 	for len(w.Heads) > 0 && ends(&w.Heads[0]) {
-		w.incomparable = append(w.incomparable, Incomparable{w.Heads[0], w.gapAt, w.tree.End()})
+		w.incomparable = append(w.incomparable, Incomparable{w.Heads[0], w.gapAt, w.size()})
 		w.Heads = w.Heads[1:]
 	}
 }
@@ -298,7 +304,7 @@ func (w *walk) batch(p *eventlog.Parts) error {
 	if err := w.endGap(w.source.Name); err != nil {
 		return err
 	}
-	if err := w.tree.Append(segment.LeafHash(p.Hash), nil); err != nil {
+	if err := w.binding.Batch(b); err != nil {
 		return err
 	}
 	w.at = p.Head()

@@ -13,6 +13,7 @@ import (
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/archive"
 	"stele.dev/stele/eventlog/logpb"
+	"stele.dev/stele/eventlog/logtest"
 	"stele.dev/stele/eventlog/memlog"
 	"stele.dev/stele/eventlog/proof"
 	"stele.dev/stele/eventlog/segment"
@@ -42,7 +43,7 @@ func newFixture(t *testing.T) *fixture {
 		if i == 50 {
 			b, _, err = log.StartEpoch(t.Context(), at, at.Revision+3, at.Revision+7)
 		} else {
-			e := &eventlog.Event{Meta: &logpb.Metadata{Type: logpb.Type_TYPE_CREATED, Object: &logpb.Object{Resource: "widgets"}}}
+			e := &eventlog.Event{Meta: &logpb.Metadata{Type: logpb.Type_TYPE_CREATED, Object: &logpb.Object{Resource: "widgets", Name: fmt.Sprintf("widget-%02d", i)}}}
 			e.AddContent(&logpb.Payload{Role: logpb.Role_ROLE_OBJECT}, fmt.Appendf(nil, `{"number":%d}`, i))
 			var entry *eventlog.Entry
 			if entry, err = eventlog.Encode(e); err == nil {
@@ -184,13 +185,90 @@ func TestForgottenBatchesAreDeclared(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	r, err := f.verify(true, slices.Concat(f.heads[:26], f.heads[29:])...) // the others end among batches 27 to 30
+	for _, recorded := range []bool{false, true} { // a head of elsewhere binds what is before the gap, too
+		if recorded {
+			f.record(f.heads[39])
+		}
+		r, err := f.verify(true, slices.Concat(f.heads[:26], f.heads[29:])...) // the others end among batches 27 to 30
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := map[bool]uint64{false: 96, true: 97}[recorded]
+		if r.Head.Size != want+4 || r.Batches != want || r.Forgotten != 4 {
+			t.Errorf("%+v", r)
+		}
+	}
+}
+
+// record appends what a server records before it erases: the root of the first batches, up to the end of a segment.
+func (f *fixture) record(head proof.TreeHead) {
+	f.Helper()
+	log := f.open()
+	tip, err := log.Tip(f.Context())
 	if err != nil {
-		t.Fatal(err)
+		f.Fatal(err)
 	}
-	if r.Head != f.heads[99] || r.Batches != 96 || r.Forgotten != 4 {
-		t.Errorf("%+v", r)
+	entry, err := eventlog.Encode(&eventlog.Event{Meta: &logpb.Metadata{Type: logpb.Type_TYPE_PAST_ERASED, Skippable: true, Detail: &logpb.Metadata_PastErased{
+		PastErased: &logpb.PastErased{Batches: head.Size, Root: head.Root[:]},
+	}}})
+	if err != nil {
+		f.Fatal(err)
 	}
+	if won, _, err := log.Append(f.Context(), tip, eventlog.NewDraft([]*eventlog.Entry{entry})); err != nil || won == nil {
+		f.Fatal(won, err)
+	}
+}
+
+// Batches before a gap are those of which the log has recorded the hashes. Without a record nothing is known of them.
+func TestBatchesBeforeAGap(t *testing.T) {
+	var d *verify.Difference
+	var unknown *verify.IncomparableError
+	t.Run("recorded", func(t *testing.T) {
+		f := newFixture(t)
+		f.record(f.heads[39])
+		f.forget(5, 5)
+		if r, err := f.verify(true); err != nil || r.Forgotten != 10 {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		logtest.Forge(t, f.file(1, ".log"), "widget-23", "widget-32")
+		if err := os.Remove(filepath.Join(f.dir, "SHA256SUMS")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.verify(true); !errors.As(err, &d) || !strings.Contains(d.What, "the first 40 batches are not those that the log has recorded") {
+			t.Errorf("%v", err)
+		}
+	})
+	t.Run("of former versions", func(t *testing.T) {
+		f := newFixture(t)
+		f.forget(5, 5)
+		if _, err := f.verify(true); !errors.As(err, &unknown) || unknown.Unbound != 35 {
+			t.Errorf("%v", err)
+		}
+		if _, err := f.verify(true, f.heads[99]); err != nil {
+			t.Errorf("with a head of elsewhere: %v", err)
+		}
+	})
+	t.Run("records that are not about the gap", func(t *testing.T) {
+		f := newFixture(t)
+		f.record(f.heads[19])                                      // it ends before the gap
+		f.record(proof.TreeHead{Size: 30, Root: f.heads[29].Root}) // no segment ends there
+		f.record(proof.TreeHead{})                                 // segments were damaged
+		f.forget(5, 5)
+		if _, err := f.verify(true); !errors.As(err, &unknown) || unknown.Unbound != 35 {
+			t.Errorf("%v", err)
+		}
+	})
+	t.Run("a record of another log", func(t *testing.T) {
+		f := newFixture(t)
+		other := f.heads[39]
+		other.Root[7] ^= 1
+		f.record(other)
+		f.record(f.heads[39])
+		f.forget(5, 5)
+		if _, err := f.verify(true); !errors.As(err, &d) {
+			t.Errorf("%v", err)
+		}
+	})
 }
 
 func TestTheFirstDifferenceIsNamed(t *testing.T) {
@@ -295,6 +373,7 @@ func (f *fixture) forget(n, m int) {
 // the end of that head.
 func TestAForgedLogThatHasForgottenTheHead(t *testing.T) {
 	f := newFixture(t)
+	f.record(f.heads[39])
 	f.forget(5, 5) // the batches 26 to 35
 	for size := 1; size <= 100; size++ {
 		_, err := f.verify(true, f.heads[size-1])
@@ -308,7 +387,7 @@ func TestAForgedLogThatHasForgottenTheHead(t *testing.T) {
 			t.Errorf("a head of size %d of another log agrees", size)
 		}
 	}
-	_, err := f.verify(true, f.heads[29], f.heads[99], f.heads[3])
+	_, err := f.verify(true, f.heads[29], f.heads[99], f.heads[3]) // the second one binds what is before the gap
 	want := "the tree head of size 30 cannot be compared: batches 26 to 35 are forgotten"
 	if err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -143,8 +144,14 @@ func (c *Conn) Write(b []byte) (int, error) {
 	if len(b) > firstFlight && c.computing.Load() {
 		c.computed()
 	}
+	http2 := c.http2.Load()
+	if http2 {
+		// What else is ready for this connection is encoded first, and the next write sends all of it. Otherwise each of the streams
+		// that a change wakes would cost a record of TLS and a system call.
+		runtime.Gosched()
+	}
 	n, err := c.Conn.Write(b)
-	if c.http2.Load() {
+	if http2 {
 		c.useful.Add(int64(n) / 8) // the client opens its window for it
 	}
 	return n, err

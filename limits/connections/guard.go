@@ -90,6 +90,7 @@ func (g *Guard) admit(raw net.Conn) *Conn {
 // enter adds a connection, or returns why it is refused. It also returns connections that the caller must close.
 func (g *Guard) enter(c *Conn) (why string, closing []*Conn) {
 	var remote netip.Addr
+	_, local := c.RemoteAddr().(*net.UnixAddr)
 	if tcp, ok := c.RemoteAddr().(*net.TCPAddr); ok {
 		remote, _ = netip.AddrFromSlice(tcp.IP)
 	} else if ap, err := netip.ParseAddrPort(c.RemoteAddr().String()); err == nil {
@@ -100,7 +101,7 @@ func (g *Guard) enter(c *Conn) (why string, closing []*Conn) {
 	prefix := sourceOf(remote)
 	s := g.sources[prefix]
 	if s == nil {
-		s = &source{prefix: prefix, local: remote.Unmap().IsLoopback()}
+		s = &source{prefix: prefix, local: local || remote.Unmap().IsLoopback()}
 	}
 	if why, closing = g.room(s); why != "" {
 		return why, closing
@@ -297,6 +298,7 @@ func Known(ctx context.Context) {
 // handler counts the requests of each connection.
 func (g *Guard) handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		growStack()
 		c := connOf(r.Context())
 		if c == nil {
 			next.ServeHTTP(w, r)

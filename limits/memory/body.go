@@ -15,8 +15,8 @@ func (g *Guard) Body(ctx context.Context, body io.ReadCloser, length int64, cont
 // ArrivingBody is [Guard.Body] for a body of HTTP/2. It takes the share of [Guard.Arrive] at once, until the body has been
 // read or the context ends, and returns its error.
 func (g *Guard) ArrivingBody(ctx context.Context, body io.ReadCloser, length int64, contentType string) (io.ReadCloser, error) {
-	if body == nil {
-		return nil, nil
+	if body == nil || length >= 0 && length <= Small {
+		return body, nil
 	}
 	arrived, err := g.Arrive(length)
 	if err != nil {

@@ -92,7 +92,7 @@ func (d *authorizer) authorize(ctx context.Context, q *authorizerpb.AuthorizeReq
 		d.metrics.hits.Inc()
 		return d.effect(known)
 	}
-	call, shared := d.flights.Join(d.plugin.host.ctx, k, func(ctx context.Context) (Answer, error) { return d.fly(ctx, k, q), nil })
+	call, shared := d.flights.Join(withSpan(d.plugin.host.ctx, ctx), k, func(ctx context.Context) (Answer, error) { return d.fly(ctx, k, q), nil })
 	if shared {
 		d.coalesced.Inc()
 	}

@@ -159,6 +159,7 @@ func (i *instance) dial(address string, config *goplugin.ClientConfig) (err erro
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 2, Jitter: 0.2, MaxDelay: time.Second}, MinConnectTimeout: connectTimeout}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(answerBytes)),
 		grpc.WithMaxHeaderListSize(answerBytes),
+		grpc.WithUnaryInterceptor(sendSpan),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithIdleTimeout(0),
 	)

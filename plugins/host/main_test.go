@@ -189,6 +189,10 @@ var verbs = map[string]func(context.Context, *authorizer, *authorizerpb.Authoriz
 		r.Reason = fmt.Sprint(os.Getpid())
 		return r, nil
 	},
+	"trace": func(ctx context.Context, _ *authorizer, _ *authorizerpb.AuthorizeRequest, r *authorizerpb.AuthorizeResponse) (*authorizerpb.AuthorizeResponse, error) {
+		r.Reason = strings.Join(metadata.ValueFromIncomingContext(ctx, "traceparent"), " ")
+		return r, nil
+	},
 	"generation": func(_ context.Context, a *authorizer, _ *authorizerpb.AuthorizeRequest, r *authorizerpb.AuthorizeResponse) (*authorizerpb.AuthorizeResponse, error) {
 		r.Reason = a.config.Generation
 		return r, nil

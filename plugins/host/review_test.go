@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 	"stele.dev/stele/plugins/admissionpb"
@@ -102,6 +104,10 @@ var names = map[string]reviewing{
 	"error": func(context.Context, *reviewer, *admissionpb.ReviewRequest, *admissionpb.ReviewResponse) (*admissionpb.ReviewResponse, error) {
 		return nil, errors.New("the ticket system is down")
 	},
+	"trace": func(ctx context.Context, _ *reviewer, _ *admissionpb.ReviewRequest, a *admissionpb.ReviewResponse) (*admissionpb.ReviewResponse, error) {
+		a.Verdict, a.Message = admissionpb.Verdict_VERDICT_REFUSED, strings.Join(metadata.ValueFromIncomingContext(ctx, "traceparent"), " ")+"."
+		return a, nil
+	},
 	"hang": func(ctx context.Context, _ *reviewer, _ *admissionpb.ReviewRequest, _ *admissionpb.ReviewResponse) (*admissionpb.ReviewResponse, error) {
 		<-ctx.Done()
 		return nil, ctx.Err()
@@ -139,6 +145,20 @@ func review(b *host.Binding, q *admissionpb.ReviewRequest) host.Review {
 func (f *fixture) bindReviewer(with ...func(*host.Spec)) *host.Binding {
 	f.Helper()
 	return f.bind(f.spec(append(with, func(s *host.Spec) { s.Uses.Admission = true })...))
+}
+
+// A plugin gets the span of the request that asks it, and nothing if that is not traced.
+func TestPluginsGetTheTrace(t *testing.T) {
+	t.Parallel()
+	f := newHost(t)
+	span := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}, TraceFlags: trace.FlagsSampled})
+	traced := trace.ContextWithSpanContext(t.Context(), span)
+	const parent = "00-01000000000000000000000000000000-0200000000000000-01"
+	asked, reviewed := f.bind(f.spec()), f.bindReviewer()
+	for ctx, want := range map[context.Context]string{t.Context(): "", traced: parent} {
+		require.Equal(t, want, asked.Authorize(ctx, "plugin", question("eve", "trace")).Reason)
+		require.Equal(t, want+".", reviewed.Review(ctx, "plugin", 5*time.Second, write("eve", "trace")).Message)
+	}
 }
 
 func TestVerdicts(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/fstest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -38,4 +39,14 @@ func TestBundlesOfAModule(t *testing.T) {
 	assert.Subset(t, m.Below("clusters"), []string{"clusters/dev", "clusters/prod"})
 	assert.Equal(t, m.Below("."), m.Below("clusters"))
 	assert.Equal(t, []string{"clusters/dev", "clusters/prod"}, m.Below("teams"))
+}
+
+func TestPathsWithControlCharactersAreRefused(t *testing.T) {
+	for _, name := range []string{"a\n## forged.cue", "a\x1b[2K.cue", "a\r.cue", "teams\x7f/a.cue", "a\u202e.cue", "a\u2028.cue", "a\xff.cue"} {
+		_, err := bundles.ReadFS(fstest.MapFS{name: {Data: []byte("package a\n")}}, ".")
+		assert.ErrorContains(t, err, "the path has a control character", "%q", name)
+		assert.False(t, bundles.ValidPath(name), "%q", name)
+	}
+	_, err := bundles.ReadFS(fstest.MapFS{"größe (1) and `b`|.cue": {Data: []byte("package a\n")}}, ".")
+	assert.NoError(t, err)
 }

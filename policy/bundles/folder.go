@@ -96,6 +96,9 @@ type reading struct {
 
 // read adds a file.
 func (r *reading) read(path string) error {
+	if !isPrintable(path) {
+		return fmt.Errorf("%q: the path has a control character; rename the file or the folder", path)
+	}
 	f, err := r.module.Open(path)
 	if err != nil {
 		return err

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"stele.dev/stele/policy/format"
 )
@@ -108,7 +110,15 @@ func ReadFS(module fs.FS, pkg string) (*Source, error) {
 
 // ValidPath reports whether a source file can have this path.
 func ValidPath(name string) bool {
-	return fs.ValidPath(name) && IsSource(name) && !format.Has(name)
+	return fs.ValidPath(name) && IsSource(name) && !format.Has(name) && isPrintable(name)
+}
+
+// isPrintable reports whether a path has no characters that move the cursor, start a line or change the direction of text: reports and
+// reviews show paths.
+func isPrintable(name string) bool {
+	return utf8.ValidString(name) && !strings.ContainsFunc(name, func(r rune) bool {
+		return unicode.In(r, unicode.Cc, unicode.Zl, unicode.Zp, unicode.Bidi_Control)
+	})
 }
 
 // Size returns the sum of the files' sizes.

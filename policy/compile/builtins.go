@@ -100,7 +100,7 @@ func BuiltinBindings() []policy.Binding {
 
 // AggregateRoles gives each aggregated role the rules of the roles that it selects by label, as the controller of Kubernetes does
 // that also compares them: the roles in the order of their names, an aggregated one with the rules that it has itself got, and of
-// rules that say the same the first one. A role's own rules are replaced.
+// rules that say the same the first one. A role's own rules are replaced. A role of a namespace is never a part of another one.
 func AggregateRoles(roles []policy.Role) {
 	order := make([]int, len(roles))
 	for i := range roles {
@@ -120,7 +120,8 @@ func AggregateRoles(roles []policy.Role) {
 			var joined []policy.Rule
 			seen := map[string]bool{}
 			for _, j := range order {
-				if j == i || !HasLabels(roles[j].Labels, roles[i].Aggregate) {
+				// What a role grants in its namespace must not be granted everywhere.
+				if j == i || roles[j].Namespace != "" || !HasLabels(roles[j].Labels, roles[i].Aggregate) {
 					continue
 				}
 				for _, rule := range roles[j].Rules {

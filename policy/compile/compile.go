@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"cuelang.org/go/cue"
-	cueerrors "cuelang.org/go/cue/errors"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/bundles"
@@ -172,7 +171,7 @@ func (c *compiler) bundle(v cue.Value) *policy.Form {
 		}
 	}
 	c.chain(f, v)
-	c.defaultOnly(v, "dynamic", `{"customresourcedefinitions":"Refuse","rbac":"Refuse","admissionregistration":"Refuse"}`)
+	f.Dynamic = c.dynamic(v)
 	for team, t := range c.Fields(v, "teams") {
 		if team == policy.BuiltinTeam {
 			c.Add(evaluation.Position(t), t.Path().String(), "the name "+policy.BuiltinTeam+" stands for what every policy has", "name the team otherwise")
@@ -206,6 +205,7 @@ func (c *compiler) bundle(v cue.Value) *policy.Form {
 	c.shortNames(f)
 	c.windows(v, f)
 	c.retentions(v, f)
+	c.apartRoles(f.Roles)
 	AggregateRoles(f.Roles)
 	c.joining(v, f.Roles)
 
@@ -232,6 +232,7 @@ func (c *compiler) bundle(v cue.Value) *policy.Form {
 	}
 	slices.SortStableFunc(f.Mutations, func(a, b policy.Mutation) int { return cmp.Compare(a.Order, b.Order) })
 	slices.SortFunc(f.Reviewers, func(a, b policy.Reviewer) int { return strings.Compare(a.ID, b.ID) })
+	c.shownNames(f)
 	c.unusedPlugins(v, f)
 	c.views(v, f)
 	c.quota(v, f)
@@ -256,25 +257,34 @@ func (c *compiler) leftToCUE(k *schemas.Kind) {
 	}
 }
 
-func (c *compiler) defaultOnly(v cue.Value, part, standard string) {
-	x := v.LookupPath(cue.ParsePath(part))
-	if !x.Exists() || !c.Sound(x) {
-		return
+// dynamic compiles what becomes of writes to objects that show the bundle. It leaves out what is refused.
+func (c *compiler) dynamic(v cue.Value) map[string]policy.Dynamic {
+	all := map[string]policy.Dynamic{}
+	for part, x := range c.Fields(v, "dynamic") {
+		var mode string
+		if c.Decode(x, &mode); mode == policy.RefuseWrites || mode == "" {
+			continue
+		}
+		all[part] = policy.Dynamic{Mode: mode, Source: evaluation.Position(x)}
+		if mode != policy.MatchWrites {
+			c.Add(evaluation.Position(x), x.Path().String(), mode+" is not supported for "+part, `write "Match", which accepts what equals the bundle; `+"`"+`stele policy import FILE --team TEAM`+"`"+` brings the rest into the bundle`)
+		}
 	}
-	data, err := x.MarshalJSON()
-	if err != nil {
-		c.CUE(cueerrors.Promote(err, part))
-		return
-	}
-	if !bytes.Equal(data, []byte(standard)) {
-		c.Add(evaluation.Position(x), x.Path().String(), "this version of stele enforces `"+part+"` only as "+standard, "leave it out")
-	}
+	return all
 }
 
 func (c *compiler) role(team, name string, v cue.Value) policy.Role {
 	r := policy.Role{ID: team + "/clusterRoles/" + name, Name: name, Source: evaluation.Position(v)}
 	c.DecodeField(v, "labels", &r.Labels)
 	c.DecodeField(v, "aggregate", &r.Aggregate)
+	c.DecodeField(v, "name", &r.Shown)
+	c.DecodeField(v, "namespace", &r.Namespace)
+	if r.Shown == name {
+		r.Shown = ""
+	}
+	if len(r.Aggregate) > 0 && r.Namespace != "" {
+		c.Add(r.Source, r.ID, "a role of a namespace aggregates no others", "leave out namespace, or aggregate")
+	}
 	r.Rules = c.rules(v, r.ID)
 	if len(r.Aggregate) > 0 {
 		for _, rule := range r.Rules {
@@ -334,6 +344,7 @@ func (c *compiler) binding(team, name string, v cue.Value, roles []policy.Role) 
 	}
 	c.roleNames = append(c.roleNames, v.LookupPath(cue.ParsePath("clusterRole")))
 	c.DecodeField(v, "namespaces", &b.Namespaces)
+	c.DecodeField(v, "name", &b.Shown)
 	c.globs(v)
 	b.Subjects = c.subjects(v)
 	return b

@@ -189,7 +189,7 @@ func (c *compiler) strays() {
 // approved reports whether a kind belongs to a group of Kubernetes that is defined as
 // CustomResourceDefinitions with an API approval. crd.Translate has checked the annotation.
 func (c *compiler) approved(k *schemas.Kind) bool {
-	if len(k.Definition) == 0 || !strings.HasSuffix(k.Group, ".k8s.io") {
+	if k.Definition.IsZero() || !strings.HasSuffix(k.Group, ".k8s.io") {
 		return false
 	}
 	return policy.Own[k.Group] == nil && !slices.ContainsFunc(builtinKinds(), func(b schemas.Kind) bool { return b.Group == k.Group })

@@ -64,6 +64,22 @@ func (c *compiler) joining(v cue.Value, roles []policy.Role) {
 	}
 }
 
+// apartRoles rejects roles of a namespace with labels by which another role would include them. It grants in other namespaces, too.
+func (c *compiler) apartRoles(roles []policy.Role) {
+	for i := range roles {
+		r := &roles[i]
+		if r.Namespace == "" {
+			continue
+		}
+		for j := range roles {
+			if by := &roles[j]; len(by.Aggregate) > 0 && HasLabels(r.Labels, by.Aggregate) {
+				c.Add(r.Source, r.ID, fmt.Sprintf("the role %q does not include a role of the namespace %s, which has its labels", by.Name, r.Namespace), "take the labels off, or leave out namespace")
+				break
+			}
+		}
+	}
+}
+
 // onlyForGroups reports whether a rule is only for resources in the API groups.
 func onlyForGroups(rule *policy.Rule, groups []string) bool {
 	return len(rule.NonResourceURLs) == 0 && !slices.ContainsFunc(rule.APIGroups, func(g string) bool { return !slices.Contains(groups, g) })

@@ -37,7 +37,7 @@ func (c *compiler) shortNames(f *policy.Form) {
 				}
 				d := schemas.Diagnostic{Pos: c.shortNameAt(k, j), Message: fmt.Sprintf("the short name %q of %s is the %s of %s%s: clients would take either",
 					short, k.Resource(), other.what, other.kind.Resource(), where), Hint: "choose another one"}
-				if len(k.Definition) > 0 {
+				if !k.Definition.IsZero() {
 					d.Lint = "SHORT_NAME_TAKEN"
 					c.Warnings = append(c.Warnings, d)
 				} else {

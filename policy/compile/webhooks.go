@@ -42,6 +42,7 @@ func (c *compiler) webhook(id string, v cue.Value, mutating bool) policy.Reviewe
 	c.DecodeField(v, "timeoutSeconds", &seconds)
 	r.Timeout = time.Duration(seconds) * time.Second
 	r.Exact = c.word(v, "matchPolicy") == "Exact"
+	r.Configuration = c.word(v, "configuration")
 	c.webhookClient(v.LookupPath(cue.ParsePath("clientConfig")), r.Webhook)
 	return r
 }

@@ -2,11 +2,13 @@ package expr
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
 	exprpb "google.golang.org/genproto/googleapis/api/expr/v1alpha1"
 	"google.golang.org/protobuf/proto"
@@ -46,7 +48,7 @@ func (c *canonical) text(e *exprpb.Expr) string {
 		if r := c.checked.ReferenceMap[e.Id]; r != nil && r.Name != "" {
 			return c.variable(e, r.Name)
 		}
-		text := c.text(x.SelectExpr.Operand) + "." + x.SelectExpr.Field
+		text := c.text(x.SelectExpr.Operand) + "." + fieldName(x.SelectExpr.Field)
 		if x.SelectExpr.TestOnly {
 			return "has(" + text + ")"
 		}
@@ -57,13 +59,20 @@ func (c *canonical) text(e *exprpb.Expr) string {
 		}
 		return c.call(x.CallExpr)
 	case *exprpb.Expr_ListExpr:
-		return "[" + strings.Join(c.texts(x.ListExpr.Elements), ",") + "]"
+		elements := c.texts(x.ListExpr.Elements)
+		for _, i := range x.ListExpr.OptionalIndices {
+			elements[i] = "?" + elements[i]
+		}
+		return "[" + strings.Join(elements, ",") + "]"
 	case *exprpb.Expr_StructExpr:
 		var entries []string
 		for _, entry := range x.StructExpr.Entries {
-			key := entry.GetFieldKey()
+			key := fieldName(entry.GetFieldKey())
 			if k := entry.GetMapKey(); k != nil {
 				key = c.text(k)
+			}
+			if entry.OptionalEntry {
+				key = "?" + key
 			}
 			entries = append(entries, key+":"+c.text(entry.Value))
 		}
@@ -73,6 +82,16 @@ func (c *canonical) text(e *exprpb.Expr) string {
 	}
 	return e.String()
 }
+
+// fieldName returns the name of a field, quoted if it is no identifier: x.`a.b` is one field, and x.a.b is another.
+func fieldName(name string) string {
+	if identifier.MatchString(name) {
+		return name
+	}
+	return "`" + strconv.Quote(name) + "`"
+}
+
+var identifier = regexp.MustCompile(`^[_a-zA-Z][_a-zA-Z0-9]*$`)
 
 func (c *canonical) texts(list []*exprpb.Expr) []string {
 	texts := make([]string, len(list))
@@ -196,18 +215,19 @@ func foldable(e *exprpb.Expr) bool {
 	return false
 }
 
+// scalar returns the text of a literal with a value. A type and an optional value are no literals, though Go shows them as one.
 func scalar(v ref.Val) string {
-	switch x := v.Value().(type) {
-	case bool:
-		return strconv.FormatBool(x)
-	case int64:
-		return "int " + strconv.FormatInt(x, 10)
-	case uint64:
-		return "uint " + strconv.FormatUint(x, 10)
-	case float64:
-		return "double " + strconv.FormatFloat(x, 'g', -1, 64)
-	case string:
-		return strconv.Quote(x)
+	switch x := v.(type) {
+	case types.Bool:
+		return strconv.FormatBool(bool(x))
+	case types.Int:
+		return "int " + strconv.FormatInt(int64(x), 10)
+	case types.Uint:
+		return "uint " + strconv.FormatUint(uint64(x), 10)
+	case types.Double:
+		return "double " + strconv.FormatFloat(float64(x), 'g', -1, 64)
+	case types.String:
+		return strconv.Quote(string(x))
 	}
 	return ""
 }

@@ -135,6 +135,11 @@ func (m *importer) definition(o *object) error {
 	if err := json.Unmarshal(data, &definition); err != nil {
 		return err
 	}
+	if m.KeepDefinitions {
+		m.kept = append(m.kept, o.name())
+		m.counts["definitions"]++
+		return m.keep(o, "")
+	}
 	before := len(m.notes)
 	p, why := m.carry(&definition, kind, m.schemas[o])
 	if why == nil {
@@ -145,7 +150,7 @@ func (m *importer) definition(o *object) error {
 		m.notes = append(m.notes[:before], Note{o.File, max(why.pos.Line, o.line()), fmt.Sprintf("%s is kept as a definition: a kind in CUE cannot have %s", o.name(), why.what)})
 		m.kept = append(m.kept, o.name())
 		m.counts["definitions"]++
-		return m.keep(o, why)
+		return m.keep(o, comment(fmt.Sprintf("It is kept as a CustomResourceDefinition: a kind in CUE cannot have %s (%s).", why.what, Note{o.File, max(why.pos.Line, o.line()), ""}.place())))
 	}
 	m.carried = append(m.carried, o.name())
 	m.counts["kinds"]++
@@ -179,11 +184,10 @@ func keptContent(o *object) map[string]any {
 	return content
 }
 
-// keep adds a definition as it is.
-func (m *importer) keep(o *object, why *notCarried) error {
+// keep adds a definition as it is, with a comment.
+func (m *importer) keep(o *object, head string) error {
 	content, at := keptContent(o), m.ofTeam("crds", o.name())
 	m.origins[pathKey(at)] = origin{of: o}
-	head := comment(fmt.Sprintf("It is kept as a CustomResourceDefinition: a kind in CUE cannot have %s (%s).", why.what, Note{o.File, max(why.pos.Line, o.line()), ""}.place()))
 	if !m.Folder {
 		m.parts = append(m.parts, part{file: "definitions.cue", text: head + pathText(at) + cueText(content) + "\n"})
 		return nil

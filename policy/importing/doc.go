@@ -34,6 +34,10 @@ type Options struct {
 	Team string
 	// Whole writes the field `bundle`, for a package of the platform. Otherwise the files set the field `team`.
 	Whole bool
+	// Namespace is that of roles and bindings that name none; "" if they are left out.
+	Namespace string
+	// KeepDefinitions keeps definitions as they are, also those that could become kinds in CUE.
+	KeepDefinitions bool
 	// Folder says that the files will stand in a folder. Otherwise there is one file, and definitions are part of it.
 	Folder bool
 	// Taken are the names of definitions that the package has already.
@@ -124,6 +128,9 @@ func Convert(documents []Document, options Options) (*Result, error) {
 		objects, err := d.objects()
 		if err != nil {
 			return nil, err
+		}
+		for _, o := range objects {
+			o.placeIn(options.Namespace)
 		}
 		m.objects = append(m.objects, objects...)
 	}

@@ -191,8 +191,19 @@ func items(v any) []any {
 	return list
 }
 
-func (o *object) kind() string      { return textAt(o.content, "kind") }
-func (o *object) name() string      { return textAt(o.content, "metadata", "name") }
+func (o *object) kind() string { return textAt(o.content, "kind") }
+func (o *object) name() string { return textAt(o.content, "metadata", "name") }
+
+// placeIn gives a role or a binding of a namespace that names none a namespace.
+func (o *object) placeIn(namespace string) {
+	if namespace == "" || o.namespace() != "" || !o.is("Role") && !o.is("RoleBinding") {
+		return
+	}
+	if meta, ok := o.content["metadata"].(map[string]any); ok {
+		meta["namespace"] = namespace
+	}
+}
+
 func (o *object) namespace() string { return textAt(o.content, "metadata", "namespace") }
 func (o *object) group() string {
 	group, _, ok := strings.Cut(textAt(o.content, "apiVersion"), "/")

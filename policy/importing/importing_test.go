@@ -133,7 +133,7 @@ func TestEverySectionCompiles(t *testing.T) {
 		said += n.String() + "\n"
 	}
 	for _, want := range []string{
-		`the ClusterRole "Config_Reader" is called "config-reader"`, `all.yaml:9: the verb "applaud"`, `the Role "secrets" is called "web-a:secrets"`, "1 roles and bindings are left out, which kube-apiserver makes itself",
+		`the ClusterRole "Config_Reader" is called "config-reader"`, `all.yaml:9: the verb "applaud"`, "1 roles and bindings are left out, which kube-apiserver makes itself",
 		`the binding "lost" is left out`, `Secret "s" is not imported`,
 	} {
 		if !strings.Contains(said, want) {
@@ -401,5 +401,34 @@ spec:
 	}
 	if text := string(r.Files[0].Data); !strings.Contains(text, `"#schema": {type: "string"}`) {
 		t.Errorf("it is a definition:\n%s", text)
+	}
+}
+
+// The objects of a chart name no namespace: they are installed into one.
+func TestRolesThatNameNoNamespaceAreOfTheOneGiven(t *testing.T) {
+	const chart = `apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: leader}
+rules: [{apiGroups: [""], resources: [configmaps], verbs: [get]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: leader}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: leader}
+subjects: [{kind: ServiceAccount, name: web}]
+`
+	convert := func(namespace string) (string, error) {
+		result, err := importing.Convert([]importing.Document{{Name: "chart.yaml", Data: []byte(chart)}}, importing.Options{Package: "x", Team: "x", Whole: true, Namespace: namespace})
+		if err != nil {
+			return "", err
+		}
+		return string(result.Files[0].Data), nil
+	}
+	if _, err := convert(""); err == nil || !strings.Contains(err.Error(), "it names no namespace") {
+		t.Errorf("without one: %v", err)
+	}
+	got, err := convert("data-web")
+	if err != nil || !strings.Contains(got, `serviceAccount: "data-web/web"`) || !strings.Contains(got, `namespaces: ["data-web"]`) {
+		t.Errorf("%v: %s", err, got)
 	}
 }

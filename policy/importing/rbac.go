@@ -82,10 +82,10 @@ func (m *importer) rbac() error {
 		}
 		name = unique(taken, name)
 		names[[3]string{o.kind(), o.namespace(), o.name()}] = name
-		if name != o.name() {
-			m.note(o, []string{"metadata", "name"}, "the %s %q is called %q: a bundle has roles for all namespaces, with names of lower-case letters, digits, and -.:", o.kind(), o.name(), name)
+		if shown := nameFor(o.name()); o.is("ClusterRole") && shown != o.name() {
+			m.note(o, []string{"metadata", "name"}, "the %s %q is called %q: names in a bundle are of lower-case letters, digits, and -.:. It is shown as %q", o.kind(), o.name(), name, o.name())
 		}
-		rules, err := m.role(o, &role)
+		rules, err := m.role(o, &role, name)
 		if err != nil {
 			return err
 		}
@@ -116,9 +116,15 @@ func (m *importer) isBound(role *object) bool {
 	})
 }
 
-// role returns what the role of the bundle has.
-func (m *importer) role(o *object, role *rbacv1.ClusterRole) (fields, error) {
+// role returns what the role of the bundle has, which is called a name.
+func (m *importer) role(o *object, role *rbacv1.ClusterRole, called string) (fields, error) {
 	var f fields
+	if o.is("Role") {
+		f.add("namespace", o.namespace())
+	}
+	if called != o.name() {
+		f.add("name", o.name())
+	}
 	labels := map[string]string{}
 	for k, v := range role.Labels {
 		if o.is("Role") {
@@ -325,8 +331,12 @@ func (m *importer) bindings(names roles) (list fields, left []*object, err error
 	}
 	taken := map[string]bool{}
 	for _, b := range all {
-		f := fields{{"clusterRole", b.role}, {"subjects", b.subjects}, {"namespaces", b.namespaces}}
-		list = append(list, member{unique(taken, b.name), from(f, b.of)})
+		id, f := unique(taken, b.name), fields{}
+		if shown := (&policy.Binding{ID: m.Team + "/bindings/" + id}).ShownName(); shown != b.of.name() {
+			f.add("name", b.of.name())
+		}
+		f = append(f, fields{{"clusterRole", b.role}, {"subjects", b.subjects}, {"namespaces", b.namespaces}}...)
+		list = append(list, member{id, from(f, b.of)})
 	}
 	return list, left, nil
 }
@@ -334,7 +344,7 @@ func (m *importer) bindings(names roles) (list fields, left []*object, err error
 // merge adds a binding. One that has the same name, role and subjects in other namespaces becomes one with it.
 func merge(all []*binding, b *binding) []*binding {
 	for _, other := range all {
-		if other.name == b.name && other.role == b.role && reflect.DeepEqual(other.subjects, b.subjects) && !slices.Contains(other.namespaces, "*") && !slices.Contains(b.namespaces, "*") {
+		if other.of.name() == b.of.name() && other.role == b.role && reflect.DeepEqual(other.subjects, b.subjects) && !slices.Contains(other.namespaces, "*") && !slices.Contains(b.namespaces, "*") {
 			other.namespaces = append(other.namespaces, b.namespaces...)
 			return all
 		}
@@ -350,9 +360,6 @@ func (m *importer) binding(o *object, b *rbacv1.RoleBinding, names roles) *bindi
 		if b.RoleRef.Kind == "Role" {
 			key[1] = o.namespace()
 		}
-	}
-	if result.name != o.name() {
-		m.note(o, []string{"metadata", "name"}, "the binding %q is called %q: names are of lower-case letters, digits, and -.:", o.name(), result.name)
 	}
 	role, ok := names[key]
 	switch {

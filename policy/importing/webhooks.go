@@ -120,7 +120,11 @@ func (m *importer) webhook(o *object, i int, w *admissionv1.ValidatingWebhook) f
 		effects = string(*w.SideEffects)
 	}
 	f.add("sideEffects", effects)
-	return append(f, member{"clientConfig", m.webhookClient(o, at, w)})
+	f = append(f, member{"clientConfig", m.webhookClient(o, at, w)})
+	if o.name() != m.Team+"."+nameFor(w.Name) {
+		f.add("configuration", o.name())
+	}
+	return f
 }
 
 func webhookRule(r *admissionv1.RuleWithOperations) fields {

@@ -60,7 +60,15 @@ func (c Class) rank() int { return slices.Index(Classes, c) }
 func (c Class) Worse(other Class) bool { return c.rank() < other.rank() }
 
 func (s *Summary) add(f *Finding) {
-	switch f.Class {
+	s.Add(f.Class)
+	if f.Accepted != nil {
+		s.Accepted++
+	}
+}
+
+// Add counts a finding of a class.
+func (s *Summary) Add(c Class) {
+	switch c {
 	case Breaks:
 		s.Breaks++
 	case Widens:
@@ -71,9 +79,6 @@ func (s *Summary) add(f *Finding) {
 		s.Changes++
 	case Looks:
 		s.Looks++
-	}
-	if f.Accepted != nil {
-		s.Accepted++
 	}
 }
 

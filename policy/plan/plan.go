@@ -127,6 +127,9 @@ type Finding struct {
 	Path string `json:"path,omitempty"`
 	// Subject is whom it is about, if it is about access: user:NAME, group:NAME or serviceaccount:NAMESPACE/NAME.
 	Subject string `json:"subject,omitempty"`
+	// With is the path of another finding about the kind that has the same cause: the other name of a field that seems to be renamed,
+	// or the disjunction whose removed alternative had the field.
+	With string `json:"with,omitempty"`
 	// Before and After are the two sides in words; empty if there is nothing on that side.
 	Before string `json:"before,omitempty"`
 	After  string `json:"after,omitempty"`

@@ -187,7 +187,7 @@ func (v *verdict) text() string {
 	for _, s := range v.steps {
 		word := "when "
 		if s.denies {
-			word = "unless denied: only when "
+			word = "only if "
 		}
 		parts = append(parts, word+strings.Join(s.texts, map[bool]string{true: " and ", false: " or "}[s.denies]))
 	}

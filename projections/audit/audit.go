@@ -25,6 +25,7 @@
 package audit
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -96,6 +97,7 @@ type Writer struct {
 	rotated   chan struct{}
 	health    steady.Health
 	done      [2]atomic.Uint64 // revisions up to which lines are durable
+	lines     atomic.Uint64    // that this process has written
 }
 
 // Open opens the file, or creates it. Only the owner may read the file and the cursor. Run checks their
@@ -305,9 +307,13 @@ func (w *Writer) append(lines []byte) error {
 		return errors.Join(err, cut)
 	}
 	w.at.add(lines, w.o.MarkBytes)
+	w.lines.Add(uint64(bytes.Count(lines, []byte{'\n'})))
 	w.dirty = true
 	return nil
 }
+
+// Lines returns how many lines this process has written. It may be called by any goroutine.
+func (w *Writer) Lines() uint64 { return w.lines.Load() }
 
 // cutTorn cuts off an incomplete write that append could not cut off.
 func (w *Writer) cutTorn() error {

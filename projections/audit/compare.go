@@ -127,7 +127,7 @@ func (s *stream) read(ctx context.Context, w *Writer) (err error) {
 		s.head, s.oldest = forgotten.Oldest, forgotten.Oldest.Revision
 		s.batches, err = s.log.CatchUp(ctx, s.head)
 	}
-	if s.which == decisionLog && eventlog.IsFatal(err) {
+	if s.which == decisionLog && eventlog.IsFatal(err) && !errors.As(err, new(*eventlog.KeyError)) {
 		err = nil // it has no lines, then
 	}
 	return err

@@ -86,7 +86,7 @@ func (c *content) equal(other *content) bool {
 
 func open(t *testing.T, dir string, files checkpoint.Files) *checkpoint.Folder {
 	t.Helper()
-	f, err := checkpoint.Open(dir, files)
+	f, err := checkpoint.Open(dir, files, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -227,6 +227,37 @@ func TestTheTwoNewestGoodAreKept(t *testing.T) {
 	}
 	if is, err := f.Revisions(); err != nil || !slices.Equal(is, []uint64{6, 4}) {
 		t.Errorf("%v, %v: want the new one, and the older one that was good", is, err)
+	}
+}
+
+// removing is a file system that calls before ahead of each removal.
+type removing struct {
+	checkpoint.Disk
+	before func(name string)
+}
+
+func (r removing) Remove(name string) error {
+	r.before(name)
+	return r.Disk.Remove(name)
+}
+
+// What is covered may be erased from the log, and then no older checkpoint can be compared with it: they are removed before.
+func TestNoCheckpointIsOlderThanWhatIsCovered(t *testing.T) {
+	dir, removed := t.TempDir(), []string{}
+	var f *checkpoint.Folder
+	f = open(t, dir, removing{before: func(name string) {
+		if f.Covered() > 1 {
+			t.Errorf("revision %d is covered while %s is there", f.Covered(), filepath.Base(name))
+		}
+		removed = append(removed, filepath.Base(name))
+	}})
+	for revision := range uint64(3) {
+		if _, err := f.Write(t.Context(), revision+1, 0, made(revision, 3).save); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if f.Covered() != 2 || !slices.Equal(removed, []string{filepath.Base(f.Path(1))}) {
+		t.Errorf("revision %d is covered, and %v were removed", f.Covered(), removed)
 	}
 }
 

@@ -15,7 +15,8 @@
 // A file is a magic number and blocks. Each block has a header, with its kind, its sizes and a CRC-32C of the header
 // and the content, and its content, compressed with zstd. A block of kind section begins a section, the blocks of kind
 // records that follow have its records, and a block of kind footer, which must end the file, has the counts and the
-// hash. So a flipped bit, a missing block, a file that is cut off and one that goes on after its end are all noticed.
+// hash. Records of kinds whose contents are encrypted at rest are in blocks of kind sealed: their content names the kind and the
+// key, and the rest is encrypted after it was compressed. So a flipped bit, a missing block, a file that is cut off and one that goes on after its end are all noticed.
 //
 // # Trust
 //

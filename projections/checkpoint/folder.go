@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"stele.dev/stele/eventlog"
 )
 
 const (
@@ -28,6 +30,7 @@ const (
 type Folder struct {
 	dir   string
 	files Files
+	keys  eventlog.Keys // nil for none
 
 	writing sync.Mutex
 	mu      sync.Mutex
@@ -47,12 +50,12 @@ type Checkpoint struct {
 }
 
 // Open opens a folder, or makes it, and removes what an interrupted [Folder.Write] left. files is the file system; nil
-// for the machine's.
-func Open(dir string, files Files) (*Folder, error) {
+// for the machine's. keys seal records of some kinds, and open them; nil for none.
+func Open(dir string, files Files, keys eventlog.Keys) (*Folder, error) {
 	if files == nil {
 		files = Disk{}
 	}
-	f := &Folder{dir: dir, files: files}
+	f := &Folder{dir: dir, files: files, keys: keys}
 	err := files.MakeFolder(dir)
 	var names []string
 	if err == nil {
@@ -115,7 +118,7 @@ func (f *Folder) Read(revision uint64, use func(*Reader) error) error {
 		return err
 	}
 	counted := &counter{ReadCloser: file}
-	r, err := newReader(counted)
+	r, err := newReader(counted, f.keys)
 	if err != nil {
 		return err
 	}
@@ -176,7 +179,7 @@ func (f *Folder) believe(c Checkpoint) {
 }
 
 // Write writes the checkpoint of a revision, whose sections and records save puts, and reads it back. Then it removes
-// all others but the newest good one of them. pace bounds how much of a processor it takes. After an error nothing has
+// all others but the newest good one of them, before [Folder.Covered] moves on. pace bounds how much of a processor it takes. After an error nothing has
 // changed, except that the checkpoint may be there.
 func (f *Folder) Write(ctx context.Context, revision uint64, pace Pace, save func(Sink) error) (Checkpoint, error) {
 	f.writing.Lock()
@@ -185,8 +188,9 @@ func (f *Folder) Write(ctx context.Context, revision uint64, pace Pace, save fun
 	if err != nil {
 		return Checkpoint{}, fmt.Errorf("checkpoint of revision %d: %w", revision, err)
 	}
+	err = f.prune(c.Revision)
 	f.believe(c)
-	return c, f.prune()
+	return c, err
 }
 
 func (f *Folder) write(ctx context.Context, revision uint64, pace Pace, save func(Sink) error) (Checkpoint, error) {
@@ -216,7 +220,7 @@ func (f *Folder) create(name string, c *Checkpoint, s *stopwatch, save func(Sink
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
 	out := &synced{file: file}
-	w := newWriter(out, func() error {
+	w := newWriter(out, f.keys, func() error {
 		if err := out.sync(); err != nil {
 			return err
 		}
@@ -259,7 +263,7 @@ func (f *Folder) readBack(ctx context.Context, c Checkpoint, s *stopwatch) error
 	if err != nil {
 		return err
 	}
-	r, err := newReader(file)
+	r, err := newReader(file, f.keys)
 	if err != nil {
 		return err
 	}
@@ -273,12 +277,28 @@ func (f *Folder) readBack(ctx context.Context, c Checkpoint, s *stopwatch) error
 	return err
 }
 
-// prune removes all checkpoints that are not in Good.
-func (f *Folder) prune() error {
+// prune removes all checkpoints but that of a revision and the newest good one.
+func (f *Folder) prune(next uint64) error {
+	keep := []uint64{next}
+	for _, c := range f.Good() {
+		if c.Revision != next && len(keep) < kept {
+			keep = append(keep, c.Revision)
+		}
+	}
+	return f.remove(func(revision uint64) bool { return !slices.Contains(keep, revision) })
+}
+
+// RemoveOlder removes the checkpoints of revisions before another one, which a crash during [Folder.Write] may have left.
+func (f *Folder) RemoveOlder(than uint64) error {
+	f.writing.Lock()
+	defer f.writing.Unlock()
+	return f.remove(func(revision uint64) bool { return revision < than })
+}
+
+func (f *Folder) remove(which func(revision uint64) bool) error {
 	revisions, err := f.Revisions()
-	good := f.Good()
 	for _, revision := range revisions {
-		if !slices.ContainsFunc(good, func(c Checkpoint) bool { return c.Revision == revision }) {
+		if which(revision) {
 			err = errors.Join(err, f.files.Remove(f.Path(revision)))
 		}
 	}
@@ -301,9 +321,10 @@ func (f *Folder) Verify(ctx context.Context, revision uint64, pace Pace, check f
 	return info, err
 }
 
-// InfoOf reads a checkpoint that is in no folder, and returns what its footer says. It closes the file.
-func InfoOf(ctx context.Context, file io.ReadCloser) (Info, error) {
-	r, err := newReader(file)
+// InfoOf reads a checkpoint that is in no folder, and returns what its footer says. It closes the file. keys open
+// what is sealed in it.
+func InfoOf(ctx context.Context, file io.ReadCloser, keys eventlog.Keys) (Info, error) {
+	r, err := newReader(file, keys)
 	if err != nil {
 		return Info{}, err
 	}

@@ -21,6 +21,7 @@ const (
 	blockSection = 1 + iota
 	blockRecords
 	blockFooter
+	blockSealed
 )
 
 // A block's header is its kind (1 byte), the number of its records, the sizes of its content before and after

@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	"google.golang.org/protobuf/encoding/protowire"
+	"stele.dev/stele/eventlog"
 )
 
 // Reader reads a checkpoint as a stream. It is for one goroutine. Errors for which errors.Is reports [ErrDamaged] are
@@ -25,18 +26,23 @@ type Reader struct {
 	info Info
 	done bool
 	err  error
+	keys eventlog.Keys // nil for none
 }
 
 // block is a block whose checksum has been checked unless it has records, which is done in parallel.
 type block struct {
 	header
 	head    [headerSize]byte
-	content []byte // compressed
+	content []byte // compressed, and perhaps sealed
+	keys    eventlog.Keys
 }
 
+// hasRecords reports whether the block has records.
+func (b *block) hasRecords() bool { return b.kind == blockRecords || b.kind == blockSealed }
+
 // newReader reads the magic number. The reader closes the file.
-func newReader(file io.ReadCloser) (*Reader, error) {
-	r := &Reader{file: file, from: bufio.NewReaderSize(file, 1<<20), fold: newFold()}
+func newReader(file io.ReadCloser, keys eventlog.Keys) (*Reader, error) {
+	r := &Reader{file: file, keys: keys, from: bufio.NewReaderSize(file, 1<<20), fold: newFold()}
 	begin := make([]byte, len(magic))
 	if _, err := io.ReadFull(r.from, begin); err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return nil, errors.Join(err, file.Close())
@@ -123,7 +129,7 @@ func (r *Reader) peek() (*block, error) {
 	if r.err != nil || r.done || r.next != nil {
 		return r.next, r.err
 	}
-	b := new(block)
+	b := &block{keys: r.keys}
 	if err := r.fill(b.head[:]); err != nil {
 		return nil, r.fail(err)
 	}
@@ -152,9 +158,50 @@ func (b *block) decode() ([]byte, error) {
 	if sum != binary.BigEndian.Uint32(b.head[headerSize-4:]) {
 		return nil, damaged("a block has another checksum")
 	}
-	plain, err := decoder.DecodeAll(b.content, make([]byte, 0, b.plain))
+	compressed := b.content
+	if b.kind == blockSealed {
+		var err error
+		if compressed, err = b.open(); err != nil {
+			return nil, err
+		}
+	}
+	plain, err := decoder.DecodeAll(compressed, make([]byte, 0, b.plain))
 	if err != nil || len(plain) != int(b.plain) {
 		return nil, damaged("a block cannot be decompressed: %v", err)
+	}
+	return plain, nil
+}
+
+// open opens a sealed block. The error is a [*eventlog.KeyError] if it cannot be opened.
+func (b *block) open() ([]byte, error) {
+	var of eventlog.Kind
+	rest := b.content
+	part := func() string {
+		value, n := protowire.ConsumeString(rest)
+		if rest = rest[max(n, 0):]; n < 0 {
+			rest = nil
+		}
+		return value
+	}
+	of.Group, of.Resource = part(), part()
+	sensitive, n := protowire.ConsumeVarint(rest)
+	if rest = rest[max(n, 0):]; n < 0 {
+		rest = nil
+	}
+	of.Sensitive = protowire.DecodeBool(sensitive)
+	id := part()
+	if rest == nil {
+		return nil, damaged("a sealed block has no key")
+	}
+	failed := &eventlog.KeyError{KeyID: id, Lasts: true}
+	if b.keys == nil {
+		failed.Err = eventlog.ErrNoKeys
+		return nil, failed
+	}
+	plain, _, err := b.keys.Open(context.Background(), of, id, rest)
+	if err != nil {
+		failed.Err, failed.Lasts = err, !b.keys.Temporary(err)
+		return nil, failed
 	}
 	return plain, nil
 }
@@ -195,7 +242,7 @@ func Records[T any](ctx context.Context, r *Reader, parse func(record []byte) (T
 		defer close(jobs)
 		for {
 			b, err := r.peek()
-			if err != nil || b.kind != blockRecords {
+			if err != nil || !b.hasRecords() {
 				readErr = err
 				return
 			}
@@ -297,7 +344,7 @@ func (r *Reader) verify(ctx context.Context, pause func() error) (Info, error) {
 				return Info{}, r.fail(damaged("a section has no version"))
 			}
 			r.fold.begin(string(plain[n:]), uint32(v))
-		case blockRecords:
+		case blockRecords, blockSealed:
 			p := parseBlock(b, func([]byte) (struct{}, error) { return struct{}{}, nil })
 			if err := takeBlock(r, p, func(struct{}) error { return nil }); err != nil {
 				return Info{}, r.fail(err)

@@ -191,7 +191,7 @@ func (s *Store) Run(ctx context.Context) (err error) {
 // restored. If the log is damaged instead, the error comes again with the next index.
 func (s *Store) unusable(err error) bool {
 	var missing *eventlog.MissingError // the log has a hole, and the index is right
-	return eventlog.IsFatal(err) && !errors.As(err, &missing) && !s.followed && s.current.view.Load().head != s.begin
+	return eventlog.IsFatal(err) && !errors.As(err, &missing) && !errors.As(err, new(*eventlog.KeyError)) && !s.followed && s.current.view.Load().head != s.begin
 }
 
 // follow adds batches to the index until there is an error.

@@ -184,7 +184,7 @@ func (s *Store) Cut(r schema.GroupResource) uint64 {
 		w.mu.Unlock()
 		w.poke()
 	}
-	visitSet(f.all, expire)
+	visitSet(&f.all, expire)
 	for _, sets := range f.byNamespace {
 		visitSet(sets, expire)
 	}

@@ -32,7 +32,7 @@ const (
 // Export calls kind with a record for each kind, and then object with a record for each object. The records depend on
 // the state alone, and [Importer] makes the same state of them. The bytes are only valid during the call. It is safe
 // for concurrent use, and ends with the first error of the functions.
-func (s *State) Export(kind, object func(record []byte) error) error {
+func (s *State) Export(kind func(record []byte) error, object func(o *Object, record []byte) error) error {
 	resources := s.resources()
 	kinds := s.exported(resources)
 	var record []byte
@@ -46,7 +46,7 @@ func (s *State) Export(kind, object func(record []byte) error) error {
 	for _, r := range resources {
 		s.trees[r].Scan(func(o *Object) bool {
 			record = o.append(record[:0], kinds.kindOf(s, o))
-			err = object(record)
+			err = object(o, record)
 			return err == nil
 		})
 		if err != nil {

@@ -45,7 +45,9 @@ func StateOf(k Kind, revision uint64, versions []Version) (*State, error) {
 // Beside returns the state with the objects of another one, of those resources of which it has none itself.
 func (s *State) Beside(other *State) *State {
 	next := *s
-	next.trees, next.kinds = maps.Clone(other.trees), maps.Clone(other.kinds)
+	next.trees, next.kinds = map[schema.GroupResource]*tree{}, map[schema.GroupResource]*Kind{}
+	maps.Copy(next.trees, other.trees)
+	maps.Copy(next.kinds, other.kinds)
 	maps.Copy(next.trees, s.trees)
 	maps.Copy(next.kinds, s.kinds)
 	return &next

@@ -77,6 +77,7 @@ type Store struct {
 	halfway map[*Watcher]struct{}
 
 	work chan struct{} // capacity 1: there are changes to offer
+	wave *wave
 }
 
 // New makes an empty store. historyBytes is the memory for recent changes; DefaultHistoryBytes if 0.
@@ -84,7 +85,7 @@ func New(historyBytes int) *Store {
 	if historyBytes == 0 {
 		historyBytes = DefaultHistoryBytes
 	}
-	s := &Store{IndexBytes: DefaultIndexBytes, historyBytes: historyBytes, feeds: map[schema.GroupResource]*feed{}, halfway: map[*Watcher]struct{}{}, work: make(chan struct{}, 1)}
+	s := &Store{IndexBytes: DefaultIndexBytes, historyBytes: historyBytes, feeds: map[schema.GroupResource]*feed{}, halfway: map[*Watcher]struct{}{}, work: make(chan struct{}, 1), wave: newWave()}
 	s.state.Store(&State{})
 	return s
 }
@@ -271,8 +272,10 @@ func (s *Store) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-s.work:
+			s.wave.begin()
 			for s.offer() {
 			}
+			s.wave.end(ctx)
 		case <-ctx.Done():
 			return ctx.Err()
 		}

@@ -43,7 +43,7 @@ func checkTotals(t *testing.T, what string, s *objects.State) {
 func exported(t *testing.T, s *objects.State) *objects.State {
 	t.Helper()
 	var i objects.Importer
-	err := s.Export(i.Kind, func(record []byte) error {
+	err := s.Export(i.Kind, func(_ *objects.Object, record []byte) error {
 		o, err := i.Object(record)
 		if err != nil {
 			return err

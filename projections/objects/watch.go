@@ -25,10 +25,10 @@ type feed struct {
 	// replaced is that of the first state whose objects follow from the changes. Pinned states from before have others.
 	replaced uint64
 	// Each watcher stands in exactly one index, the one that fewest changes visit.
-	all         map[*Watcher]struct{}
-	byNamespace map[string]map[*Watcher]struct{}
-	byKey       map[key]map[*Watcher]struct{} // an empty namespace: in all of them
-	byField     map[fieldValue]map[*Watcher]struct{}
+	all         watchers
+	byNamespace map[string]*watchers
+	byKey       map[key]*watchers // an empty namespace: in all of them
+	byField     map[fieldValue]*watchers
 	fielded     int      // watchers in byField
 	watched     []string // fields that are, or were, in byField
 	notified    []*notified
@@ -46,10 +46,9 @@ func (s *Store) feed(r schema.GroupResource) *feed {
 	if f == nil {
 		f = &feed{
 			floor:       s.begin(r),
-			all:         map[*Watcher]struct{}{},
-			byNamespace: map[string]map[*Watcher]struct{}{},
-			byKey:       map[key]map[*Watcher]struct{}{},
-			byField:     map[fieldValue]map[*Watcher]struct{}{},
+			byNamespace: map[string]*watchers{},
+			byKey:       map[key]*watchers{},
+			byField:     map[fieldValue]*watchers{},
 		}
 		s.counting.Lock()
 		s.feeds[r] = f
@@ -84,8 +83,10 @@ type Watcher struct {
 	feed  *feed
 	sel   Selection
 	wake  chan struct{} // capacity 1
+	at    int           // its place in the index of the feed, -1 if it has stopped; guarded as that is
 
 	mu     sync.Mutex // locked after Store.mu, if both are
+	wave   uint32     // in which the queue got its first change; 0 if that has been taken
 	queue  []*Change
 	spare  []*Change // an empty queue, for the next one; nil if it is in use
 	queued int       // bytes
@@ -112,6 +113,16 @@ type Place struct {
 // Watch registers a watcher for the changes after a revision, which is at most the current one. It returns
 // [ExpiredError] if later changes have been dropped. The caller MUST call [Watcher.Stop].
 func (s *Store) Watch(r schema.GroupResource, sel Selection, after uint64) (*Watcher, error) {
+	return s.watch(r, sel, after, make(chan struct{}, 1))
+}
+
+// WatchWith is [Store.Watch] for a watcher that shares the channel of [Watcher.Ready] with another one: whoever waits for one of them is
+// woken for both.
+func (s *Store) WatchWith(other *Watcher, r schema.GroupResource, sel Selection, after uint64) (*Watcher, error) {
+	return s.watch(r, sel, after, other.wake)
+}
+
+func (s *Store) watch(r schema.GroupResource, sel Selection, after uint64, wake chan struct{}) (*Watcher, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f := s.feed(r)
@@ -119,23 +130,37 @@ func (s *Store) Watch(r schema.GroupResource, sel Selection, after uint64) (*Wat
 		return nil, &ExpiredError{f.floor}
 	}
 	// A new watcher is lagging, so that it reads the changes since the revision by itself.
-	w := &Watcher{store: s, feed: f, sel: sel, wake: make(chan struct{}, 1), seen: after, lagging: true}
-	w.wake <- struct{}{}
+	w := &Watcher{store: s, feed: f, sel: sel, wake: wake, seen: after, lagging: true}
+	w.poke()
 	s.counting.Lock()
-	f.index(w, 1, func(set map[*Watcher]struct{}) { set[w] = struct{}{} })
+	f.index(w, 1, func(set *watchers) { set.add(w) })
 	s.counting.Unlock()
 	s.watchers++
 	return w, nil
 }
 
-// Stop ends the watcher.
+// Stop ends the watcher. Further calls do nothing.
 func (w *Watcher) Stop() {
 	w.store.mu.Lock()
 	defer w.store.mu.Unlock()
+	if w.at < 0 {
+		return
+	}
 	w.store.counting.Lock()
-	w.feed.index(w, -1, func(set map[*Watcher]struct{}) { delete(set, w) })
+	w.feed.index(w, -1, func(set *watchers) { set.remove(w) })
 	w.store.counting.Unlock()
 	w.store.watchers--
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.leaveWave()
+}
+
+// leaveWave says that the changes for which the watcher was woken have been taken, or will not be. The caller holds w.mu.
+func (w *Watcher) leaveWave() {
+	if w.wave != 0 {
+		w.store.wave.took(w.wave)
+		w.wave = 0
+	}
 }
 
 // Watchers returns about how many watchers a write of an object will reach. They are counted by what they select: all
@@ -149,14 +174,14 @@ func (s *Store) Watchers(r schema.GroupResource, namespace, name string) int {
 	if f == nil {
 		return 0
 	}
-	n := len(f.all)
+	n := f.all.len()
 	if namespace != "" {
-		n += len(f.byNamespace[namespace])
+		n += f.byNamespace[namespace].len()
 	}
 	if name != "" {
-		n += len(f.byKey[key{namespace, name}])
+		n += f.byKey[key{namespace, name}].len()
 		if namespace != "" {
-			n += len(f.byKey[key{"", name}])
+			n += f.byKey[key{"", name}].len()
 		}
 	}
 	if values := len(f.byField); values > 0 {
@@ -187,7 +212,7 @@ func (s *Store) ChangesAfter(r schema.GroupResource, revision uint64) (n int, in
 }
 
 // index calls change with the set of watchers that w belongs to, to which it adds n watchers.
-func (f *feed) index(w *Watcher, n int, change func(map[*Watcher]struct{})) {
+func (f *feed) index(w *Watcher, n int, change func(*watchers)) {
 	switch {
 	case w.sel.Name != "":
 		changeSet(f.byKey, key{w.sel.Namespace, w.sel.Name}, change)
@@ -200,25 +225,49 @@ func (f *feed) index(w *Watcher, n int, change func(map[*Watcher]struct{})) {
 	case w.sel.Namespace != "":
 		changeSet(f.byNamespace, w.sel.Namespace, change)
 	default:
-		change(f.all)
+		change(&f.all)
 	}
 }
 
-func changeSet[K comparable](sets map[K]map[*Watcher]struct{}, k K, change func(map[*Watcher]struct{})) {
+func changeSet[K comparable](sets map[K]*watchers, k K, change func(*watchers)) {
 	set := sets[k]
 	if set == nil {
-		set = map[*Watcher]struct{}{}
+		set = new(watchers)
 		sets[k] = set
 	}
-	if change(set); len(set) == 0 {
+	if change(set); set.len() == 0 {
 		delete(sets, k)
 	}
+}
+
+// watchers are watchers in about the order in which they began. Those of one connection often began together, and if they are woken
+// together they share writes to the connection.
+type watchers struct{ list []*Watcher }
+
+func (s *watchers) len() int {
+	if s == nil {
+		return 0
+	}
+	return len(s.list)
+}
+
+func (s *watchers) add(w *Watcher) {
+	w.at = len(s.list)
+	s.list = append(s.list, w)
+}
+
+func (s *watchers) remove(w *Watcher) {
+	last := len(s.list) - 1
+	s.list[w.at], s.list[last].at = s.list[last], w.at
+	s.list[last] = nil
+	s.list = s.list[:last]
+	w.at = -1
 }
 
 // visit calls each for the watchers that a change may concern: by the object's namespace and name, and by
 // its selectable fields before and after the change.
 func (f *feed) visit(c *Change, each func(*Watcher)) {
-	visitSet(f.all, each)
+	visitSet(&f.all, each)
 	o := c.Object
 	if o.Namespace != "" {
 		visitSet(f.byNamespace[o.Namespace], each)
@@ -250,8 +299,11 @@ func (f *feed) visit(c *Change, each func(*Watcher)) {
 	}
 }
 
-func visitSet(set map[*Watcher]struct{}, each func(*Watcher)) {
-	for w := range set {
+func visitSet(set *watchers, each func(*Watcher)) {
+	if set == nil {
+		return
+	}
+	for _, w := range set.list {
 		each(w)
 	}
 }
@@ -264,10 +316,12 @@ func (w *Watcher) push(c *Change) {
 		return // Take reads it from the feed, or has read it
 	}
 	if w.queued += cost(c); len(w.queue) == maxQueued || w.queued > maxQueuedBytes && len(w.queue) > 0 {
+		w.leaveWave()
 		w.queue, w.queued, w.lagging = nil, 0, true
 	} else {
 		if w.queue == nil {
 			w.queue, w.spare = w.spare, nil
+			w.wave = w.store.wave.woken()
 		}
 		w.queue = append(w.queue, c)
 	}
@@ -312,6 +366,7 @@ func (w *Watcher) Take() (events []Event, bookmark uint64, more bool, err error)
 	w.mu.Lock()
 	changes, lagging := w.queue, w.lagging
 	if !lagging {
+		w.leaveWave()
 		changes = w.takeComplete(offered)
 		w.seen = max(w.seen, offered)
 		if n := len(changes); n > 0 {

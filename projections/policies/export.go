@@ -45,7 +45,7 @@ func (s *State) Export(put func(record []byte) error) error {
 	}
 	chunks := s.exportedChunks()
 	for _, d := range sorted(chunks) {
-		send(append(protowire.AppendVarint([]byte{recordChunk}, protowire.EncodeBool(s.HasChunk(d))), chunks[d]...))
+		send(chunks[d].append(protowire.AppendVarint([]byte{recordChunk}, protowire.EncodeBool(s.HasChunk(d)))))
 	}
 	for _, d := range sorted(s.located) {
 		send(protowire.AppendVarint(append([]byte{recordLocated}, d[:]...), s.located[d]))
@@ -68,16 +68,23 @@ func (s *State) Export(put func(record []byte) error) error {
 }
 
 // exportedChunks returns the chunks in memory, and those of which the proposals consist.
-func (s *State) exportedChunks() map[Digest][]byte {
+func (s *State) exportedChunks() map[Digest]*chunk {
 	all := maps.Clone(s.chunks)
 	if all == nil {
-		all = map[Digest][]byte{}
+		all = map[Digest]*chunk{}
 	}
 	for _, p := range s.proposals {
-		for _, f := range p.files() {
-			for _, c := range Chunks(f.Data) {
-				all[DigestOf(c)] = c
-			}
+		maps.Copy(all, p.chunks())
+	}
+	return all
+}
+
+// chunks returns the chunks of all files.
+func (p *Proposal) chunks() map[Digest]*chunk {
+	all := map[Digest]*chunk{}
+	for _, f := range p.files() {
+		for _, c := range f.Data.chunks {
+			all[c.digest] = c
 		}
 	}
 	return all
@@ -100,10 +107,9 @@ func (p *Proposal) append(b []byte) []byte {
 	b = protowire.AppendVarint(b, uint64(len(files)))
 	for _, f := range files {
 		b = protowire.AppendString(b, f.Path)
-		b = protowire.AppendVarint(b, uint64(len(f.Data)))
-		for _, c := range Chunks(f.Data) {
-			d := DigestOf(c)
-			b = append(b, d[:]...)
+		b = protowire.AppendVarint(b, uint64(f.Data.size))
+		for _, c := range f.Data.chunks {
+			b = append(b, c.digest[:]...)
 		}
 	}
 	return b
@@ -112,7 +118,7 @@ func (p *Proposal) append(b []byte) []byte {
 // Importer makes a state of the records of [State.Export]. It is for one goroutine.
 type Importer struct {
 	state  State
-	chunks map[Digest][]byte
+	chunks map[Digest]*chunk
 	active *Digest
 
 	rendered *Rendered
@@ -127,7 +133,7 @@ func (i *Importer) Add(record []byte) error {
 		return errRecord
 	}
 	if i.chunks == nil {
-		i.chunks = map[Digest][]byte{}
+		i.chunks = map[Digest]*chunk{}
 	}
 	p := parts{rest: record[1:]}
 	switch record[0] {
@@ -172,11 +178,10 @@ func put[V any](m map[Digest]V, d Digest, v V) map[Digest]V {
 
 func (i *Importer) chunk(p *parts) {
 	usable := p.number() != 0
-	content := bytes.Clone(p.rest)
+	c := newChunk(p.rest)
 	p.rest = nil
-	d := DigestOf(content)
-	if i.chunks[d] = content; usable {
-		i.state.chunks = put(i.state.chunks, d, content)
+	if i.chunks[c.digest] = c; usable {
+		i.state.chunks = put(i.state.chunks, c.digest, c)
 	}
 }
 
@@ -186,28 +191,22 @@ func (i *Importer) proposal(p *parts) (*Proposal, error) {
 	for n := p.number(); n > 0 && !p.bad; n-- {
 		f := File{Path: p.text()}
 		size := p.number()
-		for uint64(len(f.Data)) < size && !p.bad {
-			chunk := i.chunks[p.digest()]
-			if len(chunk) == 0 {
+		for uint64(f.Data.size) < size && !p.bad {
+			c := i.chunks[p.digest()]
+			if c == nil || c.size == 0 {
 				return nil, fmt.Errorf("policies: a chunk of the policy proposed at revision %d is missing", r.Revision)
 			}
-			if f.Data == nil {
-				f.Data = make([]byte, 0, min(size, 64<<20))
-			}
-			f.Data = append(f.Data, chunk...)
+			f.Data.add(c)
 		}
-		if uint64(len(f.Data)) != size {
+		if uint64(f.Data.size) != size {
 			return nil, errRecord
-		}
-		if f.Data == nil {
-			f.Data = []byte{}
 		}
 		files = append(files, f)
 	}
 	if p.bad || len(files) == 0 {
 		return nil, errRecord
 	}
-	if r.Form = files[0].Data; DigestOf(r.Form) != r.Digest {
+	if r.Form = files[0].Data; r.Form.Digest() != r.Digest {
 		return nil, fmt.Errorf("policies: the form of policy %v has another digest", r.Digest)
 	}
 	if len(files) > 1 {
@@ -227,13 +226,6 @@ func (i *Importer) State() (*State, error) {
 	}
 	last := i.state.History[n-1]
 	i.state.Active = &Activation{Proposal: i.state.proposals[*i.active], Revision: last.Revision, Actor: last.Actor, Rendered: i.rendered}
-	for _, f := range i.state.Active.files() { // its chunks share its memory, as after an activation
-		for _, c := range Chunks(f.Data) {
-			if d := DigestOf(c); i.state.HasChunk(d) {
-				i.state.chunks[d] = c
-			}
-		}
-	}
 	return &i.state, nil
 }
 

@@ -2,7 +2,7 @@
 // the bytes of its proposal. It does not interpret them; core loads them.
 //
 // A [State] is immutable: Apply returns the next one. It has the bytes of the policy in force and of later
-// proposals. Those of older policies are in the log.
+// proposals, compressed: see [Content]. Those of older policies are in the log.
 package policies
 
 import (
@@ -48,7 +48,7 @@ type Proposal struct {
 	Package string
 	Commit  string
 	// Form is the canonical form. Digest is its hash.
-	Form []byte
+	Form Content
 	// Sources are the files that the policy was compiled from.
 	Sources []File
 }
@@ -56,7 +56,7 @@ type Proposal struct {
 // File is a source file.
 type File struct {
 	Path string
-	Data []byte
+	Data Content
 }
 
 // Activation is a policy that is in force from a revision on.
@@ -86,7 +86,7 @@ type State struct {
 	History   []Record
 	located   map[Digest]uint64 // revisions of all chunks in the log
 	proposals map[Digest]*Proposal
-	chunks    map[Digest][]byte
+	chunks    map[Digest]*chunk
 }
 
 // ActiveRevision returns the revision of the activation in force; 0 if there is none.
@@ -129,12 +129,12 @@ func (s *State) chunk(e *eventlog.Event, revision uint64) (*State, error) {
 	if err != nil {
 		return nil, err
 	}
-	content := e.Content(logpb.Role_ROLE_CHUNK)
-	if DigestOf(content) != digest {
+	c := newChunk(e.Content(logpb.Role_ROLE_CHUNK))
+	if c.digest != digest {
 		return nil, fmt.Errorf("the content of chunk %v has another digest", digest)
 	}
 	next := *s
-	next.chunks, next.located = withItem(s.chunks, digest, content), withItem(s.located, digest, revision)
+	next.chunks, next.located = withItem(s.chunks, digest, c), withItem(s.located, digest, revision)
 	return &next, nil
 }
 
@@ -148,12 +148,11 @@ func withItem[V any](m map[Digest]V, d Digest, v V) map[Digest]V {
 }
 
 func (s *State) propose(e *eventlog.Event, revision uint64) (*State, error) {
-	proposal, err := proposalOf(e, revision, func(d Digest) ([]byte, error) {
-		chunk, ok := s.chunks[d]
-		if !ok {
-			return nil, fmt.Errorf("chunk %v is missing", d)
+	proposal, err := proposalOf(e, revision, func(d Digest) (*chunk, error) {
+		if c := s.chunks[d]; c != nil {
+			return c, nil
 		}
-		return chunk, nil
+		return nil, fmt.Errorf("chunk %v is missing", d)
 	})
 	if err != nil {
 		return nil, err
@@ -163,8 +162,8 @@ func (s *State) propose(e *eventlog.Event, revision uint64) (*State, error) {
 	return &next, nil
 }
 
-// proposalOf makes a proposal from its event and from chunks, which chunk returns by their digests.
-func proposalOf(e *eventlog.Event, revision uint64, chunk func(Digest) ([]byte, error)) (*Proposal, error) {
+// proposalOf makes a proposal from its event and from chunks, which find returns by their digests.
+func proposalOf(e *eventlog.Event, revision uint64, find func(Digest) (*chunk, error)) (*Proposal, error) {
 	p := e.Meta.GetPolicyProposed()
 	proposal := &Proposal{Revision: revision, Compiler: p.GetCompiler(), Language: p.GetLanguage(), Commit: p.GetCommit(), Package: p.GetPackage()}
 	var err error
@@ -174,14 +173,14 @@ func proposalOf(e *eventlog.Event, revision uint64, chunk func(Digest) ([]byte, 
 	if proposal.SourceDigest, err = digest(p.GetSourceDigest()); err != nil {
 		return nil, err
 	}
-	if proposal.Form, err = file(p.GetForm(), chunk); err != nil {
+	if proposal.Form, err = file(p.GetForm(), find); err != nil {
 		return nil, err
 	}
-	if DigestOf(proposal.Form) != proposal.Digest {
+	if proposal.Form.Digest() != proposal.Digest {
 		return nil, fmt.Errorf("the form of policy %v has another digest", proposal.Digest)
 	}
 	for _, f := range p.GetSources() {
-		data, err := file(f, chunk)
+		data, err := file(f, find)
 		if err != nil {
 			return nil, err
 		}
@@ -217,12 +216,7 @@ func (s *State) activate(e *eventlog.Event, revision uint64) (*State, error) {
 		located:   s.located,
 		Active:    &Activation{Proposal: proposal, Revision: revision, Actor: e.Meta.GetActor().GetUser(), Rendered: rendered},
 		proposals: map[Digest]*Proposal{d: proposal},
-		chunks:    map[Digest][]byte{},
-	}
-	for _, f := range append(slices.Clip(proposal.Sources), File{Data: proposal.Form}) {
-		for _, c := range Chunks(f.Data) {
-			next.chunks[DigestOf(c)] = c
-		}
+		chunks:    proposal.chunks(),
 	}
 	return next, nil
 }
@@ -259,13 +253,19 @@ func (s *State) Recall(ctx context.Context, log eventlog.Reader, r Record) (*Pro
 	if err != nil {
 		return nil, err
 	}
-	return proposalOf(proposed, r.Proposed, func(d Digest) ([]byte, error) { return s.recallChunk(ctx, log, d) })
+	return proposalOf(proposed, r.Proposed, func(d Digest) (*chunk, error) {
+		content, err := s.recallChunk(ctx, log, d)
+		if err != nil {
+			return nil, err
+		}
+		return newChunk(content), nil
+	})
 }
 
 // Chunk returns a chunk of the log; nil if the log does not have it.
 func (s *State) Chunk(ctx context.Context, log eventlog.Reader, d Digest) ([]byte, error) {
-	if chunk, ok := s.chunks[d]; ok {
-		return chunk, nil
+	if c := s.chunks[d]; c != nil {
+		return c.append(nil), nil
 	}
 	if s.located[d] == 0 {
 		return nil, nil
@@ -308,32 +308,25 @@ var errNoEvent = errors.New("policies: there is no event at revision")
 // ErrOtherInForce reports an activation whose expected previous policy is not the one in force.
 var ErrOtherInForce = errors.New("another policy is in force")
 
-// file joins the chunks of a file, which have returns by their digests. Its bytes are allocated once, by what the chunks have: the event may
-// say any size. They are a copy, because a chunk may be a part of a whole batch in memory.
-func file(f *logpb.File, have func(Digest) ([]byte, error)) ([]byte, error) {
-	chunks, size := make([][]byte, 0, len(f.GetChunks())), uint64(0)
-	for _, c := range f.GetChunks() {
-		d, err := digest(c)
+// file returns the content of a file, whose chunks find returns by their digests.
+func file(f *logpb.File, find func(Digest) (*chunk, error)) (content Content, err error) {
+	for _, b := range f.GetChunks() {
+		d, err := digest(b)
 		if err != nil {
-			return nil, err
+			return Content{}, err
 		}
-		chunk, err := have(d)
+		c, err := find(d)
 		if err != nil {
-			return nil, fmt.Errorf("file %s: %w", f.GetPath(), err)
+			return Content{}, fmt.Errorf("file %s: %w", f.GetPath(), err)
 		}
-		chunks = append(chunks, chunk)
-		if size += uint64(len(chunk)); size > f.GetSize() {
+		if content.add(c); uint64(content.size) > f.GetSize() {
 			break
 		}
 	}
-	if size != f.GetSize() {
-		return nil, fmt.Errorf("file %s has %d bytes, not %d", f.GetPath(), size, f.GetSize())
+	if uint64(content.size) != f.GetSize() {
+		return Content{}, fmt.Errorf("file %s has %d bytes, not %d", f.GetPath(), content.size, f.GetSize())
 	}
-	data := make([]byte, 0, size) // slices.Concat would round up
-	for _, chunk := range chunks {
-		data = append(data, chunk...)
-	}
-	return data, nil
+	return content, nil
 }
 
 func digest(b []byte) (d Digest, err error) {
@@ -343,31 +336,24 @@ func digest(b []byte) (d Digest, err error) {
 	return Digest(b), nil
 }
 
-// ChunkSize is the maximum size of a chunk: well below the limit of a batch.
-const ChunkSize = 256 << 10
-
-// Chunks cuts a file into the chunks that the log stores.
-func Chunks(data []byte) [][]byte { return slices.Collect(slices.Chunk(data, ChunkSize)) }
-
 // Events returns the events that propose a policy to a log in this state: the chunks that it does not have
 // yet, then the proposal. Each can be committed by itself.
 func (p *Proposal) Events(s *State) []*eventlog.Event {
 	var events []*eventlog.Event
 	sent := map[Digest]bool{}
-	file := func(path string, data []byte) *logpb.File {
-		f := &logpb.File{Path: path, Size: uint64(len(data))}
-		for _, c := range Chunks(data) {
-			d := DigestOf(c)
-			f.Chunks = append(f.Chunks, d[:])
-			if s.HasChunk(d) || sent[d] {
+	file := func(path string, content Content) *logpb.File {
+		f := &logpb.File{Path: path, Size: uint64(content.size)}
+		for _, c := range content.chunks {
+			f.Chunks = append(f.Chunks, c.digest[:])
+			if s.HasChunk(c.digest) || sent[c.digest] {
 				continue
 			}
-			sent[d] = true
+			sent[c.digest] = true
 			e := &eventlog.Event{Meta: &logpb.Metadata{
 				Type:   logpb.Type_TYPE_POLICY_CHUNK,
-				Detail: &logpb.Metadata_PolicyChunk{PolicyChunk: &logpb.PolicyChunk{Digest: d[:]}},
+				Detail: &logpb.Metadata_PolicyChunk{PolicyChunk: &logpb.PolicyChunk{Digest: c.digest[:]}},
 			}}
-			e.AddContent(&logpb.Payload{Role: logpb.Role_ROLE_CHUNK, MediaType: "application/octet-stream"}, c)
+			e.AddContent(&logpb.Payload{Role: logpb.Role_ROLE_CHUNK, MediaType: "application/octet-stream"}, c.append(nil))
 			events = append(events, e)
 		}
 		return f

@@ -162,7 +162,7 @@ func (w *world) replay() {
 func (w *world) restore() {
 	w.t.Helper()
 	var i objects.Importer
-	err := w.store.State().Export(i.Kind, func(record []byte) error {
+	err := w.store.State().Export(i.Kind, func(_ *objects.Object, record []byte) error {
 		o, err := i.Object(record)
 		if err == nil {
 			err = i.Add(o)

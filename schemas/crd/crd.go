@@ -27,6 +27,7 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/util/jsonpath"
 	kjson "sigs.k8s.io/json"
+	"stele.dev/stele/limits/packed"
 	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/jsonvalue"
 	"stele.dev/stele/schemas/program"
@@ -119,9 +120,11 @@ func (t *translator) definition(data []byte) (k schemas.Kind) {
 	if t.conversion(&crd, &k); len(t.errs) > 0 {
 		return k
 	}
-	if k.Definition, err = json.Marshal(&definition{crd.Labels, crd.Annotations, crd.Spec}); err != nil {
+	text, err := json.Marshal(&definition{crd.Labels, crd.Annotations, crd.Spec})
+	if err != nil {
 		t.refuse(nil, err.Error(), "")
 	}
+	k.Definition = packed.JSON{Text: packed.Of(text)}
 	return k
 }
 

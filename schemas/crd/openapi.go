@@ -10,7 +10,7 @@ import (
 // OpenAPI returns the schema of a version as upstream publishes it, without the fields that every object
 // has. It returns nil if the kind has no CustomResourceDefinition.
 func OpenAPI(k *schemas.Kind, version string) *spec.Schema {
-	if len(k.Definition) == 0 {
+	if k.Definition.IsZero() {
 		return nil
 	}
 	written, err := schemaOf(k, version)

@@ -28,7 +28,7 @@ type Wording struct {
 // NewWording returns the wording of a version of a kind, or nil if the kind has no
 // CustomResourceDefinition.
 func NewWording(k *schemas.Kind, version string) (*Wording, error) {
-	if len(k.Definition) == 0 {
+	if k.Definition.IsZero() {
 		return nil, nil
 	}
 	schema, err := schemaOf(k, version)
@@ -43,7 +43,7 @@ func schemaOf(k *schemas.Kind, version string) (*apiextensionsv1.JSONSchemaProps
 	var written struct {
 		Spec apiextensionsv1.CustomResourceDefinitionSpec
 	}
-	if err := json.Unmarshal(k.Definition, &written); err != nil {
+	if err := json.Unmarshal(k.Definition.Bytes(), &written); err != nil {
 		return nil, fmt.Errorf("crd: %w", err)
 	}
 	for i := range written.Spec.Versions {

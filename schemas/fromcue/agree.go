@@ -45,7 +45,7 @@ func (c *Compiler) agree(v cue.Value, n *schemas.Node, at *place) {
 			c.forced[around], widened = reason, true
 		}
 	})
-	if !widened {
+	if !widened && !c.widen() {
 		c.refuse(at, nil, fmt.Sprintf("the compiled schema and CUE make different things of %.200s: %.400s", value, how),
 			"write it in a simpler way")
 	}

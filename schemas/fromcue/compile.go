@@ -33,7 +33,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strings"
 
 	"cuelang.org/go/cue"
@@ -88,6 +87,7 @@ type Compiler struct {
 	following  map[ast.Node]bool // references being surveyed
 	claims     map[*schemas.Struct]claim
 	unions     map[*schemas.Node]claim
+	narrowed   []*place                  // unions of which other parts contradict some alternatives
 	related    map[*schemas.Struct]claim // structs with conditions or comparisons
 	settled    map[*schemas.Struct]bool  // whether a struct is open, where only a variant shows it
 	named      map[string]cue.Value      // values of identifiers
@@ -194,6 +194,7 @@ type place struct {
 	comparisons []schemas.Comparison
 	dropped     []ast.Expr             // expressions that comparisons and matched replace
 	matched     *cue.Value             // the choice that a call of matchN stands for
+	beside      *cue.Value             // the alternative beside a default that is a reference
 	message     string                 // of error(…), the last alternative
 	pending     []*cuesyntax.Condition // conditions to compile
 	unsure      []string               // fields that comprehensions may add; "*" for all
@@ -329,7 +330,7 @@ func (c *Compiler) probed(v cue.Value, top *place) *schemas.Node {
 		clear(c.unions)
 		clear(c.related)
 		clear(c.settled)
-		c.preserved, c.taken = nil, nil
+		c.preserved, c.taken, c.narrowed = nil, nil, nil
 		n := c.node(v, &at)
 		if len(c.untaken) > untaken {
 			c.diags = c.diags[:said]
@@ -426,15 +427,8 @@ func (c *Compiler) node(v cue.Value, at *place) *schemas.Node {
 	}
 	refused := len(c.diags) > before
 	whole := v
-	if len(at.dropped) > 0 && !at.vague {
-		rest, ok := c.remaining(v, at)
-		if !ok {
-			c.leaveTo(at.parent, at, at.dropped[0], "a bound that is another field")
-		}
-		v = rest
-	}
-	if at.loose && !at.vague {
-		v = c.scratch.BuildExpr(ast.NewIdent("string"))
+	if !at.vague {
+		v = c.unrelated(v, at)
 	}
 	switch {
 	case at.vague, at.recursive && s.split: // CUE dropped the alternatives that contain themselves
@@ -461,6 +455,28 @@ func (c *Compiler) node(v cue.Value, at *place) *schemas.Node {
 		c.fallback(n, v, at)
 	}
 	return n
+}
+
+// unrelated returns what v says besides the relations to other fields that the survey has found.
+func (c *Compiler) unrelated(v cue.Value, at *place) cue.Value {
+	if len(at.dropped) > 0 {
+		rest, ok := c.remaining(v, at)
+		switch {
+		case ok:
+			v = rest
+		case at.from != nil:
+			c.untaken[at.path] = true
+		default:
+			c.leaveTo(at.parent, at, at.dropped[0], "a bound that is another field")
+		}
+	}
+	switch {
+	case at.beside != nil && at.from != nil:
+		return *at.beside
+	case at.loose:
+		return c.scratch.BuildExpr(ast.NewIdent("string"))
+	}
+	return v
 }
 
 // bottom compiles a value that CUE cannot evaluate without data. That is allowed for a list with a
@@ -522,7 +538,7 @@ func (s shape) limitsFields() bool { return s.minFields != nil || s.maxFields !=
 // evaluated reports whether n has fallbacks or alternatives.
 func evaluated(n *schemas.Node) (found bool) {
 	n.Visit("", func(_ string, n *schemas.Node) {
-		found = found || n.Fallback != nil || n.Union != nil || n.From != nil || n.Struct != nil && len(n.Struct.Conditions) > 0
+		found = found || n.Fallback != nil || n.Union != nil || n.From != nil || n.Struct != nil && n.List != nil || n.Struct != nil && len(n.Struct.Conditions) > 0
 	})
 	return found
 }
@@ -587,108 +603,4 @@ func (c *Compiler) list(v cue.Value, s shape, at *place, refused bool) *schemas.
 	}
 	l.Items = c.items(v, item, s, at)
 	return l
-}
-
-// structOf compiles a struct, or an alternative that is a struct.
-func (c *Compiler) structOf(v cue.Value, s shape, at *place) *schemas.Struct {
-	result := &schemas.Struct{}
-	fields, err := v.Fields(cue.All(), cue.Patterns(true))
-	if err != nil {
-		c.reported(err, at)
-		return result
-	}
-	type pattern struct{ key, value cue.Value }
-	var patterns []pattern
-	var comparisons []schemas.Comparison
-	for fields.Next() {
-		sel := fields.Selector()
-		switch {
-		case fields.FieldType()&cue.PatternConstraint != 0:
-			patterns = append(patterns, pattern{sel.Pattern(), fields.Value()})
-		case sel.LabelType() != cue.StringLabel:
-			// Definitions and hidden fields hold no data. But they constrain the data that
-			// they refer to, unless they are plain aliases.
-			if !isAliasOfData(fields.Value()) {
-				c.item(fields.Value(), at)
-			}
-			if err := fields.Value().Validate(); err != nil {
-				c.reported(err, at.field(sel.String(), schemas.Regular))
-			}
-		default:
-			presence := presenceOf(sel)
-			if presence == schemas.Optional && c.excluded(fields.Value()) {
-				continue
-			}
-			name := sel.Unquoted()
-			where := at.field(name, presence)
-			child := c.node(fields.Value(), where)
-			comparisons = append(comparisons, where.comparisons...)
-			result.Fields = append(result.Fields, schemas.Field{Name: name, Presence: presence, Schema: child})
-		}
-	}
-	for _, p := range patterns {
-		c.pattern(result, v, p.key, p.value, len(patterns) == 1, at)
-	}
-	c.claims[result] = claim{value: v, parts: s.literals, at: at, order: len(c.claims)}
-	if why := c.relate(result, comparisons, v, at); why != "" {
-		c.leaveTo(at, at, nil, why)
-	} else if why := c.conditions(result, v, at); why != "" {
-		for _, p := range at.pending {
-			at.cloud(p.Node)
-		}
-		c.leaveTo(at, at, at.pending[0].Node, why)
-	}
-	c.anchored(result, v, at)
-	at.clouded(result)
-	return result
-}
-
-func presenceOf(field cue.Selector) schemas.Presence {
-	switch field.ConstraintType() {
-	case cue.RequiredConstraint:
-		return schemas.Required
-	case cue.OptionalConstraint:
-		return schemas.Optional
-	}
-	return schemas.Regular
-}
-
-// excluded reports whether only the server's own definitions declare the field v, and a definition of
-// the bundle closes the struct without it. Such a field does not exist.
-func (c *Compiler) excluded(v cue.Value) bool {
-	if _, ok := c.SourceOf(v); ok {
-		return false
-	}
-	return slices.ContainsFunc(errors.Errors(v.Err()), func(e errors.Error) bool {
-		format, _ := e.Msg()
-		return format == interpreter.FieldNotAllowed
-	})
-}
-
-// pattern compiles [key]: value in the struct within. If the struct has only one pattern, the value is
-// read from a field that matches it: only there is it known whether the value is closed.
-func (c *Compiler) pattern(s *schemas.Struct, within, key, value cue.Value, only bool, at *place) {
-	k := c.node(key, at.partPlace("[key]", schemas.Required))
-	if k.Kinds == schemas.AnyKind && k.Fallback == nil {
-		k = &schemas.Node{Kinds: schemas.StringKind, Source: k.Source} // [_]: T
-	}
-	if k.Kinds != schemas.StringKind {
-		c.refuse(at, key.Source(), "a pattern that is not a string", "write [string]: T or [=~\"regexp\"]: T")
-		return
-	}
-	if only {
-		if name, ok := samples.Key(k, s); ok {
-			if w := within.LookupPath(cue.MakePath(cue.Str(name).Optional())); w.Exists() {
-				value = w
-			}
-		}
-	}
-	entry := at.partPlace("[]", schemas.Required)
-	entry.entry = true
-	v := c.node(value, entry)
-	if !only && v.Kinds&(schemas.ListKind|schemas.StructKind) != 0 {
-		c.leaveTo(at, at, value.Source(), "several patterns whose values are lists or structs")
-		return
-	}
-	s.Patterns = append(s.Patterns, schemas.KeyPattern{Key: k, Value: v})
 }

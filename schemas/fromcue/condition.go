@@ -378,22 +378,19 @@ func (c *Compiler) comparison(x ast.Expr, at *place) bool {
 // remaining returns v without the bounds that became comparisons. ok is false if v is not a conjunction.
 func (c *Compiler) remaining(v cue.Value, at *place) (rest cue.Value, ok bool) {
 	var kept []cue.Value
-	var flatten func(v cue.Value) bool
+	var flatten func(v cue.Value)
 	dropped := 0
-	flatten = func(v cue.Value) bool {
-		if slices.Contains(at.dropped, cuesyntax.SyntaxOf(v.Source())) {
+	flatten = func(v cue.Value) {
+		switch op, args := v.Expr(); { // the source of a conjunction is that of its first part
+		case op == cue.AndOp:
+			for _, a := range args {
+				flatten(a)
+			}
+		case slices.Contains(at.dropped, cuesyntax.SyntaxOf(v.Source())):
 			dropped++
-			return true
-		}
-		op, args := v.Expr()
-		if op != cue.AndOp {
+		default:
 			kept = append(kept, v)
-			return true
 		}
-		for _, a := range args {
-			flatten(a)
-		}
-		return true
 	}
 	flatten(v)
 	if dropped < len(at.dropped) {
@@ -403,7 +400,7 @@ func (c *Compiler) remaining(v cue.Value, at *place) (rest cue.Value, ok bool) {
 		kept = append(kept, *at.matched)
 	}
 	if len(kept) == 0 {
-		return c.scratch.BuildExpr(ast.NewIdent("number")), true
+		return c.scratch.BuildExpr(ast.NewIdent("number")), at.from == nil
 	}
 	rest = kept[0]
 	for _, k := range kept[1:] {
@@ -442,7 +439,7 @@ func (c *Compiler) probeRelated() {
 					if n.Struct == nil {
 						return
 					}
-					if key, ok := samples.UnknownKey(n.Struct); ok && !admitsAllKeys(n.Struct) && c.claims[n.Struct].value.Exists() {
+					if key, ok := samples.UnknownKey(n.Struct); ok && !samples.AdmitsEveryKey(n.Struct) && c.claims[n.Struct].value.Exists() {
 						n.Struct.Open = c.claims[n.Struct].value.Allows(cue.Str(key))
 					}
 				})

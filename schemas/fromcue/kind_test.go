@@ -12,6 +12,7 @@ import (
 	"cuelang.org/go/cue/cuecontext"
 	"cuelang.org/go/cue/parser"
 	"github.com/google/go-cmp/cmp"
+	"stele.dev/stele/limits/packed"
 	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/fromcue/kinds"
 	"stele.dev/stele/schemas/program"
@@ -82,7 +83,7 @@ func TestKindFromCUE(t *testing.T) {
 		}},
 		Source: schemas.Position{File: "widgets.cue", Line: 3, Column: 1},
 	}
-	if diff := cmp.Diff(want, k); diff != "" {
+	if diff := cmp.Diff(want, k, cmp.Comparer(func(a, b packed.JSON) bool { return a == b })); diff != "" {
 		t.Error(diff)
 	}
 	if got := k.Resource(); got != "widgets.example.com" {

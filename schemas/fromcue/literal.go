@@ -21,7 +21,7 @@ func (c *Compiler) literal(v cue.Value, x ast.Node, decls []ast.Decl, op cue.Op,
 	case len(embedded) == 1 && fields == 0:
 		s := c.dispatch(v, cuesyntax.SyntaxOf(embedded[0]), op, args, at)
 		s.literals++
-		s.braced = true
+		s.braced = s.braced || s.kinds&cue.ListKind != 0
 		return s
 	case op == cue.AndOp:
 		s := c.conjunction(nil, args, at)

@@ -24,6 +24,8 @@ type claim struct {
 	parts int // number of struct literals that contribute
 	at    *place
 	order int // index of the struct in the order of compilation
+
+	written bool // of a union: its arms are those of the syntax, without what closes them
 }
 
 // inOrder returns the structs of claims in the order of compilation.
@@ -53,7 +55,7 @@ func (c *Compiler) probe(v cue.Value, n *schemas.Node, at *place) {
 			continue // a fallback
 		}
 		// Examples cannot show where the patterns of several conjuncts overlap.
-		if key, ok := samples.UnknownKey(s); ok && claim.parts > 1 && len(s.Patterns) > 0 && !admitsAllKeys(s) && !claim.value.Allows(cue.Str(key)) {
+		if key, ok := samples.UnknownKey(s); ok && claim.parts > 1 && len(s.Patterns) > 0 && !samples.AdmitsEveryKey(s) && !claim.value.Allows(cue.Str(key)) {
 			c.refusePatterns(claim.at)
 		}
 	}
@@ -78,7 +80,7 @@ func (c *Compiler) probe(v cue.Value, n *schemas.Node, at *place) {
 			s.Open = open
 			continue
 		}
-		if admitsAllKeys(s) {
+		if samples.AdmitsEveryKey(s) {
 			continue // every key is known
 		}
 		key, ok := samples.UnknownKey(s)
@@ -112,20 +114,43 @@ func admitsNoField(s *schemas.Struct) bool {
 // for the arm is compared with the result inside the union.
 func (c *Compiler) probeArms(n *schemas.Node) {
 	visitOuter(n, func(u *schemas.Node) {
-		if u.Union == nil {
+		claim, ok := c.unions[u]
+		if !ok {
 			return
 		}
-		claim := c.unions[u]
-		for i := range u.Union.Arms {
-			visitStructs(u.Union.Arms[i].Struct, func(s *schemas.Struct) {
-				if key, ok := samples.UnknownKey(s); ok && !admitsAllKeys(s) && c.claims[s].value.Exists() {
-					s.Open = c.claims[s].value.Allows(cue.Str(key))
-				}
-			})
+		settle := func(s *schemas.Struct) {
+			if key, ok := samples.UnknownKey(s); ok && !samples.AdmitsEveryKey(s) && c.claims[s].value.Exists() {
+				s.Open = c.claims[s].value.Allows(cue.Str(key))
+			}
 		}
-		u.Struct = join.Arms(u.Union)
+		if u.Union != nil {
+			for i := range u.Union.Arms {
+				visitStructs(u.Union.Arms[i].Struct, settle)
+				if claim.written {
+					c.probeArm(claim.value, u.Union.Arms[i].Struct)
+				}
+			}
+			u.Struct = join.Arms(u.Union)
+		} else {
+			eachStruct(u, settle)
+		}
 		if value, how := verify.Disagreement(claim.value, u, 100, 30); how != "" {
 			c.force(claim.at, "alternatives of which CUE makes something else than they say, as for "+value)
+		}
+	})
+}
+
+// probeArm asks CUE which structs in an arm are closed within the union.
+func (c *Compiler) probeArm(union cue.Value, arm *schemas.Struct) {
+	n := &schemas.Node{Kinds: schemas.StructKind, Struct: arm}
+	known := exampler{c: c}
+	if _, err := known.refused(union, n); err != nil {
+		return
+	}
+	open, skipped := c.probeUnknown(union, n)
+	eachStruct(n, func(s *schemas.Struct) {
+		if _, ok := c.settled[s]; !ok && !skipped[s] && !samples.AdmitsEveryKey(s) {
+			s.Open = open[s]
 		}
 	})
 }
@@ -216,11 +241,6 @@ func (c *Compiler) refusePatterns(at *place) {
 	c.force(at, "a pattern in a closed struct that is made of several parts")
 }
 
-// admitsAllKeys reports whether a pattern of s admits every string.
-func admitsAllKeys(s *schemas.Struct) bool {
-	return slices.ContainsFunc(s.Patterns, func(p schemas.KeyPattern) bool { return len(p.Key.Scalars) == 0 })
-}
-
 // probeKnown forbids optional fields that are declared but never admitted, and rejects others that are not admitted.
 func (c *Compiler) probeKnown(v cue.Value, n *schemas.Node, at *place) {
 	before := len(c.diags)
@@ -248,12 +268,26 @@ func (c *Compiler) probeFields(v cue.Value, n *schemas.Node, at *place) (more bo
 				more = true
 				continue
 			}
+			if c.widen() {
+				return false
+			}
 			c.refuse(where, nil, neverSet, neverSetHint)
 			continue
+		}
+		if c.widen() {
+			return false
 		}
 		c.refuse(where, nil, "CUE refuses an example made from the schema: "+fmt.Sprintf(format, args...), "")
 	}
 	return more
+}
+
+// widen leaves the unions to CUE that other parts narrow, and reports whether there are any: CUE may make something else of them.
+func (c *Compiler) widen() bool {
+	for _, at := range c.narrowed {
+		c.force(at, "a union of structs that CUE takes for equal, or with a default")
+	}
+	return len(c.narrowed) > 0
 }
 
 // relative returns the path of an error relative to v.
@@ -319,6 +353,11 @@ func (e *exampler) node(n *schemas.Node) ast.Expr {
 	case n.Fallback != nil, n.Union != nil:
 		return nil // unions and fallbacks make no claim here; arms are probed one by one
 	case n.Struct != nil:
+		if n.List != nil { // an example has one kind
+			for _, item := range n.List.Each() {
+				e.skip(item)
+			}
+		}
 		return e.structOf(n.Struct)
 	case n.List != nil && len(n.List.Prefix) > 0:
 		return e.tuple(n.List)

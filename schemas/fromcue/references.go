@@ -67,10 +67,16 @@ func (c *Compiler) reference(v cue.Value, x ast.Expr, op cue.Op, args []cue.Valu
 	}
 	t, ok := cuevalue.Target(v, args)
 	switch {
+	case at.vague:
+		return everything() // the index or the operand depends on data
 	case ok && cuevalue.IsError(t):
 		return everything() // CUE reports the error or drops the alternative
 	case !ok || t.IncompleteKind() == cue.BottomKind && t.Source() == nil:
-		c.refuse(at, x, "a reference that cannot be followed", "repeat the value in place of the reference")
+		message, hint := "a reference that cannot be followed", "repeat the value in place of the reference"
+		if m == cuesyntax.IsFixed && declared(at, base) {
+			message, hint = fmt.Sprintf("the parameter %s, which no object can set", base.Name), fmt.Sprintf("give it a value where the schema refers to the definition: & {%s: ...}", base.Name)
+		}
+		c.refuse(at, x, message, hint)
 		return everything()
 	}
 	return c.follow(t, x, at)
@@ -191,6 +197,11 @@ func (c *Compiler) call(v cue.Value, x *ast.CallExpr, args []cue.Value, at *plac
 	case "time.Time", "time.Duration", "net.IP", "net.IPv4", "net.IPv6", "net.IPCIDR", "net.FQDN", "net.URL", "net.AbsURL":
 		if len(args) == 0 {
 			return shapeOf(v.IncompleteKind())
+		}
+	case "strings.HasPrefix", "strings.HasSuffix", "strings.Contains":
+		if len(args) == 1 {
+			c.constant(args[0], x, at)
+			return shapeOf(cue.StringKind)
 		}
 	case "strings.MinRunes", "strings.MaxRunes", "time.Format":
 		for _, a := range args {

@@ -95,7 +95,7 @@ var references = []relation{
 		accept: []string{`{"labels": {"a": "x"}}`, `{"labels": {"a": "x"}, "selector": {"a": "x"}}`}, refuse: []string{`{"labels": {"a": "x"}, "selector": {"a": "y"}}`},
 	},
 	{
-		name: "a default beside which another value is not free", left: "spec", spec: "a: int\nb: *a | >5",
+		name: "a default beside which another value is not free", spec: "a: int\nb: *a | >5",
 		accept: []string{`{"a": 1}`, `{"a": 1, "b": 6}`, `{"a": 1, "b": 1}`}, refuse: []string{`{"a": 1, "b": 2}`},
 	},
 	{

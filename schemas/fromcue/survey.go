@@ -215,7 +215,7 @@ func (c *Compiler) disjunction(x ast.Expr, args []cue.Value, at *place) shape {
 	if b, ok := x.(*ast.BinaryExpr); ok {
 		if rest, kept, ok := at.explained(b, args); ok {
 			x, args = rest, kept
-			if _, still := x.(*ast.BinaryExpr); !still {
+			if b, still := x.(*ast.BinaryExpr); !still || b.Op != token.OR {
 				return c.survey(args[0], at)
 			}
 		}
@@ -297,7 +297,7 @@ func (c *Compiler) surveyAlternatives(x *ast.BinaryExpr, args []cue.Value, at *p
 			}
 		}
 		if id, ok := t.Expr.(*ast.Ident); ok {
-			s.kinds |= map[string]cue.Kind{"string": cue.StringKind, "int": cue.IntKind, "number": cue.NumberKind, "bool": cue.BoolKind}[id.Name]
+			s.kinds |= map[string]cue.Kind{"_": cue.TopKind, "string": cue.StringKind, "int": cue.IntKind, "number": cue.NumberKind, "bool": cue.BoolKind}[id.Name]
 		}
 	}
 	return s
@@ -307,7 +307,7 @@ func (c *Compiler) surveyAlternatives(x *ast.BinaryExpr, args []cue.Value, at *p
 // match no other alternative.
 func (p *place) explained(x *ast.BinaryExpr, args []cue.Value) (rest ast.Expr, kept []cue.Value, ok bool) {
 	call, isCall := cuesyntax.Unparen(x.Y).(*ast.CallExpr)
-	if x.Op != token.OR || !isCall || !cuesyntax.IsBuiltin(call.Fun, "error") || len(call.Args) != 1 || p.message != "" {
+	if x.Op != token.OR || !isCall || !cuesyntax.IsBuiltin(call.Fun, "error") || len(call.Args) != 1 {
 		return nil, nil, false
 	}
 	text, isText := cuesyntax.TextOf(call.Args[0])
@@ -326,7 +326,7 @@ func (p *place) explained(x *ast.BinaryExpr, args []cue.Value) (rest ast.Expr, k
 	if rest = cuesyntax.SyntaxOf(x.X); len(kept) == 0 || len(kept) == len(args) {
 		return nil, nil, false
 	}
-	if p.within == 0 && !p.passing {
+	if p.within == 0 && p.joint == 0 && !p.passing && p.message == "" {
 		p.message = text
 	}
 	return rest, kept, true

@@ -11,6 +11,7 @@ import (
 	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/fromcue/cuesyntax"
 	"stele.dev/stele/schemas/fromcue/cuevalue"
+	"stele.dev/stele/schemas/program"
 )
 
 // A taken is a field that gets its value from another field. It is pending until the struct from which
@@ -20,7 +21,7 @@ type taken struct {
 	n       *schemas.Node
 	node    ast.Expr
 	anchors []*place      // one per part of the reference; nil for constant text
-	free    schemas.Kinds // for a default: the kinds of which every value is admitted
+	free    schemas.Kinds // for a default: the kinds of the other alternatives
 	copies  bool          // the referenced field constrains the value
 }
 
@@ -193,8 +194,8 @@ func (p *place) declaration(id *ast.Ident) (name string, key, found bool) {
 	return "", false, false
 }
 
-// takenByDefault surveys a disjunction whose default is a reference and whose other alternatives admit
-// every value of the reference. It reports whether x is such a disjunction.
+// takenByDefault surveys a disjunction whose default is a reference and whose other alternatives are of the kinds that the reference
+// may have. It reports whether x is such a disjunction.
 func (c *Compiler) takenByDefault(x *ast.BinaryExpr, args []cue.Value, at *place) bool {
 	var marked ast.Expr
 	terms := cuesyntax.Disjuncts(x, false, nil)
@@ -210,24 +211,33 @@ func (c *Compiler) takenByDefault(x *ast.BinaryExpr, args []cue.Value, at *place
 		return false
 	}
 	var free schemas.Kinds
+	var ruled []cue.Value
 	for _, t := range terms {
 		if t.Marked {
 			continue
 		}
 		id, ok := t.Expr.(*ast.Ident)
-		if ok && cuesyntax.MeaningOf(id) == cuesyntax.IsPredeclared && slices.Contains([]string{"string", "int", "number", "bool"}, id.Name) {
-			free |= basicKinds[id.Name]
+		if ok && cuesyntax.MeaningOf(id) == cuesyntax.IsPredeclared && basicKinds[id.Name] != 0 && (id.Name != "_" || at.joint == 0) {
+			if free |= basicKinds[id.Name]; id.Name == "_" {
+				anything := c.scratch.BuildExpr(top())
+				at.beside = &anything
+			}
 			continue
 		}
-		if !slices.ContainsFunc(args, func(a cue.Value) bool { return a.Source() == t.Expr }) {
+		i := slices.IndexFunc(args, func(a cue.Value) bool { return a.Source() == t.Expr })
+		if i < 0 {
 			return false
 		}
+		ruled = append(ruled, args[i])
+	}
+	if free == 0 && at.joint == 0 && len(ruled) == 1 && !cuevalue.IsComposite(ruled[0]) { // the reference has its value whether or not this admits it
+		free, at.beside = cuevalue.KindsOf(ruled[0].IncompleteKind())&schemas.ScalarKinds, &ruled[0]
 	}
 	return free != 0 && c.take(marked, at, free, true)
 }
 
 var basicKinds = map[string]schemas.Kinds{
-	"string": schemas.StringKind, "int": schemas.IntegerKind, "number": schemas.NumberKind | schemas.IntegerKind, "bool": schemas.BoolKind,
+	"_": schemas.ScalarKinds, "string": schemas.StringKind, "int": schemas.IntegerKind, "number": schemas.NumberKind | schemas.IntegerKind, "bool": schemas.BoolKind,
 }
 
 // equal surveys a reference to data that is the whole constraint of a field or one of its conjuncts. It
@@ -240,8 +250,11 @@ func (c *Compiler) equal(v cue.Value, x ast.Expr, at *place) bool {
 		at.loose, at.taken.copies = true, true
 	}
 	if at.loose && at.joint > 0 { // CUE's value for it hides the other constraints
-		at.from, at.taken, at.loose = nil, nil, false
-		return false
+		if at.taken.copies {
+			at.from, at.taken, at.loose = nil, nil, false
+			return false
+		}
+		at.loose, at.dropped = false, append(at.dropped, x)
 	}
 	return true
 }
@@ -277,7 +290,7 @@ func (c *Compiler) settle(n *schemas.Node, at *place) {
 		return
 	}
 	n.From, n.Default, at.taken.n = at.from, nil, n
-	if at.presence == schemas.Required || n.Kinds&^schemas.ScalarKinds != 0 || n.Kinds == 0 {
+	if at.presence == schemas.Required || n.Kinds&^schemas.ScalarKinds != 0 && !at.from.Default || n.Kinds == 0 {
 		c.untake(at.taken)
 		return
 	}
@@ -342,6 +355,9 @@ func (c *Compiler) admits(t *taken, s *schemas.Struct, p *schemas.Part) bool {
 		}
 		if n = f.Schema; n.Fallback != nil || n == t.n {
 			return false
+		}
+		if _, fills := program.Absent(&f); t.at.beside != nil && !r.Joined && (fills || f.TakenFromElsewhere()) {
+			return false // where it is missing, CUE takes each value that it may have for the default
 		}
 		t.n.Sensitive = t.n.Sensitive || n.Sensitive
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/ast"
 	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/fromcue/cuesyntax"
 	"stele.dev/stele/schemas/fromcue/cuevalue"
@@ -26,13 +27,15 @@ func (c *Compiler) union(n *schemas.Node, v cue.Value, s shape, at *place, refus
 		return
 	}
 	a := cuevalue.AlternativesOf(v)
+	preferred, written := c.distinguish(&a, &s, v, at)
 	if s.braced && (a.Tops > 0 || len(a.Lists) > 0) && !refused {
-		c.refuse(at, nil, "braces around a list or around _, which CUE then takes for closed", "write it without the braces")
+		c.leaveTo(at, at, nil, "braces around a list or around _, which CUE then takes for closed")
+		c.vague(n, v, s, at)
 		return
 	}
 	if a.Tops > 0 && len(a.Lists)+len(a.Structs)+len(a.Others) == 0 {
 		n.Kinds = schemas.AnyKind // scalars do not widen it
-		c.setDefault(n, v, a, s, at)
+		c.setDefault(n, v, a, s, at, false)
 		return
 	}
 	if a.Tops > 0 || len(a.Others) > 0 {
@@ -42,11 +45,14 @@ func (c *Compiler) union(n *schemas.Node, v cue.Value, s shape, at *place, refus
 		}
 		return
 	}
-	c.setDefault(n, v, a, s, at)
-	structs := cuevalue.ApartFromDefault(n, a.Structs)
+	c.setDefault(n, v, a, s, at, preferred >= 0)
+	structs := a.Structs
+	if preferred < 0 {
+		structs = cuevalue.ApartFromDefault(n, structs)
+	}
 	lists := cuevalue.ApartFromDefault(n, a.Lists)
 	if !refused {
-		if reason := c.beyondUnion(n, a, s, structs, lists); reason != "" {
+		if reason := c.beyondUnion(n, a, s, structs, lists, preferred >= 0); reason != "" {
 			c.leaveTo(at, at, nil, reason)
 			c.vague(n, v, s, at)
 			return
@@ -54,22 +60,16 @@ func (c *Compiler) union(n *schemas.Node, v cue.Value, s shape, at *place, refus
 	}
 
 	n.Kinds = 0
-	switch {
-	case len(structs) == 1:
-		n.Kinds |= schemas.StructKind
-		around := at.arms
-		at.arms = around || !a.Alone
-		n.Struct = c.structOf(a.Only(v, structs), s, at)
-		at.arms = around
-	case len(structs) > 1:
-		n.Kinds |= schemas.StructKind
-		c.arms(n, v, structs, s, at)
+	of := claim{value: v, at: at, written: written}
+	if len(structs) > 0 && len(lists) > 0 {
+		c.unions[n] = of
 	}
+	c.structs(n, of, a, structs, s, preferred)
 	if len(lists) > 0 {
 		n.Kinds |= schemas.ListKind
 		n.List = c.list(a.Only(v, lists), s, at, refused)
 	}
-	scalars := c.enum(n, a.Constants, at)
+	scalars := c.enum(n, withoutAdmitted(a.Constants, a.Scalars), at)
 	for _, x := range a.Scalars {
 		scalars = append(scalars, c.scalar(x, at))
 	}
@@ -82,18 +82,96 @@ func (c *Compiler) union(n *schemas.Node, v cue.Value, s shape, at *place, refus
 	}
 }
 
+// structs compiles the alternatives that are structs.
+func (c *Compiler) structs(n *schemas.Node, of claim, a cuevalue.Alternatives, structs []cue.Value, s shape, preferred int) {
+	switch {
+	case len(structs) == 1:
+		n.Kinds |= schemas.StructKind
+		around := of.at.arms
+		of.at.arms = around || !a.Alone
+		n.Struct = c.structOf(a.Only(of.value, structs), s, of.at)
+		of.at.arms = around
+	case len(structs) > 1:
+		n.Kinds |= schemas.StructKind
+		c.arms(n, of, structs, s, preferred)
+	}
+}
+
+// distinguish finds the structs among the alternatives of v where CUE has dropped some: those that contradict another part of v, or look
+// equal to others without data. It returns the index of the struct that is the default, or -1. written reports that the structs are
+// those of the syntax, without what closes them.
+func (c *Compiler) distinguish(a *cuevalue.Alternatives, s *shape, v cue.Value, at *place) (preferred int, written bool) {
+	defaults := cuevalue.DefaultsOf(v)
+	marked := !a.Alone && len(defaults) == 1 && defaults[0].IncompleteKind() == cue.StructKind
+	if _, forced := c.forced[at.path]; forced || at.vague || at.recursive || at.embedsBesideFields() || !marked && (s.structs < 2 || s.structs == len(a.Structs)) {
+		return -1, false
+	}
+	choices, ok := cuevalue.Choices(v, maxArms)
+	if !ok {
+		return -1, false
+	}
+	var structs []cue.Value
+	preferred, apart := -1, false
+	for _, x := range choices {
+		switch {
+		case x.Kind == cue.StructKind && x.Marked && preferred >= 0, x.Kind != cue.StructKind && x.Kind&cue.StructKind != 0:
+			return -1, false
+		case x.Kind == cue.StructKind:
+			if x.Marked {
+				preferred = len(structs)
+			}
+			structs, apart = append(structs, x.Value), apart || x.Apart
+		}
+	}
+	if len(structs) < len(a.Structs) || marked != (preferred >= 0) {
+		return -1, false
+	}
+	if len(structs) > len(a.Structs) {
+		if apart {
+			return -1, false
+		}
+		a.Structs, s.structs = structs, len(structs)
+		return preferred, true
+	}
+	if s.structs = len(structs); !marked {
+		c.narrowed = append(c.narrowed, at)
+	} else {
+		preferred = slices.IndexFunc(a.Structs, defaults[0].Equals)
+	}
+	if len(structs) < 2 || marked && preferred < 0 {
+		return -1, false
+	}
+	return preferred, false
+}
+
+// embedsBesideFields reports whether a literal of the value embeds something beside fields of its own.
+func (p *place) embedsBesideFields() bool {
+	return slices.ContainsFunc(p.literals, func(lit ast.Node) bool {
+		embeds, others := false, false
+		for _, d := range cuesyntax.DeclsOf(lit) {
+			switch d.(type) {
+			case *ast.EmbedDecl:
+				embeds, others = true, others || embeds
+			case *ast.Field, *ast.Comprehension, *ast.Ellipsis:
+				others = true
+			}
+		}
+		return embeds && others
+	})
+}
+
 // beyondUnion returns what the value has besides a choice between structs, or "". It compares CUE's
 // alternatives with the survey's counts.
-func (c *Compiler) beyondUnion(n *schemas.Node, a cuevalue.Alternatives, s shape, structs, lists []cue.Value) string {
+func (c *Compiler) beyondUnion(n *schemas.Node, a cuevalue.Alternatives, s shape, structs, lists []cue.Value, preferred bool) string {
 	composite := n.Default != nil && !isScalarJSON(n.Default)
 	switch {
 	case len(lists) > 1 || s.lists > 1:
 		return "a union of lists"
-	case len(structs) > 0 && len(lists) > 0:
-		return "a union of a struct and a list"
+	case len(structs) > 0 && len(lists) > 0 && composite:
+		return "a union of a struct and a list, with a default"
 	case len(structs) > maxArms:
 		return fmt.Sprintf("a union of %d structs", len(structs))
-	case s.structs > 1 && s.structs != len(structs), len(structs) > 1 && composite:
+	case s.structs > 1 && s.structs != len(structs), len(structs) > 1 && composite && !preferred:
 		return "a union of structs that CUE takes for equal, or with a default"
 	case !a.Alone && (s.structs > 0 && cuevalue.OnlyDefault(n, structs) || s.lists > 0 && cuevalue.OnlyDefault(n, lists)):
 		return "an alternative that CUE takes for equal to the default"
@@ -102,7 +180,7 @@ func (c *Compiler) beyondUnion(n *schemas.Node, a cuevalue.Alternatives, s shape
 }
 
 // setDefault sets the default of the node, if the value has one that may be used.
-func (c *Compiler) setDefault(n *schemas.Node, v cue.Value, a cuevalue.Alternatives, s shape, at *place) {
+func (c *Compiler) setDefault(n *schemas.Node, v cue.Value, a cuevalue.Alternatives, s shape, at *place, preferred bool) {
 	d, _ := v.Default()
 	kind := d.Kind()
 	complete := d.Validate(cue.Concrete(true), cue.Final()) == nil
@@ -119,11 +197,11 @@ func (c *Compiler) setDefault(n *schemas.Node, v cue.Value, a cuevalue.Alternati
 		}
 	default:
 		// In a conjunction, the default may be open after all.
-		if s.literals > 1 || a.Rivals(d) && !(complete && cuevalue.IsData(d)) {
+		if !preferred && (s.literals > 1 || a.Rivals(d) && !(complete && cuevalue.IsData(d))) {
 			c.leaveTo(at, at, d.Source(), "a default that is not plain data")
 			return
 		}
-		if !complete {
+		if !complete || preferred && at.presence != schemas.Regular {
 			return
 		}
 	}
@@ -133,6 +211,14 @@ func (c *Compiler) setDefault(n *schemas.Node, v cue.Value, a cuevalue.Alternati
 		return
 	}
 	n.Default = text
+}
+
+// withoutAdmitted returns the constants without those like 1.0 that another alternative admits. CUE takes 1.0 for different from 1, so
+// that an enumeration cannot have it.
+func withoutAdmitted(constants, scalars []cue.Value) []cue.Value {
+	return slices.DeleteFunc(slices.Clone(constants), func(v cue.Value) bool {
+		return v.Kind() == cue.FloatKind && slices.ContainsFunc(scalars, func(s cue.Value) bool { return s.Unify(v).Err() == nil })
+	})
 }
 
 // enum compiles constants into one alternative, in the order of the source. Null only adds its kind.
@@ -298,23 +384,24 @@ const maxArms = 64
 
 // arms compiles alternatives that are structs into a union. The union's struct has the fields of all
 // arms.
-func (c *Compiler) arms(n *schemas.Node, v cue.Value, structs []cue.Value, s shape, at *place) {
+func (c *Compiler) arms(n *schemas.Node, of claim, structs []cue.Value, s shape, preferred int) {
+	at := of.at
 	u := &schemas.Union{Source: at.source}
 	at.arms = true
 	defer func() { at.arms = false }()
-	for _, x := range structs {
-		arm := schemas.Arm{Struct: c.structOf(x, s, at), Source: c.position(x.Source(), at)}
+	for i, x := range structs {
+		arm := schemas.Arm{Struct: c.structOf(x, s, at), Preferred: i == preferred, Source: c.position(x.Source(), at)}
 		arm.Struct.Open = x.Allows(cue.AnyString)
 		u.Arms = append(u.Arms, arm)
 	}
 	n.Union, n.Struct = u, join.Arms(u)
-	c.unions[n] = claim{value: v, at: at}
-	if discriminate(u); u.Discriminator != "" {
+	c.unions[n] = of
+	if discriminate(u); u.Discriminator != "" || preferred >= 0 && len(structs) == 2 {
 		return
 	}
-	text, err := c.selfContained(v, n)
+	text, err := c.selfContained(of.value, n)
 	if err != nil {
-		c.refuse(at, nil, "a union of structs", fmt.Sprintf("give the structs a field with other constants in each; CUE cannot evaluate them apart from the rest: %v", err))
+		c.leaveTo(at, at, nil, "a union of structs without a field that has other constants in each")
 		return
 	}
 	u.Ambiguous = interpreter.NewFallback(text, "a value that fits several alternatives", at.source)

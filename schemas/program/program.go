@@ -249,7 +249,7 @@ func (b building) check(n *schemas.Node) (*check, error) {
 		return nil, errors.New("schemas: a node that admits nothing")
 	}
 	c := &check{node: n, kinds: n.Kinds, refers: n.From != nil}
-	if n.From != nil && (len(n.From.Parts) == 0 || n.Kinds&^schemas.ScalarKinds != 0) {
+	if n.From != nil && (len(n.From.Parts) == 0 || n.Kinds&^schemas.ScalarKinds != 0 && !n.From.Default) {
 		return nil, errors.New("schemas: a reference to nothing, or in a value that is not a scalar")
 	}
 	for i := range n.Scalars {

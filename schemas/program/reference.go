@@ -178,6 +178,17 @@ func (v *inspection) taken(c *check, x any) {
 	}
 }
 
+// isDefault reports whether x is the value of the reference that is the default of c. The rules of the other alternatives need not admit
+// it.
+func (v *inspection) isDefault(c *check, x any) bool {
+	r := c.node.From
+	if r == nil || !r.Default || len(c.node.Scalars) == 0 || c.format != nil {
+		return false
+	}
+	y, _, ok := resolve(r, v.scopes, 0)
+	return ok && jsonvalue.SameScalar(x, y)
+}
+
 // anchor returns the length of the path to the outermost struct that the reference leads to.
 func (v *inspection) anchor(r *schemas.Reference) int {
 	depth := len(v.path)

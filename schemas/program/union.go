@@ -18,6 +18,8 @@ type unionCheck struct {
 	arms   []*check
 	values [][]any // of the discriminator, per arm
 
+	preferred *check // one of arms, or nil
+
 	ambiguous *check // evaluates the union in CUE; nil if not needed
 }
 
@@ -40,6 +42,9 @@ func (c *check) addUnion(u *schemas.Union, b building) error {
 			return err
 		}
 		c.union.arms = append(c.union.arms, arm)
+		if a.Preferred {
+			c.union.preferred = arm
+		}
 		c.union.values = append(c.union.values, values)
 		c.acts = c.acts || arm.acts
 		c.refers = c.refers || arm.refers
@@ -72,10 +77,14 @@ func (u *unionCheck) chosen(m map[string]any) (arm *check, ok bool) {
 	return nil, true
 }
 
-// remaining returns the arms that m does not contradict. An arm remains if m only lacks fields.
+// remaining returns the arms that m does not contradict, or only the preferred one if it is among them. An arm remains if m only lacks
+// fields.
 func (u *unionCheck) remaining(m map[string]any, root bool, scopes []scope, p **patience) (arms []*check) {
+	if u.preferred != nil && !contradicts(u.preferred, m, root, scopes, p) {
+		return []*check{u.preferred}
+	}
 	for _, arm := range u.arms {
-		if !contradicts(arm, m, root, scopes, p) {
+		if arm != u.preferred && !contradicts(arm, m, root, scopes, p) {
 			arms = append(arms, arm)
 		}
 	}

@@ -91,6 +91,9 @@ func (v *inspection) value(c *check, x any) {
 	if c.logic != nil && x != nil && c.kinds&schemas.KindOf(x) != 0 {
 		v.logic(c.logic, x, c.node.Source)
 	}
+	if v.isDefault(c, x) {
+		return
+	}
 	switch x := x.(type) {
 	case string:
 		if !c.kinds.Has(schemas.StringKind) {

@@ -80,6 +80,9 @@ func UnknownKey(s *schemas.Struct) (string, bool) {
 		"unknown key", "unknown", "k", "UNKNOWN", "Unknown_1", "9", "-", "_", ".", "/", "\u2020", " ", "\n", "",
 		"an-unknown.key/9", strings.Repeat("k", 1000), strings.Repeat("9", 1000),
 	}
+	for _, p := range s.Patterns {
+		candidates = append(candidates, excluded(p.Key)...)
+	}
 next:
 	for _, key := range candidates {
 		for _, c := range patterns {
@@ -95,6 +98,27 @@ next:
 		return key, true
 	}
 	return "", false
+}
+
+// excluded returns some strings that the key of a pattern excludes.
+func excluded(key *schemas.Node) (some []string) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	for i := range key.Scalars {
+		all, _ := excludedBy(&key.Scalars[i])
+		some = append(some, all...)
+		for _, p := range key.Scalars[i].Patterns {
+			re, err := syntax.Parse(p.Regexp, syntax.Perl)
+			if err != nil || !p.Negated {
+				continue
+			}
+			for range 16 {
+				var b strings.Builder
+				Text(&b, re.Simplify(), rng, 2)
+				some = append(some, b.String())
+			}
+		}
+	}
+	return some
 }
 
 // Text writes a string that probably matches re. extra is the maximum number of repetitions beyond those

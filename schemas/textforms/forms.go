@@ -42,6 +42,13 @@ var calls = map[string]func(string) Form{
 		sample := time.Date(2006, 1, 2, 15, 4, 5, 0, time.UTC).Format(layout)
 		return Form{passes(func(s string) (bool, error) { return cuetime.Format(s, layout) }), "a time in the form " + layout, []string{sample, sample + " "}}
 	},
+	"strings.HasPrefix": func(part string) Form { return contains("a text that begins with", part, strings.HasPrefix) },
+	"strings.HasSuffix": func(part string) Form { return contains("a text that ends with", part, strings.HasSuffix) },
+	"strings.Contains":  func(part string) Form { return contains("a text that contains", part, strings.Contains) },
+}
+
+func contains(phrase, argument string, test func(s, part string) bool) Form {
+	return Form{func(s string) bool { return test(s, argument) }, phrase + " " + strconv.Quote(argument), []string{argument, argument + argument, ""}}
 }
 
 // byName maps the names of functions to their tests.

@@ -78,7 +78,7 @@ func (a *Authorizers) Bind(p *policy.Policy) *policy.Policy {
 		case name == "abac":
 			return abac{a}
 		case name == "webhook" || strings.HasPrefix(name, "webhook:"):
-			return &hook{of: a, name: name}
+			return &hook{of: a, name: name, span: "authorizer " + name}
 		case found != nil && set != nil:
 			return &plugin{set, found}
 		}

@@ -6,6 +6,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 	"stele.dev/stele/core/reviewers/plugins"
 	"stele.dev/stele/core/status"
+	"stele.dev/stele/core/tracing"
 	"stele.dev/stele/plugins/authorizerpb"
 	"stele.dev/stele/plugins/host"
 	"stele.dev/stele/policy"
@@ -30,6 +31,8 @@ func (p *plugin) Authorize(ctx context.Context, r *policy.Request) policy.Opinio
 	if policy.Explains(ctx) {
 		ask = b.Explain
 	}
+	ctx, span := tracing.Start(ctx, "authorizer plugin "+p.Name)
+	defer span.End()
 	a := ask(ctx, p.Name, question(r))
 	o := policy.Opinion{Reason: status.Brief(a.Reason), Detail: status.Brief(a.Detail), Failed: a.Failed, Program: p.SHA256[host.System]}
 	switch a.Decision {

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apiserver/plugin/pkg/authorizer/webhook/metrics"
 	"k8s.io/client-go/rest"
 	"stele.dev/stele/core/status"
+	"stele.dev/stele/core/tracing"
 	"stele.dev/stele/limits/reload"
 	"stele.dev/stele/policy"
 )
@@ -179,7 +180,9 @@ func (e *endpoint) authorizer() (*webhook.WebhookAuthorizer, error) {
 		}
 		return d
 	}
-	return webhook.New(rest.CopyConfig(e.client), c.SubjectAccessReviewVersion,
+	client := rest.CopyConfig(e.client)
+	client.Wrap(tracing.Propagate)
+	return webhook.New(client, c.SubjectAccessReviewVersion,
 		ttl(c.AuthorizedTTL.Duration, c.CacheAuthorizedRequests), ttl(c.UnauthorizedTTL.Duration, c.CacheUnauthorizedRequests),
 		*webhook.DefaultRetryBackoff(), onError, c.MatchConditions, e.name, measured(), compiler())
 }
@@ -235,6 +238,7 @@ func (w *webhooks) find(named string) (*endpoint, error) {
 type hook struct {
 	of     *Authorizers
 	name   string // in the chain
+	span   string // the name of the span of a question
 	client atomic.Pointer[hookClient]
 	failed atomic.Int64 // time of the last warning, in Unix nanoseconds
 }
@@ -270,6 +274,8 @@ func (h *hook) Authorize(ctx context.Context, r *policy.Request) policy.Opinion 
 	if err != nil {
 		return cannot(h.name, err.Error())
 	}
+	ctx, span := tracing.Start(ctx, h.span)
+	defer span.End()
 	excluded := false
 	bounded, cancel := context.WithTimeout(context.WithValue(ctx, excludedKey{}, &excluded), c.timeout)
 	defer cancel()

@@ -7,11 +7,14 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"stele.dev/stele/core/auth/authz"
@@ -25,6 +28,7 @@ type webhook struct {
 	ca         string // a file that the kubeconfig names
 	mu         sync.Mutex
 	reviews    []authorizationv1.SubjectAccessReview
+	parents    []string // what the header Traceparent said
 	answer     func(http.ResponseWriter, *authorizationv1.SubjectAccessReview)
 }
 
@@ -48,7 +52,7 @@ func newWebhook(t testing.TB, answer func(http.ResponseWriter, *authorizationv1.
 			return
 		}
 		h.mu.Lock()
-		h.reviews = append(h.reviews, r)
+		h.reviews, h.parents = append(h.reviews, r), append(h.parents, q.Header.Get("Traceparent"))
 		answer := h.answer
 		h.mu.Unlock()
 		answer(w, &r)
@@ -144,6 +148,25 @@ func TestWhatAWebhookSays(t *testing.T) {
 				t.Errorf("%q, want %q", got, tc.want)
 			}
 		})
+	}
+}
+
+// A webhook gets the span of the question, and nothing if the request is not traced.
+func TestWebhooksGetTheTrace(t *testing.T) {
+	h := newWebhook(t, says(yes))
+	p := chain(t, newAuthorizers(t, authz.Options{ConfigFile: write(t, "authz.yaml", configuration(h.entry("w")))}), "webhook:w")
+	spans := tracetest.NewInMemoryExporter()
+	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans))
+	traced, request := provider.Tracer("test").Start(t.Context(), "request")
+	p.Authorize(traced, asksFor("alice", "a"))
+	p.Authorize(t.Context(), asksFor("alice", "b"))
+	asked := spans.GetSpans()[0]
+	if asked.Name != "authorizer webhook:w" || asked.Parent.SpanID() != request.SpanContext().SpanID() {
+		t.Errorf("the question has the span %q below %s", asked.Name, asked.Parent.SpanID())
+	}
+	want := []string{"00-" + asked.SpanContext.TraceID().String() + "-" + asked.SpanContext.SpanID().String() + "-01", ""}
+	if !slices.Equal(h.parents, want) {
+		t.Errorf("the webhook gets %q, want %q", h.parents, want)
 	}
 }
 

@@ -151,8 +151,11 @@ func (a *Authority) restart(dir string) error {
 }
 
 // Fingerprint returns the SHA-256 of the authority's public key, in hexadecimal. A renewed certificate has the same.
-func (a *Authority) Fingerprint() string {
-	sum := sha256.Sum256(a.Cert.RawSubjectPublicKeyInfo)
+func (a *Authority) Fingerprint() string { return Fingerprint(a.Cert) }
+
+// Fingerprint returns the SHA-256 of the public key of a certificate, in hexadecimal (RFC 7469 calls it a pin).
+func Fingerprint(c *x509.Certificate) string {
+	sum := sha256.Sum256(c.RawSubjectPublicKeyInfo)
 	return hex.EncodeToString(sum[:])
 }
 
@@ -170,8 +173,13 @@ func (a *Authority) Pool() *x509.CertPool {
 	return pool
 }
 
-// Server returns server.crt and server.key of the folder, valid for these hosts.
+// OwnName is a name for which each certificate of [Authority.Server] is valid. A server that was given other certificates
+// serves this one to clients that ask for the name.
+const OwnName = "own.stele.internal"
+
+// Server returns server.crt and server.key of the folder, valid for these hosts and for [OwnName].
 func (a *Authority) Server(dir string, hosts []string) (Pair, error) {
+	hosts = append(slices.Clip(hosts), OwnName)
 	template := &x509.Certificate{
 		Subject: pkix.Name{CommonName: "stele"}, KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
@@ -216,15 +224,24 @@ func (s *ServerCertificate) renew() error {
 	return err
 }
 
+// Renew renews the certificate if that is due. If another goroutine does that, it returns nil.
+func (s *ServerCertificate) Renew() error {
+	if !s.authority.Due(s.current.Load().Leaf) || !s.renewing.TryLock() {
+		return nil
+	}
+	defer s.renewing.Unlock()
+	return s.renew()
+}
+
 // Get is for [tls.Config].GetCertificate. When a renewal is due, one handshake makes it, and others use the old
 // certificate, as all do if it fails.
 func (s *ServerCertificate) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	if s.authority.Due(s.current.Load().Leaf) && s.renewing.TryLock() {
-		defer s.renewing.Unlock()
-		_ = s.renew() // the next handshake tries again
-	}
+	_ = s.Renew() // the next handshake tries again
 	return s.current.Load(), nil
 }
+
+// Fingerprint returns that of the certificate in use. A renewed certificate has another one.
+func (s *ServerCertificate) Fingerprint() string { return Fingerprint(s.current.Load().Leaf) }
 
 // Client returns name.crt and name.key of the folder, for a user in groups. They are valid for 90 days, and issued again when
 // 30 are left.

@@ -158,7 +158,7 @@ func (b *builder) kind(v Resource) {
 		described := own.Schema
 		described.Properties, described.Extensions = maps.Clone(own.Schema.Properties), maps.Clone(own.Schema.Extensions)
 		s = &described
-	case !b.v2 && len(v.Kind.Definition) > 0:
+	case !b.v2 && !v.Kind.Definition.IsZero():
 		if s = crd.OpenAPI(v.Kind.Kind, v.Name); s == nil {
 			s = structural.Of(v.Schema)
 		}

@@ -4,7 +4,6 @@
 package openapi
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"maps"
@@ -118,7 +117,7 @@ func sameToClients(a, b Resource) bool {
 	return x.Group == y.Group && x.Plural == y.Plural && x.Kind.Kind == y.Kind.Kind && x.ListKind == y.ListKind && x.Namespaced == y.Namespaced &&
 		x.Builtin == y.Builtin && a.Name == b.Name && a.Status == b.Status && (a.Scale == nil) == (b.Scale == nil) &&
 		a.NoDeleteCollection == b.NoDeleteCollection && slices.Equal(a.Verbs, b.Verbs) && a.Of == b.Of &&
-		slices.Equal(a.SelectableFields, b.SelectableFields) && bytes.Equal(x.Definition, y.Definition) && reflect.DeepEqual(a.Schema, b.Schema)
+		slices.Equal(a.SelectableFields, b.SelectableFields) && x.Definition == y.Definition && reflect.DeepEqual(a.Schema, b.Schema)
 }
 
 // all returns the versions of all groups, in order.

@@ -7,7 +7,7 @@
 //
 // A checkpoint of the bucket is used only if the log has recorded its fold: its own checksums are as good as the one who
 // wrote it. Segments must continue each other, and the log's store the last one, which binds all that is before it but for
-// what is before a gap. A replica begins from segments with gaps only behind such a checkpoint.
+// what is before a gap. Of that the log has recorded the hashes before it was erased.
 //
 // The replica that leads stores what the bucket lacks. Any number of them may do so at once: files are written once, under
 // the hash of their content. Only the replica that leads erases the past; the others follow it by fetching the segments

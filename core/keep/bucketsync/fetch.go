@@ -1,11 +1,14 @@
 package bucketsync
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -24,7 +27,7 @@ const atOnce = 4
 // fetchListed lists the bucket and fetches what the archive can use, up to a revision. It begins again if another replica
 // has replaced a segment meanwhile, or has stored another one and trimmed the log's store.
 func (s *Syncer) fetchListed(ctx context.Context, upto uint64) (*bucket.Content, error) {
-	const attempts = 3 // without a new segment
+	const attempts = 10 // without a new segment
 	for attempt := 1; ; attempt++ {
 		before := len(s.o.Archive.Segments())
 		content, err := s.o.Bucket.List(ctx)
@@ -108,7 +111,12 @@ func (s *Syncer) install(ctx context.Context, found bucket.Segment, path string,
 		return err
 	}
 	// The archive compares a later generation with the one that it has.
-	foreign := s.o.Archive.Lacks(found.First, found.Last, found.Generation) != archive.LacksGeneration
+	lack := s.o.Archive.Lacks(found.First, found.Last, found.Generation)
+	if lack == archive.LacksDamaged {
+		if err := s.checkRepair(ctx, path); err != nil {
+			return fmt.Errorf("segment %s of the bucket %s: %w; find out who can write to the bucket", found.Name(), s.o.Bucket.Place(), err)
+		}
+	}
 	installed, err := s.o.Archive.Install(ctx, path)
 	if err != nil {
 		return fmt.Errorf("segment %s of the bucket %s: %w", found.Name(), s.o.Bucket.Place(), err)
@@ -118,11 +126,24 @@ func (s *Syncer) install(ctx context.Context, found bucket.Segment, path string,
 	}
 	s.o.Logger.Info("a segment was fetched from the bucket", "segment", found.Name())
 	for _, info := range s.o.Archive.Segments() {
-		if foreign && info.First == found.First && info.KeptBatches < info.Batches {
-			s.gapped = append(s.gapped, info)
+		if !s.started && lack != archive.LacksGeneration && info.First == found.First {
+			s.foreign = append(s.foreign, info)
 		}
 	}
 	return nil
+}
+
+// checkRepair returns an error if a segment, which is to take the place of a damaged one, is not the one of which the log has
+// recorded the hashes.
+func (s *Syncer) checkRepair(ctx context.Context, path string) error {
+	of, err := segment.Open(path, nil)
+	if err != nil {
+		return err
+	}
+	all := append(s.o.Archive.Segments(), of.Info())
+	slices.SortFunc(all, func(a, b segment.Info) int { return cmp.Compare(a.First, b.First) })
+	_, err = s.o.Past(ctx, all)
+	return err
 }
 
 // adoptFloors erases here what another replica has erased, as the floors of its segment say. It refuses floors after the end of the
@@ -147,28 +168,33 @@ func (s *Syncer) adoptFloors(ctx context.Context, found bucket.Segment, floors b
 	return nil
 }
 
-// checkGaps refuses to begin from segments of the bucket alone if batches of them are forgotten: a gap binds what is before
-// it to nothing that follows, so that whoever can write to the bucket can put another past there. A checkpoint that the
-// log has recorded is the state behind the gaps. The segments are removed again, so that the next start does not take them for its own.
-func (s *Syncer) checkGaps(checkpoints string) error {
-	if len(s.gapped) == 0 || s.o.AcceptGaps {
+// checkGaps refuses to begin from segments of the bucket of which batches are forgotten, unless the log has recorded what they were: a
+// gap binds what is before it to nothing that follows, so that whoever can write to the bucket could put another past there. The
+// segments are removed again, so that the next start does not take them for its own.
+func (s *Syncer) checkGaps(ctx context.Context) error {
+	gaps := slices.IndexFunc(s.foreign, func(i segment.Info) bool { return i.Gaps() })
+	if gaps < 0 {
 		return nil
 	}
-	folder, err := checkpoint.Open(checkpoints, nil)
-	if err != nil {
-		return err
+	bound, err := s.o.Past(ctx, s.o.Archive.Segments())
+	if err == nil && (bound || s.o.AcceptGaps) {
+		return nil
 	}
-	if has, err := folder.Revisions(); err != nil || len(has) > 0 {
-		return err
+	if err == nil {
+		first := s.foreign[gaps]
+		err = fmt.Errorf("batches of the segment %s in the bucket %s are forgotten, and the log has no record of what they were, so that nothing shows that it is of this log: let a replica of this version that has a data directory run until it has looked at what to erase, which takes ten minutes; if nobody else can write to the bucket, start once with --accept-unrecorded-checkpoint",
+			segment.Name(first.First, first.Last, first.Generation), s.o.Bucket.Place())
+	} else {
+		err = fmt.Errorf("the bucket %s: %w; find out who can write to it", s.o.Bucket.Place(), err)
 	}
-	first := s.gapped[0]
-	for _, info := range s.gapped {
+	for _, info := range s.foreign {
 		for _, file := range info.Files {
-			err = errors.Join(err, os.Remove(filepath.Join(s.o.Archive.Dir(), file.Name)))
+			if e := os.Remove(filepath.Join(s.o.Archive.Dir(), file.Name)); !errors.Is(e, fs.ErrNotExist) {
+				err = errors.Join(err, e)
+			}
 		}
 	}
-	return errors.Join(fmt.Errorf("the bucket %s has no checkpoint that the log has recorded, and batches of its segment %s are forgotten, so that nothing shows that it is of this log: let a replica of this version that has a data directory make a checkpoint, which takes an hour at most; if nobody else can write to the bucket, start once with --accept-unrecorded-checkpoint",
-		s.o.Bucket.Place(), segment.Name(first.First, first.Last, first.Generation)), err)
+	return err
 }
 
 // checkEnd returns an error if the log does not continue the newest segment that is to be used: then the segments are of
@@ -203,7 +229,7 @@ func (s *Syncer) fetchCheckpoint(ctx context.Context, content *bucket.Content, d
 	if len(content.Checkpoints) == 0 {
 		return nil
 	}
-	folder, err := checkpoint.Open(dir, nil)
+	folder, err := checkpoint.Open(dir, nil, s.o.Log.Keys())
 	if err != nil {
 		return err
 	}
@@ -230,7 +256,7 @@ func (s *Syncer) fetchCheckpoint(ctx context.Context, content *bucket.Content, d
 func (s *Syncer) fetchRecorded(ctx context.Context, found bucket.Checkpoint, to *checkpoint.Folder) (bool, error) {
 	text := fmt.Sprintf("the checkpoint of revision %d from the bucket", found.Revision)
 	s.fetching.Store(&text)
-	apart, err := checkpoint.Open(filepath.Join(s.o.Dir, "checkpoints"), nil)
+	apart, err := checkpoint.Open(filepath.Join(s.o.Dir, "checkpoints"), nil, s.o.Log.Keys())
 	if err != nil {
 		return false, err
 	}

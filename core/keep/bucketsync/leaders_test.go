@@ -123,6 +123,37 @@ func TestAStartGoesOnWhenTheLogIsTrimmedMeanwhile(t *testing.T) {
 	w.check()
 }
 
+// A former version has erased a part of the past, and the log has no record of it.
+func TestANewReplicaDoesNotBeginFromGapsWithoutARecord(t *testing.T) {
+	w := newWorld(t, 1)
+	defer w.close()
+	w.faults, w.strangers = false, true
+	gaps := func(i segment.Info) bool { return i.Gaps() }
+	for l := w.leaders[0]; !slices.ContainsFunc(l.archive.Segments(), gaps); {
+		for range 20 {
+			w.must(l.write())
+		}
+		w.must(l.checkpoint())
+		w.must(l.seal())
+		w.must(l.syncer.Sync(t.Context()))
+		w.must(l.eraser.Pass(t.Context()))
+		w.must(l.syncer.Sync(t.Context()))
+	}
+	w.unrecorded = true
+	l := w.leaders[1]
+	l.close()
+	l.dir = w.folder()
+	for range 2 { // nothing of the first attempt counts for the second
+		if err := l.open(); err == nil || !strings.Contains(err.Error(), "the log has no record of what they were") {
+			t.Errorf("%v", err)
+		}
+		l.archive.Close()
+	}
+	w.unrecorded = false
+	l.restart(true)
+	w.check()
+}
+
 // version is a version of an object in the model.
 type version struct {
 	revision uint64
@@ -137,10 +168,11 @@ type object struct {
 
 // world is a log, its bucket, two leaders, and a model of all that was ever written.
 type world struct {
-	t      *testing.T
-	policy *policy.Policy
-	store  memlog.Store
-	shared *shared
+	t          *testing.T
+	unrecorded bool // the log has not recorded what was erased
+	policy     *policy.Policy
+	store      memlog.Store
+	shared     *shared
 	// honest reads the bucket without faults.
 	honest  *bucket.Bucket
 	leaders [2]*leader
@@ -439,6 +471,12 @@ func (l *leader) open() (err error) {
 	}
 	l.syncer = bucketsync.New(bucketsync.Options{Bucket: shared, Log: l.log, Archive: l.archive, Dir: l.path("fetching"),
 		Recorded: l.readBack,
+		Past: func(ctx context.Context, segments []segment.Info) (bool, error) {
+			if l.w.unrecorded {
+				return false, nil
+			}
+			return retention.CheckPast(ctx, l.log, segments)
+		},
 		Adopt: func(ctx context.Context, floors bucket.Floors) error {
 			if err := retention.CheckRecorded(ctx, l.log, reached(floors)); err != nil {
 				return err
@@ -472,7 +510,7 @@ func (l *leader) readBack(ctx context.Context, revision uint64, _ checkpoint.Has
 }
 
 func (l *leader) openProjections(ctx context.Context) (err error) {
-	if l.folder, err = checkpoint.Open(l.path("checkpoints"), nil); err != nil {
+	if l.folder, err = checkpoint.Open(l.path("checkpoints"), nil, nil); err != nil {
 		return err
 	}
 	revisions, err := l.folder.Revisions()
@@ -505,7 +543,7 @@ func (l *leader) openProjections(ctx context.Context) (err error) {
 	}
 	begun := l.w.now()
 	l.eraser, err = retention.New(retention.Options{
-		Tip: func() *commit.Tip { return l.tip }, Log: l.log, Values: l.log, Archive: l.archive, History: l.history, Dir: l.path(retention.Folder),
+		Tip: func() *commit.Tip { return l.tip }, Log: l.log, Values: l.log, Archive: l.archive, History: l.history, Dir: l.path(retention.Folder), Record: l.record,
 		Covered: func() uint64 { return min(l.folder.Covered(), l.syncer.CheckpointsCovered(), l.applied()) },
 		Now:     l.w.now, Elapsed: func() time.Duration { return l.w.now().Sub(begun) },
 	})
@@ -600,6 +638,28 @@ func (l *leader) catchUp() error {
 
 func (l *leader) advance(b *eventlog.Batch) {
 	l.tip = &commit.Tip{Head: b.Head(), Time: b.Time, Policy: l.w.policy}
+}
+
+// record appends what the log is to know before a part of the past is erased.
+func (l *leader) record(ctx context.Context, is *logpb.PastErased) error {
+	entry, err := eventlog.Encode(&eventlog.Event{Meta: &logpb.Metadata{Type: logpb.Type_TYPE_PAST_ERASED, Skippable: true, Detail: &logpb.Metadata_PastErased{PastErased: is}}})
+	if err != nil {
+		return err
+	}
+	for {
+		if err := l.catchUp(); err != nil {
+			return err
+		}
+		won, _, err := l.log.Append(ctx, l.tip.Head, eventlog.NewDraft([]*eventlog.Entry{entry}))
+		if err != nil {
+			return err
+		}
+		if won != nil {
+			l.w.written = append(l.w.written, written{won.Last(), won.Time})
+			l.advance(won)
+			return nil
+		}
+	}
 }
 
 // write changes one to three objects in one batch.

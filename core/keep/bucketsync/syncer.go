@@ -33,7 +33,10 @@ type Options struct {
 	Adopt func(context.Context, bucket.Floors) error
 	// Recorded returns why a checkpoint of the bucket is not to be used: the log has not recorded this fold of the revision.
 	Recorded func(ctx context.Context, revision uint64, fold checkpoint.Hash) error
-	// AcceptGaps lets a replica begin without a checkpoint from segments of the bucket of which batches are forgotten.
+	// Past compares segments, which are those of a log from its beginning, with what the log has recorded before batches of them were
+	// forgotten. bound reports that nothing is left that could not be compared.
+	Past func(ctx context.Context, segments []segment.Info) (bound bool, err error)
+	// AcceptGaps lets a replica begin from segments of the bucket of which batches are forgotten, and the log has no record.
 	AcceptGaps bool
 	// Every is the time between two looks at the bucket; 15 s if 0.
 	Every time.Duration
@@ -67,8 +70,9 @@ type Syncer struct {
 	// adopted are the segments of others whose floors this replica has taken over, by their first revision.
 	adopted map[uint64]bucket.Segment
 
-	// gapped are the segments that Start has fetched and of which batches are forgotten.
-	gapped []segment.Info
+	// foreign are the segments that Start has fetched, until it is done.
+	foreign []segment.Info
+	started bool
 
 	covered     atomic.Uint64 // see Covered
 	checkpoints atomic.Uint64 // see CheckpointsCovered
@@ -254,9 +258,10 @@ func (s *Syncer) Start(ctx context.Context, checkpoints string) error {
 		return err
 	}
 	defer s.running.leave()
-	if err := s.checkGaps(checkpoints); err != nil {
+	if err := s.checkGaps(ctx); err != nil {
 		return err
 	}
+	s.foreign, s.started = nil, true
 	return os.RemoveAll(s.o.Dir)
 }
 

@@ -62,7 +62,7 @@ func newCheckpointed(t *testing.T) *checkpointed {
 
 func (k *checkpointed) folder(t *testing.T) *checkpoint.Folder {
 	t.Helper()
-	folder, err := checkpoint.Open(k.dir, nil)
+	folder, err := checkpoint.Open(k.dir, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +174,7 @@ func mkdir(t *testing.T, file string) {
 // save writes a checkpoint with one section in place of a file.
 func save(t *testing.T, file, section string, version uint32) {
 	t.Helper()
-	folder, err := checkpoint.Open(t.TempDir(), nil)
+	folder, err := checkpoint.Open(t.TempDir(), nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -283,7 +283,7 @@ func TestACheckpointThatCannotBeWritten(t *testing.T) {
 		files := &crowded{}
 		files.full.Store(true)
 		var said bytes.Buffer
-		folder, err := checkpoint.Open(t.TempDir(), files)
+		folder, err := checkpoint.Open(t.TempDir(), files, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -322,9 +322,17 @@ func (c *crowded) Create(name string) (checkpoint.File, error) {
 	return c.Disk.Create(name)
 }
 
-// A start reads the older checkpoint, too, so that what it covers may be erased from the log.
+// A start reads the older checkpoint, too, so that what it covers may be erased from the log, and removes an even older one, which a
+// crash has left.
 func TestAStartKnowsItsOlderCheckpoint(t *testing.T) {
 	k := newCheckpointed(t)
+	left, err := os.ReadFile(k.folder(t).Path(k.older))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(k.folder(t).Path(k.older-1), left, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	folder, c := k.folder(t), commit.New(commitOptions(t, &k.store))
 	if err := checkpoints.Load(t.Context(), folder, c, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
@@ -346,5 +354,8 @@ func TestAStartKnowsItsOlderCheckpoint(t *testing.T) {
 	<-ended
 	if covered := folder.Covered(); covered != k.older {
 		t.Errorf("revision %d is covered, not %d", covered, k.older)
+	}
+	if revisions, err := folder.Revisions(); err != nil || slices.Min(revisions) != k.older {
+		t.Errorf("checkpoints of revisions %v are there, %v", revisions, err)
 	}
 }

@@ -30,7 +30,7 @@ func commitOptions(t testing.TB, store *memlog.Store) commit.Options {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return commit.Options{Log: log, Objects: objects.New(0), Load: func(p *policies.Proposal) (*policy.Policy, error) { return planetest.Load(p.Form) }}
+	return commit.Options{Log: log, Objects: objects.New(0), Load: func(p *policies.Proposal) (*policy.Policy, error) { return planetest.Load(p.Form.Bytes()) }}
 }
 
 // replayed returns what a start makes of the log, given a folder of checkpoints.
@@ -48,7 +48,7 @@ func replayed(t testing.TB, store *memlog.Store, folder *checkpoint.Folder) *com
 
 func openFolder(t testing.TB) *checkpoint.Folder {
 	t.Helper()
-	folder, err := checkpoint.Open(t.TempDir(), nil)
+	folder, err := checkpoint.Open(t.TempDir(), nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func asMemory(t testing.TB, c *commit.Committer, log eventlog.Reader) map[string
 		if err != nil {
 			t.Fatal(err)
 		}
-		is[fmt.Sprint("activation ", i)] = fmt.Sprint(r, policies.DigestOf(proposal.Form), len(proposal.Sources), proposal.Commit)
+		is[fmt.Sprint("activation ", i)] = fmt.Sprint(r, proposal.Form.Digest(), len(proposal.Sources), proposal.Commit)
 	}
 	return is
 }

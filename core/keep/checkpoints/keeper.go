@@ -121,8 +121,8 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}
 }
 
-// readOlder reads the checkpoint before the one that was loaded. What it covers may be erased from the log; until then
-// nothing may, and a server that starts often would never erase anything.
+// readOlder reads the checkpoint before the one that was loaded, and removes those before both. What it covers may then be erased
+// from the log; until then nothing may, and a server that starts often would never erase anything.
 func (k *Keeper) readOlder(ctx context.Context) {
 	good := k.o.Folder.Good()
 	if len(good) != 1 {
@@ -138,7 +138,7 @@ func (k *Keeper) readOlder(ctx context.Context) {
 			if unrecorded = k.o.Committer.CheckRecorded(ctx, revision, info.Fold); errors.Is(unrecorded, commit.ErrForged) {
 				return unrecorded
 			}
-			return nil
+			return k.o.Folder.RemoveOlder(revision)
 		})
 		if err == nil && unrecorded == nil {
 			k.o.Folder.Record(revision)

@@ -39,7 +39,7 @@ func Load(ctx context.Context, folder *checkpoint.Folder, committer *commit.Comm
 			return nil
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case errors.Is(err, commit.ErrUnreachable):
+		case errors.Is(err, commit.ErrUnreachable), errors.As(err, new(*eventlog.KeyError)): // the log is sealed under the same keys
 			return err
 		}
 		instead := "the whole log"

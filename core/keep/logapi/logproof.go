@@ -9,8 +9,9 @@
 // metadata of any event: who changed which object, and why it was allowed. Only /log/proof/contents shows the content
 // of objects, also of Secrets.
 //
-// A head of the whole log is recorded in the log, at most once a minute: it ends with an event that is never forgotten, so
-// that it can be compared for as long as there is the log. What follows within that minute gets the newest head as it is.
+// Every head that is handed out ends with an event that is never forgotten, so that it can be compared for as long as there is the
+// log. For a head of the whole log such an event is appended: recordedAtOnce times at once, and then once in recordHeadEvery. Who asks more
+// often gets the newest head that ends with one. A size is refused if its tree ends with something else.
 //
 // The server signs nothing: it has no key, so that who breaks into it cannot sign another past.
 
@@ -19,14 +20,17 @@ package logapi
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math"
 	"net/http"
 	"net/url"
 	"strconv"
-	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/keep/retention"
 	"stele.dev/stele/core/serve/nonresource"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/eventlog"
@@ -50,7 +54,8 @@ const (
 func ProofRoutes(log *eventlog.Log, committer *commit.Committer) []nonresource.Route {
 	segments, _ := log.Archive().(proof.Segments)
 	tree := proof.NewTree(proof.NewSource(log, segments), log.ID())
-	s := proofService{tree, &heads{tree: tree, committer: committer}}
+	tree.SetKeys(log.Keys())
+	s := proofService{tree, newHeads(log, tree, committer)}
 	return []nonresource.Route{
 		{Path: HeadPath, Serve: s.head},
 		{Path: InclusionPath, Cost: estimateProof, Serve: func(c *call.Call) error { return s.inclusion(c, false) }},
@@ -77,7 +82,7 @@ func (s proofService) head(c *call.Call) error {
 	if size == 0 {
 		head, err = s.heads.newest(c.HTTP.Context())
 	} else {
-		head, err = s.tree.Head(c.HTTP.Context(), size)
+		head, err = s.heads.ofSize(c.HTTP.Context(), size)
 	}
 	if err != nil {
 		return proofRefusal(err)
@@ -85,46 +90,82 @@ func (s proofService) head(c *call.Call) error {
 	return c.Send(headType, http.StatusOK, []byte(head.Text()))
 }
 
-// heads hands out heads of the whole log. It is safe for concurrent use.
+// heads hands out heads that stay comparable. It is safe for concurrent use.
 type heads struct {
+	log       *eventlog.Log
 	tree      *proof.Tree
 	committer *commit.Committer
-
-	mu    sync.Mutex
-	taken proof.TreeHead // the newest head that is recorded
-	at    time.Time      // when the log was last asked to record one
+	limit     *rate.Limiter
 }
 
-// recordHeadEvery is the time between two heads that are recorded.
-const recordHeadEvery = time.Minute
+// These limit how many events the log gets because users ask for heads.
+const (
+	recordHeadEvery = time.Minute
+	recordedAtOnce  = 10
+)
 
-// newest returns the newest head. It records it, if that is due and the log takes it: a log that is full has a head, too.
+func newHeads(log *eventlog.Log, tree *proof.Tree, committer *commit.Committer) *heads {
+	return &heads{log, tree, committer, rate.NewLimiter(rate.Every(recordHeadEvery), recordedAtOnce)}
+}
+
+// newest returns the newest head that stays comparable. It has the log record one of the whole log if that is due and the log takes
+// it: a log that is full has an older head.
 func (h *heads) newest(ctx context.Context) (proof.TreeHead, error) {
-	head, err := h.tree.Head(ctx, 0)
-	if err != nil || !h.due(head) {
+	lasting, err := h.lasting(ctx)
+	if err != nil || lasting == h.committer.Tip().Revision() || !h.limit.Allow() {
+		return h.at(ctx, lasting, err)
+	}
+	recorded, err := h.committer.RecordHead(ctx)
+	if err == nil {
+		lasting = recorded
+	}
+	return h.at(ctx, lasting, ctx.Err())
+}
+
+// at returns the head that ends with a batch, unless there is an error.
+func (h *heads) at(ctx context.Context, revision uint64, err error) (proof.TreeHead, error) {
+	if err != nil {
+		return proof.TreeHead{}, err
+	}
+	return h.tree.HeadAt(ctx, revision)
+}
+
+// lasting returns the last revision of the newest batch that is never forgotten. The first one of a log is one.
+func (h *heads) lasting(ctx context.Context) (uint64, error) {
+	for from := uint64(math.MaxInt64); ; {
+		batches, err := h.log.Back(ctx, from, 64)
+		if err != nil {
+			return 0, err
+		}
+		for _, b := range batches {
+			if retention.KeepsForEver(b) {
+				return b.Last(), nil
+			}
+		}
+		if len(batches) == 0 {
+			return 1, nil
+		}
+		from = batches[len(batches)-1].First - 1
+	}
+}
+
+// errPassing reports that a head would not stay comparable.
+var errPassing = errors.New("retention may forget the change with which this tree ends, and its head could then not be compared any more: ask for the newest head, without a size")
+
+// ofSize returns the head of a size, if it stays comparable.
+func (h *heads) ofSize(ctx context.Context, size uint64) (proof.TreeHead, error) {
+	head, err := h.tree.Head(ctx, size)
+	if err != nil {
 		return head, err
 	}
-	revision, err := h.committer.RecordHead(ctx)
-	if err != nil {
-		return head, ctx.Err()
+	batches, err := h.log.Back(ctx, head.Revision, 1)
+	if err == nil && (len(batches) == 0 || batches[0].Hash != head.Batch) {
+		err = fmt.Errorf("%w: the newest batch of the tree", proof.ErrForgotten)
 	}
-	if head, err = h.tree.HeadAt(ctx, revision); err == nil {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		h.taken = head
+	if err == nil && !retention.KeepsForEver(batches[0]) {
+		err = errPassing
 	}
 	return head, err
-}
-
-// due reports whether a head is to be recorded now. It is true once for all who ask within a minute.
-func (h *heads) due(head proof.TreeHead) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if head == h.taken || !h.at.IsZero() && time.Since(h.at) < recordHeadEvery {
-		return false
-	}
-	h.at = time.Now()
-	return true
 }
 
 func (s proofService) inclusion(c *call.Call, contents bool) error {
@@ -180,7 +221,7 @@ func proofRefusal(err error) error {
 	switch {
 	case errors.Is(err, proof.ErrNoEvent):
 		return status.NotFoundf("%v", err)
-	case errors.Is(err, proof.ErrNoSize):
+	case errors.Is(err, proof.ErrNoSize), errors.Is(err, errPassing):
 		return status.BadRequest(err.Error())
 	case errors.Is(err, proof.ErrForgotten), errors.As(err, &forgotten):
 		return status.Expired("%v", err)

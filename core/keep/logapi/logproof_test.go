@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"stele.dev/stele/core/auth/authn"
+	"stele.dev/stele/core/keep/retention"
 	"stele.dev/stele/core/run/plane/planetest"
 	"stele.dev/stele/eventlog/proof"
 )
@@ -92,6 +93,47 @@ func TestProofsThatAreServedVerify(t *testing.T) {
 	if err := c.Verify(earlier, head); err != nil {
 		t.Error(err)
 	}
+}
+
+// Whoever asks for heads gets one that stays comparable, and does not make the log grow without bound.
+func TestHeadsThatAreHandedOutStayComparable(t *testing.T) {
+	a := start(t)
+	began := a.plane.Committer.Tip().Revision()
+	var newest proof.TreeHead
+	for i := range 30 {
+		code := a.send(admin, http.MethodPost, "/api/v1/namespaces/default/configmaps", fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c-%d"}}`, i))
+		if code != http.StatusCreated {
+			t.Fatal(code)
+		}
+		changed := a.head("/log/head")
+		if changed.Size < newest.Size {
+			t.Errorf("a head of size %d after one of size %d", changed.Size, newest.Size)
+		}
+		newest = changed
+		batches, err := a.plane.Log.Back(t.Context(), newest.Revision, 1)
+		if err != nil || batches[0].Hash != newest.Batch || !retention.KeepsForEver(batches[0]) {
+			t.Errorf("the head of size %d ends with a batch that may be forgotten, %v", newest.Size, err)
+		}
+		if again := a.head(fmt.Sprint("/log/head?size=", newest.Size)); again != newest {
+			t.Errorf("asked for by its size it is %+v, was %+v", again, newest)
+		}
+	}
+	if grown := a.plane.Committer.Tip().Revision() - began; grown > 30+12 { // one more may be due after a minute
+		t.Errorf("the log has grown by %d events", grown)
+	}
+	code, body := a.ask(auditor, fmt.Sprint("/log/head?size=", newest.Size+1))
+	if code != http.StatusBadRequest || !strings.Contains(string(body), "ask for the newest head") {
+		t.Errorf("a head that ends with a change: %d %s", code, body)
+	}
+}
+
+// send sends a request with a body, and returns the code of the answer.
+func (a asker) send(as *user.DefaultInfo, method, path, body string) int {
+	r := httptest.NewRequest(method, path, strings.NewReader(body)).WithContext(authn.WithUser(a.Context(), as))
+	r.Header.Set("Content-Type", "application/json")
+	w := httptest.NewRecorder()
+	a.plane.ServeHTTP(w, r)
+	return w.Code
 }
 
 func TestContentsNeedAPermissionOfTheirOwn(t *testing.T) {

@@ -13,7 +13,9 @@
 //
 // Ages are counted from a [Horizon]. For each kind there is a floor: the oldest revision that can be read. It moves to
 // the last revision before the horizon less the kind's time, but never beyond the older checkpoint that is kept, and
-// never back. The log's store records it first, so that nobody who can write to a bucket or to files can raise it. Then it is moved, so that reads below it are refused, then the segments are written again, oldest first.
+// never back. An event of the log has it first, with the root of the tree over all batches up to there, which binds what is kept before a gap
+// ([logpb.PastErased]). Then the log's store records it, so that nobody who can write to a bucket or to files can raise it. Then it is moved, so
+// that reads below it are refused, then the segments are written again, oldest first.
 // A segment is written again once a floor has passed it, and then at twice, four times, ... that distance, because
 // versions in it may have been replaced in the meantime.
 package retention

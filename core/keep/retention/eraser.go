@@ -16,6 +16,7 @@ import (
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/archive"
+	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/eventlog/segment"
 	"stele.dev/stele/limits/steady"
 	"stele.dev/stele/policy/reach"
@@ -31,6 +32,8 @@ type Options struct {
 	History *history.Store
 	// Values are the values beside the log's batches, in which floors are recorded; nil for none.
 	Values Values
+	// Record appends an event to the log before anything is erased; nil for none. See [commit.Committer.RecordErased].
+	Record func(context.Context, *logpb.PastErased) error
 	// Covered returns a revision of which a checkpoint is kept: nothing after it is erased.
 	Covered func() uint64
 	// Dir is the folder for the files of the horizon and of the floors.
@@ -68,6 +71,9 @@ type Eraser struct {
 	at      atomic.Pointer[time.Time] // the last horizon
 	freed   prometheus.Counter
 	told    bool // that the horizon is behind
+	// declared are the floors that the log has by an event, and bound says that it has recorded the tree of all batches before a gap.
+	declared map[string]Reached
+	bound    bool
 }
 
 // New opens the horizon's file and returns an Eraser.
@@ -83,7 +89,7 @@ func New(o Options) (*Eraser, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Eraser{Options: o, horizon: horizon, erased: map[uint64]map[schema.GroupResource]floor{}, again: map[uint64]bool{}, reached: map[schema.GroupResource]floor{},
+	e := &Eraser{Options: o, horizon: horizon, erased: map[uint64]map[schema.GroupResource]floor{}, again: map[uint64]bool{}, reached: map[schema.GroupResource]floor{}, declared: map[string]Reached{},
 		freed: prometheus.NewCounter(prometheus.CounterOpts{Name: "stele_retention_freed_bytes_total", Help: "Bytes of segments that retention has erased."})}
 	if o.Metrics != nil {
 		return e, o.Metrics.Register(e.freed)

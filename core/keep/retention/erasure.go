@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sort"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -63,6 +64,11 @@ func (x *erasure) decide(_ *eventlog.Batch, event *eventlog.Event) segment.Keep 
 	}
 	x.changes = x.changes || keep != segment.All
 	return keep
+}
+
+// KeepsForEver reports whether a batch is never forgotten: one of its events is about no object, but about a policy or the log itself.
+func KeepsForEver(b *eventlog.Batch) bool {
+	return slices.ContainsFunc(b.Events, func(e *eventlog.Event) bool { return e.Meta.GetBulk() == nil && e.Meta.GetObject() == nil })
 }
 
 // keep decides about one event.

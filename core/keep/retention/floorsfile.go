@@ -138,13 +138,14 @@ func RaiseFiles(ctx context.Context, dir string, segments []segment.Info, others
 	return errors.Join(contents.write(filepath.Join(dir, FloorsFile)), records.write(filepath.Join(dir, RecordsFile)))
 }
 
-// Restore tells the history the floors that were reached. It MUST be called before the first read of the past.
+// Restore compares the segments with what the log has recorded of them, and tells the history the floors that were reached. It MUST be
+// called before the first read of the past.
 func (e *Eraser) Restore(ctx context.Context) error {
 	floors, records, err := readFiles(ctx, e.Dir, e.Archive.Segments(), e.Values)
 	if err != nil {
 		return err
 	}
-	if err := e.checkFiles(ctx, floors, records); err != nil {
+	if err := errors.Join(e.checkFiles(ctx, floors, records), e.compare(ctx)); err != nil {
 		return err
 	}
 	e.mu.Lock()
@@ -209,12 +210,15 @@ func (e *Eraser) checkFiles(ctx context.Context, contents, records Floors) error
 
 // raise records the floors, saves them, and tells the history.
 func (e *Eraser) raise(ctx context.Context, floors map[schema.GroupResource]floor) error {
+	reached := e.Reached()
+	for r, f := range floors {
+		was := reached[r.String()]
+		reached[r.String()] = Reached{max(was.Contents, f.history), max(was.Records, f.records)}
+	}
+	if err := e.declare(ctx, reached); err != nil {
+		return err
+	}
 	if e.Values != nil {
-		reached := e.Reached()
-		for r, f := range floors {
-			was := reached[r.String()]
-			reached[r.String()] = Reached{max(was.Contents, f.history), max(was.Records, f.records)}
-		}
 		if err := recordFloors(ctx, e.Values, reached); err != nil {
 			return err
 		}

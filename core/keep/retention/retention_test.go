@@ -23,6 +23,7 @@ import (
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/archive"
 	"stele.dev/stele/eventlog/logpb"
+	"stele.dev/stele/eventlog/logtest"
 	"stele.dev/stele/eventlog/memlog"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/projections/history"
@@ -120,7 +121,7 @@ func (w *world) restart(folder string) {
 func (w *world) newEraser() *retention.Eraser {
 	w.t.Helper()
 	e, err := retention.New(retention.Options{
-		Tip: func() *commit.Tip { return w.tip }, Log: w.log, Values: w.log, Archive: w.archive, History: w.history, Dir: w.dir,
+		Tip: func() *commit.Tip { return w.tip }, Log: w.log, Values: w.log, Archive: w.archive, History: w.history, Dir: w.dir, Record: w.record,
 		Covered: func() uint64 { return w.tip.Revision() },
 		Now:     func() time.Time { return w.clock }, Elapsed: func() time.Duration { return w.clock.Sub(w.begun) },
 	})
@@ -152,6 +153,19 @@ func (w *world) openHistory(folder string) {
 		<-ended
 		_ = s.Close()
 	}
+}
+
+// record appends what the log is to know before a part of the past is erased.
+func (w *world) record(ctx context.Context, is *logpb.PastErased) error {
+	entry, err := eventlog.Encode(&eventlog.Event{Meta: &logpb.Metadata{Type: logpb.Type_TYPE_PAST_ERASED, Skippable: true, Detail: &logpb.Metadata_PastErased{PastErased: is}}})
+	if err != nil {
+		return err
+	}
+	won, _, err := w.log.Append(ctx, w.tip.Head, eventlog.NewDraft([]*eventlog.Entry{entry}))
+	if err == nil {
+		w.advance(won)
+	}
+	return err
 }
 
 func (w *world) advance(b *eventlog.Batch) {
@@ -503,5 +517,99 @@ func TestADamagedSegmentDoesNotStopRetention(t *testing.T) {
 	}
 	if third := w.archive.Segments()[2]; third.KeptEvents == third.Events {
 		t.Errorf("nothing of the segment behind it was erased: %+v", third)
+	}
+}
+
+// Whoever can write to the segments changes a version that is kept before a gap. No start serves it, and nothing is recorded of it.
+func TestAPastThatWasChangedIsNotServed(t *testing.T) {
+	for _, recorded := range []bool{true, false} {
+		w := newWorld(t, 50)
+		if !recorded {
+			w.eraser.Record = nil // as a former version
+		}
+		lease := object{pulses, "a", "b"}
+		for i := range 600 {
+			w.clock = w.clock.Add(time.Minute)
+			if i%20 == 0 {
+				w.write(false, object{notes, "a", fmt.Sprintf("note-%03d", i)})
+			}
+			w.write(false, lease)
+			if i%50 == 49 {
+				w.pass()
+			}
+		}
+		first := w.archive.Segments()[0]
+		if first.KeptBatches > 10 {
+			t.Fatalf("nothing is forgotten: %+v", first)
+		}
+		atOnce := func() error { return nil }
+		if err := w.eraser.Verify(t.Context(), atOnce); (err == nil) != recorded {
+			t.Errorf("the true past is verified: %v", err)
+		}
+		logtest.Forge(t, filepath.Join(w.dir, "segments", first.Files[0].Name), "note-020", "NOTE-020")
+		if err := w.eraser.Verify(t.Context(), atOnce); err == nil || !strings.Contains(err.Error(), first.Files[0].Name) {
+			t.Errorf("the changed past is verified: %v", err)
+		}
+		if err := os.Remove(filepath.Join(w.dir, "segments", "SHA256SUMS")); err != nil {
+			t.Fatal(err)
+		}
+		var err error
+		if w.archive, err = archive.Open(archive.Options{Dir: filepath.Join(w.dir, "segments"), Log: w.log.ID(), SegmentRevisions: 50}); err != nil {
+			t.Fatal(err)
+		}
+		w.openLog()
+		said := &strings.Builder{}
+		o := w.eraser.Options
+		o.Archive, o.Log, o.Record, o.Logger = w.archive, w.log, w.record, slog.New(slog.NewTextHandler(said, nil))
+		e, err := retention.New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = e.Restore(t.Context())
+		if recorded != errors.Is(err, retention.ErrOtherPast) || !recorded && err != nil {
+			t.Errorf("a start of a changed past: %v", err)
+		}
+		if recorded {
+			if err := e.Pass(t.Context()); !errors.Is(err, retention.ErrOtherPast) {
+				t.Errorf("a pass: %v", err)
+			}
+			continue
+		}
+		if !strings.Contains(said.String(), "cannot be compared with the log") {
+			t.Errorf("it says nothing: %s", said)
+		}
+		if err := e.Pass(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if bound, err := retention.CheckPast(t.Context(), w.log, w.archive.Segments()); err != nil || !bound {
+			t.Errorf("after a pass it is bound: %v, %v", bound, err)
+		}
+	}
+}
+
+// What is recorded does not make the log grow while nothing is erased.
+func TestNothingIsRecordedWhileNothingIsErased(t *testing.T) {
+	w := newWorld(t, 50)
+	for range 300 {
+		w.clock = w.clock.Add(time.Minute)
+		w.write(false, object{pulses, "a", "b"})
+	}
+	w.pass()
+	for range 100 { // the log is idle, and time passes
+		w.clock = w.clock.Add(10 * time.Minute)
+		w.pass()
+	}
+	settled := w.tip.Revision()
+	for range 100 {
+		w.clock = w.clock.Add(10 * time.Minute)
+		w.pass()
+	}
+	if w.tip.Revision() != settled {
+		t.Errorf("an idle log has grown by %d events", w.tip.Revision()-settled)
+	}
+	w.eraser = w.newEraser()
+	w.pass()
+	if w.tip.Revision() != settled {
+		t.Errorf("a start has added %d events", w.tip.Revision()-settled)
 	}
 }

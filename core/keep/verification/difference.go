@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 
+	"stele.dev/stele/eventlog"
 	"stele.dev/stele/projections/checkpoint"
 )
 
@@ -65,5 +66,7 @@ func (y *yielding) Put(record []byte) error {
 	}
 	return nil
 }
+
+func (*yielding) Of(eventlog.Kind) error { return nil }
 
 var _ checkpoint.Sink = (*yielding)(nil)

@@ -21,6 +21,9 @@ type History struct {
 	Store *history.Store
 	Log   eventlog.Reader
 	Start eventlog.Head
+	// Past compares the older part of the log, of which the index is rebuilt, with what the log has recorded of it; nil for none. It calls
+	// pause between pieces of work.
+	Past func(ctx context.Context, pause func() error) error
 	// Dir is the folder for the index that is rebuilt; it is removed afterwards.
 	Dir string
 
@@ -38,6 +41,11 @@ func (h *History) Live(context.Context) (State, error) {
 
 // Rebuild implements [Projection].
 func (h *History) Rebuild(ctx context.Context, revision uint64, pause func() error) (State, error) {
+	if h.Past != nil {
+		if err := h.Past(ctx, pause); err != nil {
+			return nil, err
+		}
+	}
 	if err := os.RemoveAll(h.Dir); err != nil { // of a process that was killed
 		return nil, err
 	}

@@ -50,11 +50,12 @@ type Options struct {
 
 // Control gives seats to requests. It is safe for concurrent use.
 type Control struct {
-	seats   int
-	cost    func(c *call.Call) fairqueue.Work
-	logger  *slog.Logger
-	metrics *metrics
-	refused refusals
+	seats    int
+	cost     func(c *call.Call) fairqueue.Work
+	logger   *slog.Logger
+	metrics  *metrics
+	inflight inflight
+	refused  refusals
 
 	recent atomic.Pointer[[]*config] // the newest first; read without mu
 
@@ -101,7 +102,7 @@ func New(o Options) *Control {
 	c.metrics = newMetrics()
 	if o.Metrics != nil {
 		o.Metrics.MustRegister(c.metrics.collectors()...)
-		o.Metrics.MustRegister(&gauges{c})
+		o.Metrics.MustRegister(&gauges{c}, &c.inflight)
 	}
 	return c
 }

@@ -7,9 +7,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	dto "github.com/prometheus/client_model/go"
 	upstream "k8s.io/apiserver/pkg/util/flowcontrol/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
@@ -141,7 +143,7 @@ func TestMetricsAreWellFormed(t *testing.T) {
 		}
 		for _, m := range f.Metric {
 			for _, l := range m.Label {
-				if !slices.Contains([]string{"priority_level", "flow_schema", "reason", "execute", "type"}, l.GetName()) {
+				if !slices.Contains([]string{"priority_level", "flow_schema", "reason", "execute", "type", "request_kind"}, l.GetName()) {
 					t.Errorf("%s has the label %s", name, l.GetName())
 				}
 			}
@@ -167,6 +169,32 @@ func value(t *testing.T, g prometheus.Gatherer, name string, labels ...string) f
 		return m.GetCounter().GetValue() + m.GetGauge().GetValue()
 	}
 	return -1
+}
+
+func TestWaitingRequestsAreCountedByKind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		registry := prometheus.NewPedanticRegistry()
+		c := newControl(10, func(o *flow.Options) { o.Metrics = registry })
+		tip := tipOf(t, 1, policy.Flow{PriorityLevels: []policy.PriorityLevel{level("own", 1000)}, FlowSchemas: []policy.FlowSchema{schemaFor("alice", "own")}})
+		holders := fill(t, c, "own", func() *call.Call { return requestOf(tip, "alice") })
+		write := requestOf(tip, "alice")
+		write.Info.Verb = "update"
+		for _, r := range []*call.Call{write, watchOf(tip, "alice")} {
+			go func() { _ = c.Take(context.Background(), r) }()
+		}
+		synctest.Wait()
+		if err := testutil.GatherAndCompare(registry, strings.NewReader(`
+# HELP apiserver_current_inqueue_requests Maximal number of queued requests in this apiserver per request kind in last second.
+# TYPE apiserver_current_inqueue_requests gauge
+apiserver_current_inqueue_requests{request_kind="mutating"} 1
+apiserver_current_inqueue_requests{request_kind="readOnly"} 1
+`), "apiserver_current_inqueue_requests"); err != nil {
+			t.Error(err)
+		}
+		for _, h := range holders {
+			h.EndFlow()
+		}
+	})
 }
 
 func TestMetricsCountWhatHappens(t *testing.T) {

@@ -76,8 +76,16 @@ func (c *Control) Take(ctx context.Context, r *call.Call) error {
 	m := s.series.handles()
 	arrived := time.Now()
 	f.Ticket.Details = &f.Asked
-	err := s.level.set.Take(ctx, &f.Ticket, fairqueue.Flow{Schema: s.Name, Distinguisher: f.Distinguisher}, work, limit(ctx, r, arrived), nil)
+	waits := (*peak)(nil)
+	err := s.level.set.Take(ctx, &f.Ticket, fairqueue.Flow{Schema: s.Name, Distinguisher: f.Distinguisher}, work, limit(ctx, r, arrived), func() {
+		waits = c.inflight.waiting.of(r)
+		waits.add(1, arrived)
+	})
 	now := time.Now()
+	if waits != nil {
+		waits.add(-1, now)
+	}
+	f.Waited = now.Sub(arrived)
 	m.seats.Observe(float64(f.Ticket.Seats()))
 	if n := f.Ticket.QueueLength(); n > 0 {
 		m.queueLength.Observe(float64(n))
@@ -99,6 +107,7 @@ func (c *Control) Take(ctx context.Context, r *call.Call) error {
 	}
 	m.dispatched.Inc()
 	f.Taken, f.Started, f.Seated = s, now, seated
+	c.inflight.running.of(r).add(1, now)
 	return nil
 }
 
@@ -125,7 +134,9 @@ func (s *schema) Release(r *call.Call) {
 	if r.Info.Verb == watch {
 		execution = m.watchExecution
 	}
-	execution.Observe(time.Since(f.Started).Seconds())
+	now := time.Now()
+	execution.Observe(now.Sub(f.Started).Seconds())
+	s.control.inflight.running.of(r).add(-1, now)
 }
 
 // The values of Seated of a request that has seats, and of one that will take them again.

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"sync"
+	"time"
 	"unicode/utf8"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,7 +20,25 @@ import (
 // those of decoded JSON (nil, bool, int64, float64, string, []any, map[string]any), or a json.RawMessage that is
 // canonical.
 func Object(apiVersion, kind string, meta *metav1.ObjectMeta, content map[string]any) ([]byte, error) {
-	b := make([]byte, 0, 2048)
+	into := buffers.Get().(*[]byte)
+	defer buffers.Put(into)
+	text, err := appendObject((*into)[:0], apiVersion, kind, meta, content)
+	if err != nil {
+		return nil, err
+	}
+	if cap(text) <= largestBuffer {
+		*into = text
+	}
+	return bytes.Clone(text), nil
+}
+
+// buffers are *[]byte in which objects are encoded. The text of an object may be kept for long, so it gets memory of its size.
+var buffers = sync.Pool{New: func() any { return new(make([]byte, 0, 4<<10)) }}
+
+// largestBuffer is the size of a buffer that is used again.
+const largestBuffer = 64 << 10
+
+func appendObject(b []byte, apiVersion, kind string, meta *metav1.ObjectMeta, content map[string]any) ([]byte, error) {
 	b = append(b, `{"apiVersion":`...)
 	b = appendString(b, apiVersion)
 	b = append(b, `,"kind":`...)
@@ -37,7 +57,7 @@ func Object(apiVersion, kind string, meta *metav1.ObjectMeta, content map[string
 // Append appends the content of an object to the text before it, see [Object]. A comma precedes each field.
 func Append(b []byte, content map[string]any) ([]byte, error) {
 	var err error
-	for _, k := range sortedKeys(content) {
+	for _, k := range sortedKeys(make([]string, 0, 8), content) {
 		if k == "apiVersion" || k == "kind" || k == "metadata" {
 			continue
 		}
@@ -122,12 +142,12 @@ func (f *fields) number(name string, value int64) {
 }
 
 func (f *fields) time(name string, at *metav1.Time) {
-	text, err := at.MarshalJSON()
-	if err != nil {
-		f.err = err
-	}
 	f.name(name)
-	f.b = append(f.b, text...)
+	if at.IsZero() {
+		f.b = append(f.b, "null"...)
+		return
+	}
+	f.b = append(at.UTC().AppendFormat(append(f.b, '"'), time.RFC3339), '"')
 }
 
 func (f *fields) texts(name string, texts map[string]string) {
@@ -136,7 +156,7 @@ func (f *fields) texts(name string, texts map[string]string) {
 	}
 	f.name(name)
 	f.b = append(f.b, '{')
-	for i, key := range sortedKeys(texts) {
+	for i, key := range sortedKeys(make([]string, 0, 8), texts) {
 		if i > 0 {
 			f.b = append(f.b, ',')
 		}
@@ -192,7 +212,7 @@ func appendValue(b []byte, v any) ([]byte, error) {
 		return strconv.AppendInt(b, v, 10), nil
 	case map[string]any:
 		b = append(b, '{')
-		for i, k := range sortedKeys(v) {
+		for i, k := range sortedKeys(make([]string, 0, 8), v) {
 			if i > 0 {
 				b = append(b, ',')
 			}
@@ -257,8 +277,8 @@ func Equal(a, b any) bool {
 	return err == nil && other == nil && bytes.Equal(x, y)
 }
 
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
+// sortedKeys adds the keys of a map to an empty slice, which may be on the stack of the caller, and sorts them.
+func sortedKeys[V any](keys []string, m map[string]V) []string {
 	for k := range m {
 		keys = append(keys, k)
 	}

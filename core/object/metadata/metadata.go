@@ -182,11 +182,21 @@ func KeepSystemFields(meta, is *metav1.ObjectMeta) {
 func ValidateUpdate(meta, old *metav1.ObjectMeta, namespaced bool, names Names) field.ErrorList {
 	path := field.NewPath("metadata")
 	errs := validation.ValidateObjectMeta(meta, namespaced, names, path)
+	if len(errs) == 0 && keepsImmutable(meta, old) {
+		return nil // the checks below are those above, and comparisons that are slow
+	}
 	// kube-apiserver compares what clients send, which includes a resourceVersion. Here the object does not contain
 	// it.
 	withVersion := *meta
 	withVersion.ResourceVersion = "1"
 	return append(errs, validation.ValidateObjectMetaUpdate(&withVersion, old, path)...)
+}
+
+// keepsImmutable reports whether metadata surely has the fields of the old object that an update cannot change. Neither is being deleted.
+func keepsImmutable(meta, old *metav1.ObjectMeta) bool {
+	return meta.Name == old.Name && meta.Namespace == old.Namespace && meta.UID == old.UID && meta.CreationTimestamp == old.CreationTimestamp &&
+		meta.Generation >= old.Generation && meta.DeletionTimestamp == nil && old.DeletionTimestamp == nil &&
+		meta.DeletionGracePeriodSeconds == nil && old.DeletionGracePeriodSeconds == nil
 }
 
 // ErrNamespaceMismatch reports an object whose namespace is not that of the request.

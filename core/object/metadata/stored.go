@@ -10,18 +10,19 @@ import (
 	"github.com/tidwall/gjson"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	kjson "sigs.k8s.io/json"
+	"stele.dev/stele/schemas/jsonvalue"
 )
 
 // DecodeStored decodes the canonical JSON of an object. It keeps the text of managedFields, because decoding and
 // encoding would reorder them.
 func DecodeStored(text []byte) (*metav1.ObjectMeta, map[string]any, error) {
-	rest, entries, err := cut(text)
+	from, to, list := managedFields(text)
+	entries, err := entries(list)
 	if err != nil {
 		return nil, nil, err
 	}
-	var content map[string]any
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(rest, &content); err != nil {
+	content, err := jsonvalue.UnmarshalObject(text[:from], text[to:])
+	if err != nil {
 		return nil, nil, err
 	}
 	if content == nil {
@@ -35,37 +36,37 @@ func DecodeStored(text []byte) (*metav1.ObjectMeta, map[string]any, error) {
 	return meta, content, nil
 }
 
-// cut removes the managedFields from an object's canonical JSON, and returns both.
-func cut(text []byte) ([]byte, []metav1.ManagedFieldsEntry, error) {
-	rest, list := Split(text)
-	if list == "" {
-		return rest, nil, nil
-	}
-	entries, err := entries(list)
-	return rest, entries, err
-}
-
 // Split removes the managedFields from an object's JSON, and returns both. list is "" if the JSON has none, or is not
 // canonical.
 func Split(text []byte) (rest []byte, list string) {
-	found := gjson.GetBytes(text, "metadata.managedFields")
-	if !found.Exists() || found.Index == 0 {
+	from, to, list := managedFields(text)
+	if list == "" {
 		return text, ""
 	}
+	return slices.Concat(text[:from], text[to:]), list
+}
+
+// managedFields returns the list of an object's managedFields, and the part of its JSON without which it has none. All are empty if
+// Split returns no list.
+func managedFields(text []byte) (from, to int, list string) {
+	found := gjson.GetBytes(text, "metadata.managedFields")
+	if !found.Exists() || found.Index == 0 {
+		return 0, 0, ""
+	}
 	const key = `"managedFields":`
-	from, to := found.Index-len(key), found.Index+len(found.Raw)
+	from, to = found.Index-len(key), found.Index+len(found.Raw)
 	if from < 1 || !bytes.HasPrefix(text[from:], []byte(key)) {
-		return text, ""
+		return 0, 0, ""
 	}
 	switch {
 	case text[from-1] == ',':
 		from--
 	case text[from-1] != '{':
-		return text, ""
+		return 0, 0, ""
 	case to < len(text) && text[to] == ',':
 		to++
 	}
-	return slices.Concat(text[:from], text[to:]), found.Raw
+	return from, to, found.Raw
 }
 
 // Labels returns the labels of an object in canonical JSON.

@@ -54,6 +54,9 @@ func (f *Feeder) startPosition(ctx context.Context) (eventlog.Head, error) {
 	if err != nil || at != f.o.Start || f.o.LogName != RecordLog {
 		return at, err
 	}
+	if f.o.Begin != (eventlog.Head{}) {
+		return f.o.Begin, nil
+	}
 	newest, err := f.o.Log.Back(ctx, math.MaxUint64, 1)
 	if err != nil || len(newest) == 0 {
 		return f.o.Start, err

@@ -85,6 +85,8 @@ type Options struct {
 	Log     eventlog.Reader
 	// Start is the position before the log's first batch.
 	Start eventlog.Head
+	// Begin is where a new sink of the log of record begins; the zero Head for the end that the log has when Run starts.
+	Begin eventlog.Head
 	// Leads reports whether this replica sends the log; nil if it always does.
 	Leads func() bool
 	// File has the cursor.
@@ -177,14 +179,18 @@ func (f *Feeder) Health() error {
 // poll is how often a feeder looks whether it leads, and how long it waits for the log at a time.
 const poll = time.Second
 
+// finishWithin bounds how long Run takes to stop.
+const finishWithin = 5 * time.Second
+
 // Run sends lines until the context ends, and what the log has then, as far as the sink takes it at once. Errors of the log
 // and of the sink are logged and retried; the error is that of the context.
 func (f *Feeder) Run(ctx context.Context) error {
 	f.o.Metrics.add(f)
 	f.try(ctx, func() error { return f.open(ctx) })
-	leads := false
+	leads, began := false, false
 	f.standing.Store(true)
 	for ctx.Err() == nil {
+		began = true
 		if now := f.o.Leads(); now != leads {
 			leads = now
 			f.standing.Store(!leads)
@@ -197,8 +203,13 @@ func (f *Feeder) Run(ctx context.Context) error {
 		}
 		f.save(false)
 	}
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishWithin)
+	defer cancel()
+	if !began { // the server stops as soon as it has started
+		leads = f.o.Leads() && f.open(last) == nil
+	}
 	if leads {
-		f.finish(context.WithoutCancel(ctx))
+		f.finish(last)
 	}
 	f.save(true)
 	return ctx.Err()
@@ -393,8 +404,6 @@ func (f *Feeder) sent(ctx context.Context, err error) bool {
 
 // finish sends what the log has, in one attempt for each batch.
 func (f *Feeder) finish(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
 	for {
 		if len(f.batch) == 0 {
 			batches, err := f.o.Log.CatchUp(ctx, f.read)

@@ -187,6 +187,35 @@ func TestEveryLineIsSentOnce(t *testing.T) {
 	})
 }
 
+// A server that stops as soon as it has started sends what is there, too.
+func TestAStopAtOnceSendsEachLine(t *testing.T) {
+	f, s := newFixture(t), &sink{}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 2 {
+		f.append(23)
+		if err := audit.NewFeeder(f.options(s)).Run(ended); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	}
+	if gaps := s.gaps(f.n); gaps != "" || len(s.ids) != f.n {
+		t.Errorf("%d of %d lines; %s", len(s.ids), f.n, gaps)
+	}
+}
+
+// A new sink of the log of record gets what is written from when the server starts, although Run begins later.
+func TestANewSinkBeginsWithTheServer(t *testing.T) {
+	f, s := newFixture(t), &sink{}
+	o := f.options(s)
+	o.LogName, o.Begin = audit.RecordLog, f.tip
+	f.append(3)
+	_, stop := run(t, o)
+	stop()
+	if gaps := s.gaps(f.n); gaps != "" || len(s.ids) != f.n {
+		t.Errorf("%d of %d lines; %s", len(s.ids), f.n, gaps)
+	}
+}
+
 // Whatever a sink does for how long: nothing is lost, the log gets two messages, and the sink has everything when it is
 // back.
 func TestASinkFails(t *testing.T) {

@@ -2,6 +2,7 @@ package decisions
 
 import (
 	"cmp"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,9 +24,13 @@ type Budget struct {
 	// Share is for all decisions about the requests of one owner while the log is at least half full, when what is recorded
 	// will soon displace older decisions of others. The zero Rate is for an eighth of the log in a day, an hour's part of it
 	// at once. The owner of a request is its impersonator, if there is one, else its user. The service accounts of a namespace
-	// are one owner, because who may create them may create any number, and requests without a user are one.
+	// are one owner, because who may create them may create any number, and requests without a user are one. The service accounts of
+	// all namespaces together have the shares of accountShares owners, because who may create namespaces may create any number.
 	Share Rate
 }
+
+// accountShares is how many shares the service accounts of all namespaces have together.
+const accountShares = 2
 
 // shareOf returns the default of Budget.Share for a log of a size.
 func shareOf(bytes int64) Rate {
@@ -44,6 +49,11 @@ func ownerOf(e *eventlog.Event) string {
 	return owner
 }
 
+// isAccounts reports whether an owner is the service accounts of a namespace.
+func isAccounts(owner string) bool {
+	return strings.HasPrefix(owner, serviceaccount.ServiceAccountGroupPrefix)
+}
+
 // DefaultBudget is the default of [Options.Budget]. Clients without credentials get so little of it that they cannot
 // displace the decisions about others.
 var DefaultBudget = Budget{
@@ -60,6 +70,7 @@ type budget struct {
 
 	mu             sync.Mutex // held together with what the caches hold
 	all, anonymous bucket
+	accounts       bucket // of all service accounts
 	users, sources *lru.Cache[string, *bucket]
 	shares         *lru.Cache[string, *bucket] // by owner
 	full           bool                        // shares count
@@ -93,7 +104,11 @@ func (b *budget) take(e *eventlog.Event, size int64, now time.Time) bool {
 		buckets, rates = []*bucket{&b.all, &b.anonymous, bucketOf(b.sources, source)}, []Rate{b.rates.All, b.rates.Anonymous, b.rates.Source}
 	}
 	if b.full {
-		buckets, rates = append(buckets, bucketOf(b.shares, ownerOf(e))), append(rates, b.rates.Share)
+		owner := ownerOf(e)
+		buckets, rates = append(buckets, bucketOf(b.shares, owner)), append(rates, b.rates.Share)
+		if isAccounts(owner) {
+			buckets, rates = append(buckets, &b.accounts), append(rates, Rate{accountShares * b.rates.Share.PerSecond, accountShares * b.rates.Share.Burst})
+		}
 	}
 	for i, x := range buckets {
 		if x.fill(rates[i], now); x.tokens < n {

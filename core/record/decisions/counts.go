@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/logpb"
 )
@@ -17,6 +18,9 @@ const maxCounts = 1024
 // maxOwned is how many kinds of decisions about one owner are counted apart in a minute, so that counts take little of the
 // log, too. The others are counted as those beyond maxCounts.
 const maxOwned = 64
+
+// allAccounts stands for the service accounts of all namespaces: together they have half of maxCounts.
+const allAccounts = serviceaccount.AllServiceAccountsGroup
 
 // maxName is the most bytes that a counter keeps of a name.
 const maxName = 256
@@ -40,7 +44,7 @@ type counter struct {
 type counts struct {
 	mu    sync.Mutex
 	by    map[alike]*counter
-	owned map[string]int // how many kinds each owner has
+	owned map[string]int // how many kinds each owner has, and allAccounts
 }
 
 func alikeOf(e *eventlog.Event) alike {
@@ -74,7 +78,7 @@ func (c *counts) merge(a alike, owner string, n counter) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	x := c.by[a]
-	if x == nil && (len(c.by) >= maxCounts || owner != "" && c.owned[owner] >= maxOwned) {
+	if x == nil && (len(c.by) >= maxCounts || owner != "" && c.owned[owner] >= maxOwned || isAccounts(owner) && c.owned[allAccounts] >= maxCounts/2) {
 		a, owner = alike{outcome: a.outcome}, ""
 		x = c.by[a]
 	}
@@ -83,7 +87,9 @@ func (c *counts) merge(a alike, owner string, n counter) {
 			c.by, c.owned = map[alike]*counter{}, map[string]int{}
 		}
 		c.by[a] = &n
-		c.owned[owner]++
+		if c.owned[owner]++; isAccounts(owner) {
+			c.owned[allAccounts]++
+		}
 		return
 	}
 	x.count += n.count

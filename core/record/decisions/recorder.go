@@ -60,6 +60,8 @@ type Options struct {
 	Budget Budget
 	// Key makes the hashes in place of secrets; nil to leave out bodies that may have secrets.
 	Key *hashing.Key
+	// Keys encrypt bodies where they are stored; nil for none.
+	Keys eventlog.Keys
 	// Software is the name of the program, which the first event of a new log records.
 	Software string
 	// Anchor records a head of the log in the log of record. It is called once a minute if the head has changed; nil for
@@ -147,7 +149,7 @@ func (r *Recorder) updateShares() { r.budget.setFull(r.log.Usage().Used >= r.o.B
 
 // damaged reports whether an error means that the log in the folder cannot be used.
 func damaged(err error) bool {
-	return errors.As(err, new(*filelog.DamagedError)) || eventlog.IsFatal(err) && !errors.As(err, new(*eventlog.UnsupportedError))
+	return errors.As(err, new(*filelog.DamagedError)) || eventlog.IsFatal(err) && !errors.As(err, new(*eventlog.UnsupportedError)) && !errors.As(err, new(*eventlog.KeyError))
 }
 
 // setAside renames the folder, and returns its new name.
@@ -164,9 +166,10 @@ func setAside(dir string) (string, error) {
 
 // open opens the log, and notes a gap if its writer did not close it.
 func (r *Recorder) open(ctx context.Context) (err error) {
-	if r.log, err = filelog.OpenLog(ctx, r.o.Dir, r.o.Files, eventlog.Options{Software: r.o.Software}); err != nil {
+	if r.log, err = filelog.OpenLog(ctx, r.o.Dir, r.o.Files, eventlog.Options{Software: r.o.Software, SealsAlways: true}); err != nil {
 		return err
 	}
+	r.log.SetKeys(r.o.Keys)
 	newest, err := r.log.Back(ctx, math.MaxUint64>>1, 1)
 	if err == nil && len(newest) == 0 {
 		err = &eventlog.CorruptError{Reason: "the log has no batch"}
@@ -435,9 +438,9 @@ func (r *Recorder) encode(list []*pending) (entries []*eventlog.Entry, n int) {
 			n++
 			continue
 		}
-		entry, err := eventlog.Encode(p.event)
+		entry, err := r.log.Encode(context.Background(), p.event)
 		if err != nil {
-			r.o.Logger.Error("a decision could not be encoded", "error", err)
+			r.note(fmt.Errorf("encode a decision: %w", err)) // logs only what is new
 			p.err = err
 			n++
 			continue

@@ -684,3 +684,49 @@ func TestKillsOnAFullDiskLoseNothingThatWasAcknowledged(t *testing.T) {
 		}
 	})
 }
+
+// sealing are keys that seal all contents, and open those that were sealed under their name.
+type sealing string
+
+func (sealing) Seals(eventlog.Kind) bool { return true }
+
+func (k sealing) Seal(_ context.Context, _ eventlog.Kind, plain []byte) (string, []byte, error) {
+	return string(k), append([]byte(k), plain...), nil
+}
+
+func (k sealing) Open(_ context.Context, _ eventlog.Kind, id string, sealed []byte) ([]byte, bool, error) {
+	if id != string(k) {
+		return nil, false, errors.New("another key")
+	}
+	return sealed[len(k):], false, nil
+}
+
+func (sealing) Temporary(error) bool { return false }
+
+// A key that is gone hides the bodies that are encrypted under it, and nothing else of the log.
+func TestDecisionsOutlastTheirKey(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		body := []byte(`{"kind":"Widget"}`)
+		r := start(t, decisions.Options{Dir: dir, Keys: sealing("first")})
+		e := refusal("a", "dana", "1.2.3.4")
+		e.AddContent(&logpb.Payload{Role: logpb.Role_ROLE_REQUEST}, body)
+		r.Record(e)
+		time.Sleep(time.Second)
+		r.stop()
+		for _, tc := range []struct {
+			keys eventlog.Keys
+			body []byte
+		}{{sealing("first"), body}, {sealing("second"), nil}, {nil, nil}} {
+			r := start(t, decisions.Options{Dir: dir, Keys: tc.keys})
+			found, err := r.Find(t.Context(), "a")
+			if err != nil || len(found) != 1 || string(found[0].Content(logpb.Role_ROLE_REQUEST)) != string(tc.body) {
+				t.Errorf("keys %v: found %v, %v", tc.keys, texts(found), err)
+			}
+			r.stop()
+		}
+		if aside, err := filepath.Glob(dir + ".damaged*"); err != nil || len(aside) > 0 {
+			t.Errorf("the log was set aside: %v, %v", aside, err)
+		}
+	})
+}

@@ -408,6 +408,9 @@ func TestSyncRulesAnswerOnlyWhatIsRecorded(t *testing.T) {
 	if p.Plane.Decisions.Health() == nil {
 		t.Error("the log of decisions is healthy")
 	}
+	if metrics := p.Must(t, 200, "GET", "/metrics", "").String(); !strings.Contains(metrics, "\napiserver_audit_requests_rejected_total 2\n") {
+		t.Error("the two requests that were rejected are not counted")
+	}
 }
 
 // With sync at RequestResponse, the record that an answer waits for has its body, unless it is large.

@@ -3,6 +3,7 @@ package decisions_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -34,6 +35,9 @@ func TestOneUserCannotDisplaceTheDecisionsAboutOthers(t *testing.T) {
 		"as users whom she impersonates": func(i int) *eventlog.Event { return refusedAs("flood", fmt.Sprint("user-", i), "mallory") },
 		"as service accounts that she makes": func(i int) *eventlog.Event {
 			return refusedAs("flood", fmt.Sprint("system:serviceaccount:hers:s", i), "")
+		},
+		"as service accounts of namespaces that she makes": func(i int) *eventlog.Event {
+			return refusedAs("flood", fmt.Sprint("system:serviceaccount:hers-", i, ":s"), "")
 		},
 		"without a credential": func(int) *eventlog.Event { return refusedAs("flood", "system:anonymous", "") },
 		"by requests that are counted as they are": func(i int) *eventlog.Event {
@@ -92,13 +96,13 @@ func TestOneUserCannotDisplaceTheDecisionsAboutOthers(t *testing.T) {
 
 // What is counted of a user names the user, however many kinds of requests others make, also those without a credential.
 func TestCountsOfOneOwnerDoNotHideThoseOfOthers(t *testing.T) {
-	for _, owner := range []string{"mallory", "system:anonymous", ""} {
+	for _, owner := range []string{"mallory", "system:anonymous", "", "system:serviceaccount:%d:s"} { // the last one has many namespaces
 		t.Run(owner, func(t *testing.T) {
 			dir := t.TempDir()
 			synctest.Test(t, func(t *testing.T) {
 				r := start(t, decisions.Options{Dir: dir})
 				for i := range 2000 {
-					e := refusal("flood", owner, "1.2.3.4")
+					e := refusal("flood", strings.ReplaceAll(owner, "%d", fmt.Sprint("hers-", i)), "1.2.3.4")
 					e.Meta.Object.Resource = fmt.Sprint("things", i)
 					r.Count(e, 1)
 				}

@@ -50,10 +50,10 @@ func Proposal(compiled *compile.Result, commit string) *policies.Proposal {
 	form, digest := compiled.Form.Encode()
 	p := &policies.Proposal{
 		Digest: digest, SourceDigest: compiled.Source.Digest(), Package: compiled.Source.Package, Commit: commit,
-		Compiler: fmt.Sprint(policy.FormVersion), Language: compiled.Form.Language, Form: form,
+		Compiler: fmt.Sprint(policy.FormVersion), Language: compiled.Form.Language, Form: policies.Pack(form),
 	}
 	for _, f := range compiled.Source.Files {
-		p.Sources = append(p.Sources, policies.File{Path: f.Path, Data: f.Data})
+		p.Sources = append(p.Sources, policies.File{Path: f.Path, Data: policies.Pack(f.Data)})
 	}
 	return p
 }
@@ -121,7 +121,7 @@ func Activate(ctx context.Context, c *commit.Committer, tip *commit.Tip, p *poli
 	after := tip
 	for _, e := range events {
 		sign(e.Meta)
-		entry, err := eventlog.Encode(e)
+		entry, err := c.Encode(ctx, e)
 		if err != nil {
 			return nil, err
 		}

@@ -134,13 +134,13 @@ func Get(ctx context.Context, log eventlog.Reader, tip *commit.Tip, name string)
 		Cluster string
 		Teams   []policy.Team
 	}
-	if err := json.Unmarshal(proposal.Form, &form); err != nil {
+	if err := json.Unmarshal(proposal.Form.Bytes(), &form); err != nil {
 		return nil, fmt.Errorf("policy %s: form: %w", name, err)
 	}
 	p.Status.Cluster, p.Status.Teams = form.Cluster, form.Teams
 	p.Spec.Package, p.Spec.Commit = proposal.Package, proposal.Commit
 	for _, f := range proposal.Sources {
-		p.Spec.Files = append(p.Spec.Files, File{Path: f.Path, Data: string(f.Data)})
+		p.Spec.Files = append(p.Spec.Files, File{Path: f.Path, Data: string(f.Data.Bytes())})
 	}
 	return p, nil
 }

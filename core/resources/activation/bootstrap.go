@@ -106,7 +106,7 @@ func createNamespace(ctx context.Context, c *commit.Committer, tip *commit.Tip, 
 // writeEvent commits an event of the server itself.
 func writeEvent(ctx context.Context, c *commit.Committer, tip *commit.Tip, e *eventlog.Event, actor, verb string, checks commit.Checks) (uint64, error) {
 	signEvent(tip, e.Meta, actor, verb)
-	entry, err := eventlog.Encode(e)
+	entry, err := c.Encode(ctx, e)
 	if err != nil {
 		return 0, err
 	}

@@ -300,7 +300,7 @@ func TestWhatCannotBeRenderedStays(t *testing.T) {
 	held := objects.New(0)
 	c := commit.New(commit.Options{
 		Log: log, Objects: held, Logger: slog.New(slog.NewTextHandler(&said, nil)),
-		Load: func(p *policies.Proposal) (*policy.Policy, error) { return probes.Load(p.Form) },
+		Load: func(p *policies.Proposal) (*policy.Policy, error) { return probes.Load(p.Form.Bytes()) },
 	})
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup

@@ -22,7 +22,7 @@ type Change struct {
 	Time string `json:"time"`
 	// Type is Created, Updated, Deleted, or one of the log's own: LogCreated, PolicyChunk, PolicyProposed,
 	// PolicyActivated, EpochStarted, LevelRaised, ClockSet, DecisionsAnchored, TreeHeadTaken,
-	// CheckpointRecorded.
+	// CheckpointRecorded, PastErased.
 	Type string `json:"type"`
 	// Object is the object that changed.
 	Object *Object `json:"object,omitempty"`

@@ -73,7 +73,7 @@ func (v *service) watch(ctx context.Context, r *call.Call, q *query) error {
 		}
 	}()
 	s.Begin()
-	defer v.Watching(r)()
+	defer s.Count()()
 	f.visibility = v.newVisibility(r)
 	err = f.run(ctx)
 	if lost := read.LostCredential(ctx); lost != nil {

@@ -17,7 +17,7 @@ var map_Change = map[string]string{
 	"":                 "Change is one revision of the log. A list starts with the newest, and without a field selector it has the last 1000 revisions; a watch can start at any revision. A field selector can name the fields of a change, since=REVISION|TIME and until=REVISION|TIME (both inclusive), and difference.path=FIELD. A label selector matches the labels of the object before or after the change. Users see changes only of objects that they may read, as the objects were at that revision.",
 	"revision":         "Revision is the revision of the change, which is also its name.",
 	"time":             "Time is the time of the log, with nanoseconds.",
-	"type":             "Type is Created, Updated, Deleted, or one of the log's own: LogCreated, PolicyChunk, PolicyProposed, PolicyActivated, EpochStarted, LevelRaised, ClockSet, DecisionsAnchored, TreeHeadTaken, CheckpointRecorded.",
+	"type":             "Type is Created, Updated, Deleted, or one of the log's own: LogCreated, PolicyChunk, PolicyProposed, PolicyActivated, EpochStarted, LevelRaised, ClockSet, DecisionsAnchored, TreeHeadTaken, CheckpointRecorded, PastErased.",
 	"object":           "Object is the object that changed.",
 	"previousRevision": "PreviousRevision is the revision of the previous change of the object.",
 	"actor":            "Actor is the user who made the change.",

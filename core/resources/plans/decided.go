@@ -239,5 +239,6 @@ func (f *flips) countRequest(e *eventlog.Event, is, was verdict, o *Options) {
 	if id := q.GetAuditId(); id != "" {
 		g.AuditIDs = []string{id}
 	}
+	f.ask(k, e.Meta)
 	f.merge(k, g, by.failure)
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/plan"
@@ -131,9 +130,6 @@ func (t *kindTrial) shownOtherwise(f *plan.Finding, d *difference) {
 			return
 		}
 		f.Class, f.Evidence = plan.Breaks, plan.Observed
-		part, _, _ := strings.Cut(f.Path, ".")
-		f.Details = append(f.Details, fmt.Sprintf("%d of %d objects have it. It is not shown any more, to anybody.", n, t.of),
-			fmt.Sprintf("The next write that changes %s deletes it. A policy that has the field again shows it only in objects whose %s nobody has changed in between.", part, part))
 	case "DEFAULT_ADDED", "DEFAULT_CHANGED", "DEFAULT_REMOVED":
 		line := fmt.Sprintf("%d of %d objects are shown otherwise", n, t.of)
 		if n == 0 {

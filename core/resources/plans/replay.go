@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,8 +13,11 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/eventlog"
+	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/limits/batches"
+	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/plan"
+	"stele.dev/stele/policy/rights"
 )
 
 // A flipKey groups requests that would be decided otherwise for the same reason.
@@ -31,12 +35,30 @@ type flips struct {
 	undecided map[string]int
 	faults    map[flipKey]failure
 	altered   map[alterKey]*alteration
+	ungranted map[flipKey]map[asker]bool // who made the requests that nothing grants any more
 
 	waiting []*eventlog.Event // refusals that depend on stored objects
 }
 
+// An asker is what a right is granted by, besides the user, the verb and the resource of a request.
+type asker struct{ groups, namespace, name string }
+
+// isUngranted reports whether nothing grants the requests any more.
+func (k flipKey) isUngranted() bool { return k.refused && k.stage == "authorization" && k.rule == "" }
+
+// ask notes who made a request, if nothing grants it any more.
+func (f *flips) ask(k flipKey, meta *logpb.Metadata) {
+	if !k.isUngranted() {
+		return
+	}
+	if f.ungranted[k] == nil {
+		f.ungranted[k] = map[asker]bool{}
+	}
+	f.ungranted[k][asker{strings.Join(meta.GetActor().GetGroups(), "\n"), meta.GetObject().GetNamespace(), meta.GetObject().GetName()}] = true
+}
+
 func newFlips() *flips {
-	return &flips{groups: map[flipKey]*plan.Flip{}, undecided: map[string]int{}, faults: map[flipKey]failure{}, altered: map[alterKey]*alteration{}}
+	return &flips{groups: map[flipKey]*plan.Flip{}, undecided: map[string]int{}, faults: map[flipKey]failure{}, altered: map[alterKey]*alteration{}, ungranted: map[flipKey]map[asker]bool{}}
 }
 
 // auditIDs is the number of requests that a group names.
@@ -142,6 +164,7 @@ func (f *flips) count(r *Record, v verdict, o *Options) {
 	if id := request.GetAuditId(); id != "" {
 		g.AuditIDs = []string{id}
 	}
+	f.ask(k, r.Meta)
 	f.merge(k, g, v.failure)
 }
 
@@ -173,6 +196,12 @@ func (f *flips) add(other *flips) {
 	for k, g := range other.groups {
 		f.merge(k, g, other.faults[k])
 	}
+	for k, all := range other.ungranted {
+		if f.ungranted[k] == nil {
+			f.ungranted[k] = map[asker]bool{}
+		}
+		maps.Copy(f.ungranted[k], all)
+	}
 	for k, x := range other.altered {
 		f.mergeAlteration(k, x)
 	}
@@ -201,6 +230,45 @@ func (f *flips) keys() []flipKey {
 	})
 }
 
+// withdrawn returns the ID of the finding that takes from a user, or from a group of the user, the right to make all of some requests;
+// "" if there is none, or if there are several.
+func withdrawn(findings []plan.Finding, k flipKey, askers map[asker]bool) (id string) {
+	resource, subresource, _ := strings.Cut(k.resource, "/")
+	gr := schema.ParseGroupResource(resource)
+	user := rights.SubjectName(policy.Subject{User: k.user})
+	for i := range findings {
+		f := &findings[i]
+		var scopes []rights.Scope
+		if f.Rule != "GRANT_REMOVED" || json.Unmarshal(f.Scope, &scopes) != nil {
+			continue
+		}
+		subjects := strings.Split(f.Subject, ", ")
+		scopes = slices.DeleteFunc(scopes, func(s rights.Scope) bool { return !s.Has(k.verb, gr.Group, gr.Resource, subresource) })
+		takes := func(a asker) bool {
+			return (slices.Contains(subjects, user) || slices.ContainsFunc(strings.Split(a.groups, "\n"), func(g string) bool { return slices.Contains(subjects, "group:"+g) })) &&
+				slices.ContainsFunc(scopes, func(s rights.Scope) bool { return s.Meets(a.namespace, a.name) })
+		}
+		if !every(askers, takes) {
+			continue
+		}
+		if id != "" {
+			return ""
+		}
+		id = f.ID
+	}
+	return id
+}
+
+// every reports whether there are askers, and something holds of each.
+func every(askers map[asker]bool, holds func(asker) bool) bool {
+	for a := range askers {
+		if !holds(a) {
+			return false
+		}
+	}
+	return len(askers) > 0
+}
+
 // link names for each group the finding that explains it. The findings have their IDs.
 func (f *flips) link(s plan.Sides, p *plan.Plan) {
 	for i, k := range f.keys() {
@@ -208,6 +276,10 @@ func (f *flips) link(s plan.Sides, p *plan.Plan) {
 		fault := f.faults[k]
 		kind := s.To.Kind(schema.ParseGroupResource(resource))
 		best := 0
+		if k.isUngranted() && kind != nil {
+			p.Replay.Flips[i].Finding = withdrawn(p.Findings, k, f.ungranted[k])
+			continue
+		}
 		for j := range p.Findings {
 			x := &p.Findings[j]
 			n := 0

@@ -40,7 +40,7 @@ func admissionPolicyKind(object any, plural string, entries func(*policy.Form) [
 	if strings.HasPrefix(plural, "mutating") {
 		part = "admission.mutate"
 	}
-	return &Kind{Version: v, Type: reflect.TypeOf(object), Entries: entries, Find: ByName(entries), Counted: true, Says: "a rule of admission is", Part: part + " of a team in the bundle"}
+	return &Kind{Version: v, Type: reflect.TypeOf(object), Entries: entries, Find: ByName(entries), Counted: true, Section: "admissionPolicies", Says: "a rule of admission is", Part: part + " of a team in the bundle"}
 }
 
 // validationEntries returns a function that returns the policies of the rules that check objects, or their bindings.

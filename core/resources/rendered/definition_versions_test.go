@@ -106,6 +106,20 @@ func TestEachVersionHasItsOwnSchema(t *testing.T) {
 	gadgetSpec(p, t, gadgetsBeta, map[string]any{"size": 4.0})
 }
 
+// An update that removes the last finalizer of what is being deleted is answered as it was written. It is never stored and read, so it keeps
+// fields that the stored version does not know.
+func TestAnUpdateThatEndsAnObjectIsAnsweredAsItWasWritten(t *testing.T) {
+	p := newTwoForms(t)
+	written := `{"apiVersion": "example.com/v1beta1", "kind": "Gadget", "metadata": {"name": "a", %s}, "spec": {"size": 3, "color": "red"}}`
+	p.Must(t, 201, "POST", gadgetsBeta, fmt.Sprintf(written, `"finalizers": ["example.com/x"]`))
+	marked := p.Must(t, 200, "DELETE", gadgetsBeta+"/a", "")
+	ended := p.Must(t, 200, "PUT", gadgetsBeta+"/a", fmt.Sprintf(written, fmt.Sprintf(`"resourceVersion": %q`, marked.Field("metadata", "resourceVersion"))))
+	if diff := cmp.Diff(map[string]any{"size": 3.0, "color": "red"}, ended.Field("spec")); diff != "" || ended.Field("apiVersion") != "example.com/v1beta1" {
+		t.Errorf("%s (-want +got):\n%s", ended, diff)
+	}
+	p.Must(t, 404, "GET", gadgetsBeta+"/a", "")
+}
+
 func TestFormsOfVersionsInTablesSelectorsAndOpenAPI(t *testing.T) {
 	p := newTwoForms(t)
 	p.Must(t, 201, "POST", planetest.GadgetsPath, gadgetIn("v1", `{"size": 2, "mode": "fast"}`))

@@ -31,7 +31,7 @@ var Definitions = &Kind{
 		ShortNames: []string{"crd", "crds"}, Categories: []string{"api-extensions"}, StorageVersion: "v1",
 	}, definitionContent()),
 	Type:    reflect.TypeFor[apiextensionsv1.CustomResourceDefinition](),
-	Entries: definitionEntries, Find: findDefinition, Counted: true, Says: "kinds are", Part: "kinds or crds of a team in the bundle",
+	Entries: definitionEntries, Find: findDefinition, Counted: true, Section: "customresourcedefinitions", Says: "kinds are", Part: "kinds or crds of a team in the bundle",
 }
 
 // definitionContent returns the schema for OpenAPI, with Kubernetes' descriptions.
@@ -58,7 +58,7 @@ func definitionEntries(f *policy.Form) (list []*Entry) {
 	return list
 }
 
-func findDefinition(f *policy.Form, name string) *Entry {
+func findDefinition(f *policy.Form, _, name string) *Entry {
 	i := slices.IndexFunc(f.Kinds, func(k schemas.Kind) bool { return !k.Builtin && k.Resource() == name })
 	if i < 0 {
 		return nil
@@ -68,20 +68,18 @@ func findDefinition(f *policy.Form, name string) *Entry {
 
 func definitionEntry(k *schemas.Kind) *Entry {
 	e := &Entry{Name: k.Resource(), ID: "kinds/" + k.Resource(), Source: k.Source, Rule: k}
-	var spec any
-	if len(k.Definition) > 0 {
-		var written struct {
-			Metadata struct{ Labels, Annotations map[string]string }
-			Spec     json.RawMessage
-		}
-		if err := json.Unmarshal(k.Definition, &written); err != nil {
-			panic(fmt.Sprintf("definitions: %v", err)) // the compiler wrote valid JSON
-		}
-		e.Labels, e.Annotations, spec = written.Metadata.Labels, written.Metadata.Annotations, written.Spec
+	if k.Definition.IsZero() {
+		e.Hint = ", or keep it as a definition (`stele policy import --keep-crds`): a kind in CUE is shown without what OpenAPI cannot say"
+	} else {
+		written := definitionOf(k)
+		e.Labels, e.Annotations = written.Metadata.Labels, written.Metadata.Annotations
 	}
 	e.Render = func(t metav1.TypeMeta, meta metav1.ObjectMeta) any {
-		if spec == nil {
+		var spec any
+		if k.Definition.IsZero() {
 			spec = specOf(k)
+		} else {
+			spec = definitionOf(k).Spec // entries stay in memory, so they do not hold it
 		}
 		return &struct {
 			metav1.TypeMeta   `json:",inline"`
@@ -91,6 +89,20 @@ func definitionEntry(k *schemas.Kind) *Entry {
 		}{t, meta, spec, statusOf(k, meta.CreationTimestamp)}
 	}
 	return e
+}
+
+// definition is a definition that a bundle has.
+type definition struct {
+	Metadata struct{ Labels, Annotations map[string]string }
+	Spec     json.RawMessage
+}
+
+// definitionOf returns the definition of a kind that was written as one.
+func definitionOf(k *schemas.Kind) (d definition) {
+	if err := json.Unmarshal(k.Definition.Bytes(), &d); err != nil {
+		panic(fmt.Sprintf("definitions: %v", err)) // the compiler wrote valid JSON
+	}
+	return d
 }
 
 func definitionNames(k *schemas.Kind) apiextensionsv1.CustomResourceDefinitionNames {

@@ -113,7 +113,7 @@ func TestDefinitionsAreChangedInThePolicy(t *testing.T) {
 	for _, tc := range []struct{ method, name, body, want string }{
 		{"PUT", "/gadgets.example.com", `{}`, "kinds are defined by the policy: change gadgets.yaml:7 and push it"},
 		{"DELETE", "/widgets.example.com", "", "kinds are defined by the policy: change " + planetest.Line("@extern(embed)\n"+planetest.Bundle, `kinds: "widgets`) + " and push it"},
-		{"POST", "", `{"metadata":{"name":"odds.example.com"}}`, "kinds are defined by the policy, not through the API: add it to kinds or crds of a team in the bundle, and push that"},
+		{"POST", "", `{"metadata":{"name":"odds.example.com"}}`, "kinds are defined by the policy, not through the API: add it to kinds or crds of a team in the bundle (bundle.cue), and push that"},
 	} {
 		if a := p.Must(t, 403, tc.method, planetest.DefinitionsPath+tc.name, tc.body); !strings.Contains(a.String(), tc.want) {
 			t.Errorf("%s %s: %s, want %s", tc.method, tc.name, a, tc.want)

@@ -8,7 +8,6 @@ import (
 	"cmp"
 	"fmt"
 	"reflect"
-	"slices"
 	"strconv"
 
 	"github.com/tidwall/gjson"
@@ -49,14 +48,7 @@ func flowControlKind(object any, plural string, entries func(*policy.Form) []*En
 		Group: flowcontrolv1.GroupName, Kind: name, Plural: plural, StorageVersion: flowcontrolv1.SchemeGroupVersion.Version,
 	}, content)
 	v.AllowCreateOnUpdate = true // the error of a refused create names the place in the policy
-	find := func(f *policy.Form, name string) *Entry {
-		all := entries(f)
-		if i := slices.IndexFunc(all, func(e *Entry) bool { return e.Name == name }); i >= 0 {
-			return all[i]
-		}
-		return nil
-	}
-	return &Kind{Version: v, Type: reflect.TypeOf(object), Entries: entries, Find: find, Counted: true, Says: "flow control is", Part: part + " of the bundle"}
+	return &Kind{Version: v, Type: reflect.TypeOf(object), Entries: entries, Find: ByName(entries), Counted: true, Section: "flowControl", Says: "flow control is", Part: part + " of the bundle"}
 }
 
 func schemaEntries(f *policy.Form) (list []*Entry) {

@@ -191,8 +191,8 @@ func TestFlowControlIsChangedInThePolicy(t *testing.T) {
 		err  error
 		want string
 	}{
-		{created, `flowschemas.flowcontrol.apiserver.k8s.io "mine" is forbidden: flow control is defined by the policy, not through the API: add it to flow.flowSchemas of the bundle, and push that; ` + "`stele policy import FILE` writes it"},
-		{level, "not through the API: add it to flow.priorityLevels of the bundle, and push that; `stele policy import FILE` writes it"},
+		{created, `flowschemas.flowcontrol.apiserver.k8s.io "mine" is forbidden: flow control is defined by the policy, not through the API: add it to flow.flowSchemas of the bundle (bundle.cue), and push that; ` + "`stele policy import FILE` writes it"},
+		{level, "not through the API: add it to flow.priorityLevels of the bundle (bundle.cue), and push that; `stele policy import FILE` writes it"},
 		{patched, "flow control is defined by the policy: change " + planetest.Line(sharing, "flowSchemas: crawlers") + " and push it"},
 		{updated, "and this is a part of every policy: add one with this name to flow.flowSchemas of the bundle, which replaces it, and push that"},
 		{client.FlowSchemas().Delete(t.Context(), "exempt", metav1.DeleteOptions{}), "flow control is defined by the policy, and this is a part of every policy"},

@@ -37,7 +37,7 @@ func (a *activation) time(revision uint64) time.Time {
 
 // lineage returns how long the object of a rule has been as it is, in whatever namespace.
 func (a *activation) lineage(k *Kind, e *Entry) policies.Lineage {
-	return a.rendered.Of(k.Version.Kind.Resource(), e.Name, a.revision)
+	return a.rendered.Of(k.Version.Kind.Resource(), e.key(), a.revision)
 }
 
 // since returns the revision since which the rule has had a namespace without a break.
@@ -66,12 +66,12 @@ func Next(tip *commit.Tip, form *policy.Form) *policies.Rendered {
 	for _, k := range Kinds() {
 		before := map[string]*Entry{}
 		for _, e := range k.Entries(tip.Policy.Form()) {
-			before[e.Name] = e
+			before[e.key()] = e
 		}
 		lineages := map[string]policies.Lineage{}
 		for _, e := range k.Entries(form) {
-			was := before[e.Name]
-			if was == nil {
+			was := before[e.key()]
+			if was == nil || was.Name != e.Name { // under another name it is another object
 				continue
 			}
 			l := now.lineage(k, was)
@@ -103,7 +103,7 @@ func Next(tip *commit.Tip, form *policy.Form) *policies.Rendered {
 					next.Times[revision] = now.time(revision).Unix()
 				}
 			}
-			lineages[e.Name] = l
+			lineages[e.key()] = l
 		}
 		if len(lineages) > 0 {
 			next.Objects[k.Version.Kind.Resource()] = lineages

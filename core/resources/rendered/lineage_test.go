@@ -208,7 +208,7 @@ func TestLineagesAreTheSameEverywhere(t *testing.T) {
 		}
 	}
 	check("the server itself")
-	folder, err := checkpoint.Open(filepath.Join(l.dir, "checkpoints"), nil)
+	folder, err := checkpoint.Open(filepath.Join(l.dir, "checkpoints"), nil, nil)
 	if err == nil {
 		tip := l.Committer.Tip()
 		_, err = folder.Write(t.Context(), tip.Revision(), 0, tip.Save)
@@ -225,7 +225,7 @@ func TestLineagesAreTheSameEverywhere(t *testing.T) {
 	earlier, dir := *l.Committer.Tip(), t.TempDir()
 	in, active := *earlier.Policies, *earlier.Policies.Active
 	earlier.Policies, in.Active, active.Rendered = &in, &active, nil
-	if folder, err = checkpoint.Open(filepath.Join(dir, "checkpoints"), nil); err == nil {
+	if folder, err = checkpoint.Open(filepath.Join(dir, "checkpoints"), nil, nil); err == nil {
 		_, err = folder.Write(t.Context(), earlier.Revision(), 0, earlier.Save)
 	}
 	if err != nil {

@@ -305,7 +305,7 @@ func TestRBACIsChangedInThePolicy(t *testing.T) {
 		return "is forbidden: access is defined by the policy: change " + what + " and push it"
 	}
 	add := func(part string) string {
-		return "is forbidden: access is defined by the policy, not through the API: add it to rbac." + part + " of a team in the bundle, and push that; `stele policy import FILE` writes it"
+		return "is forbidden: access is defined by the policy, not through the API: add it to rbac." + part + " of a team in the bundle (bundle.cue), and push that; `stele policy import FILE --team TEAM` writes it"
 	}
 	const elsewhere, builtin = "the package of bundle.cue", "is forbidden: access is defined by the policy, and this is a part of every policy"
 	named := func(name string) string { return `{"metadata":{"name":"` + name + `"}}` }
@@ -328,7 +328,7 @@ func TestRBACIsChangedInThePolicy(t *testing.T) {
 		{"DELETE", planetest.GrantsPath + "/builtin:system:discovery", "", builtin, nil},
 		{"DELETE", planetest.InDefault + "/t:editors", "", `rolebindings.rbac.authorization.k8s.io "t:editors" ` + change(binding), nil},
 		{"DELETE", planetest.InDefault, "", change(elsewhere), nil},
-		{"POST", planetest.RbacPath + "/namespaces/kube-system/rolebindings", named("t:editors"), change(binding), nil},
+		{"POST", planetest.RbacPath + "/namespaces/kube-system/rolebindings", named("t:editors"), add("bindings"), nil},
 		{"POST", planetest.RbacPath + "/namespaces/default/roles", named("widgets"), `roles.rbac.authorization.k8s.io "widgets" ` + add("clusterRoles"), nil},
 		{"POST", planetest.RbacPath + "/namespaces/default/rolebindings", named("other"), `rolebindings.rbac.authorization.k8s.io "other" ` + add("bindings"), nil},
 		{"POST", planetest.GrantsPath, named("other"), `clusterrolebindings.rbac.authorization.k8s.io "other" ` + add("bindings"), nil},

@@ -10,6 +10,11 @@
 // activation. Objects of past policies are rendered again from those policies.
 //
 // Unlike stored objects, several rendered objects share a revision. [Watcher] explains what follows.
+//
+// # Overlays
+//
+// Where the policy says so, clients may write labels and annotations beside what it says, such as those by which Helm knows what it has installed.
+// These are stored as objects of the log, and shown over the rendered objects; see the type overlay.
 package rendered
 
 import (
@@ -44,8 +49,8 @@ type Kind struct {
 	Type reflect.Type
 	// Entries returns the rules of the policy that objects are made of.
 	Entries func(*policy.Form) []*Entry
-	// Find returns the rule with the name of an object, even if the object is hidden, or nil.
-	Find func(f *policy.Form, name string) *Entry
+	// Find returns the rule with the name of an object in a namespace, which is "" for objects without one, even if the object is hidden, or nil.
+	Find func(f *policy.Form, namespace, name string) *Entry
 	// Counted is set if objects have a generation, which counts the changes of their spec.
 	Counted bool
 	// TableOrder compares objects for lists as tables; nil for the order of their names, as in all other lists.
@@ -53,12 +58,26 @@ type Kind struct {
 	// Says and Part are for the errors of refused writes. Says is the subject and verb of the sentence, such as
 	// "access is"; Part is where in a bundle it is defined, such as "rbac.bindings of a team in the bundle".
 	Says, Part string
+	// Section is the field of the bundle's section dynamic that says what becomes of writes.
+	Section string
+	// Meaning returns the label that means something and that a write changes, "" if there is none. It is nil if no label means anything.
+	Meaning func(f *policy.Form, before, after map[string]string) string
+}
+
+// imported returns the command that writes an object into a bundle.
+func (k *Kind) imported() string {
+	if k.Section == "flowControl" {
+		return "stele policy import FILE" // it is of no team
+	}
+	return "stele policy import FILE --team TEAM"
 }
 
 // Entry is a rule that is rendered as one object, or as one object in each of some namespaces.
 type Entry struct {
 	Name, ID string
-	Source   schemas.Position
+	// Key tells the rule from the others of its kind, if Name does not; "" if it does.
+	Key    string
+	Source schemas.Position
 	// Builtin is set if the rule is a part of every policy. Replaceable is set if a bundle can replace it by a rule with the
 	// same name.
 	Builtin, Replaceable bool
@@ -70,13 +89,18 @@ type Entry struct {
 	Rule any
 	// Render returns the object. The metadata is complete except for Labels and Annotations.
 	Render func(metav1.TypeMeta, metav1.ObjectMeta) any
+	// Hint says why an object that was meant to agree may differ, as the end of a sentence; "" for nothing.
+	Hint string
 	// Labels and Annotations are added to the object's metadata.
 	Labels, Annotations map[string]string
 }
 
-// ByName returns a [Kind.Find] that looks through the entries of a kind of which there are few.
-func ByName(entries func(*policy.Form) []*Entry) func(*policy.Form, string) *Entry {
-	return func(f *policy.Form, name string) *Entry {
+// key returns what tells the rule from the others of its kind.
+func (e *Entry) key() string { return cmp.Or(e.Key, e.Name) }
+
+// ByName returns a [Kind.Find] that looks through the entries of a kind without namespaces, of which there are few.
+func ByName(entries func(*policy.Form) []*Entry) func(f *policy.Form, namespace, name string) *Entry {
+	return func(f *policy.Form, _, name string) *Entry {
 		for _, e := range entries(f) {
 			if e.Name == name {
 				return e
@@ -96,7 +120,8 @@ type version struct {
 	created    time.Time
 	revision   uint64
 	generation int64
-	source     string // the line of its rule that it names, if not that of the policy in force
+	source     string   // the line of its rule that it names, if not that of the policy in force
+	overlay    *overlay // what clients have written beside it; nil if nothing
 }
 
 // object renders the entry in a namespace.
@@ -119,6 +144,7 @@ func (e *Entry) render(k *Kind, namespace string, v version) []byte {
 		meta.Generation = v.generation
 	}
 	maps.Copy(meta.Annotations, e.Annotations)
+	v.overlay.lay(k, &meta)
 	meta.Annotations[ruleAnnotation] = e.ID
 	if !e.Source.IsZero() {
 		meta.Annotations[sourceAnnotation] = cmp.Or(v.source, e.Source.String())
@@ -130,6 +156,17 @@ func (e *Entry) render(k *Kind, namespace string, v version) []byte {
 	}
 	return payload
 }
+
+// verbs returns the verbs that discovery lists under a policy. Clients that delete what was taken out of their files only do so for kinds that list it.
+func (k *Kind) verbs(p *policy.Policy) metav1.Verbs {
+	if k.matches(p.Form()) {
+		return metav1.Verbs{"create", "delete", "get", "list", "patch", "update", "watch"}
+	}
+	return k.Resource().Verbs
+}
+
+// matches reports whether a policy accepts writes of the kind that agree with it.
+func (k *Kind) matches(f *policy.Form) bool { return f.Dynamic[k.Section].Mode == policy.MatchWrites }
 
 // Resource returns the discovery entry of the kind.
 func (k *Kind) Resource() discovery.Resource {

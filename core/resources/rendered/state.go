@@ -13,10 +13,11 @@ import (
 
 // State is all objects of a kind at one revision. It is immutable and safe for concurrent use.
 type State struct {
-	kind    *Kind
-	in      activation
-	entries []*Entry // sorted by name
-	places  []place  // sorted by namespace
+	kind     *Kind
+	in       activation
+	entries  []*Entry       // sorted by name
+	places   []place        // sorted by namespace
+	overlays *objects.State // has no other objects: a watch keeps a State, and must not keep all objects with it
 }
 
 // place is a namespace, or "" for objects without a namespace.
@@ -36,14 +37,17 @@ func (p *place) created() time.Time {
 
 // item is an object of a state that is not rendered yet.
 type item struct {
-	namespace string
-	entry     *Entry
+	*place
+	entry *Entry
 	version
 }
 
-// At returns the state of a kind under the policy of a tip, with the namespaces that o has.
+// hidden reports whether clients do not see the object, although the policy has it.
+func (x *item) hidden() bool { return x.overlay != nil && x.overlay.hidden }
+
+// At returns the state of a kind under the policy of a tip, with the namespaces and the overlays that o has.
 func At(k *Kind, tip *commit.Tip, o *objects.State) *State {
-	s := &State{kind: k, in: activationOf(tip), entries: k.Entries(tip.Policy.Form())}
+	s := &State{kind: k, in: activationOf(tip), entries: k.Entries(tip.Policy.Form()), overlays: o.Only(k.Version.Kind.GroupResource())}
 	slices.SortFunc(s.entries, func(a, b *Entry) int { return strings.Compare(a.Name, b.Name) })
 	if !k.Version.Kind.Namespaced {
 		s.places = []place{{}}
@@ -57,8 +61,18 @@ func At(k *Kind, tip *commit.Tip, o *objects.State) *State {
 
 // Get returns an object, or nil.
 func (s *State) Get(namespace, name string) *objects.Object {
-	for o := range s.List(&objects.Selection{Namespace: namespace, Name: name}) {
-		return o
+	if x := s.find(namespace, name); x != nil && !x.hidden() {
+		return s.object(*x)
+	}
+	return nil
+}
+
+// find returns the object of a name, also if it is hidden, or nil.
+func (s *State) find(namespace, name string) *item {
+	for x := range s.items(&objects.Selection{Namespace: namespace, Name: name}, func(place) bool { return true }) {
+		if x.namespace == namespace {
+			return &x
+		}
 	}
 	return nil
 }
@@ -67,6 +81,9 @@ func (s *State) Get(namespace, name string) *objects.Object {
 func (s *State) List(sel *objects.Selection) iter.Seq[*objects.Object] {
 	return func(yield func(*objects.Object) bool) {
 		for x := range s.items(sel, func(place) bool { return true }) {
+			if x.hidden() {
+				continue
+			}
 			if o := s.object(x); sel.Matches(o) && !yield(o) {
 				return
 			}
@@ -74,18 +91,26 @@ func (s *State) List(sel *objects.Selection) iter.Seq[*objects.Object] {
 	}
 }
 
-// items yields the objects of the places that the function selects, with the namespace and name of a selection.
+// items yields the objects, also hidden ones, of the places that the function selects, with the namespace and name of a selection.
 func (s *State) items(sel *objects.Selection, in func(place) bool) iter.Seq[item] {
 	return func(yield func(item) bool) {
-		for _, p := range s.places {
-			if sel.Namespace != "" && sel.Namespace != p.namespace || !in(p) {
+		places := s.places
+		if sel.Namespace != "" {
+			i, found := s.place(sel.Namespace)
+			if !found {
+				return
+			}
+			places = places[i : i+1]
+		}
+		for _, p := range places {
+			if !in(p) {
 				continue
 			}
 			for _, e := range s.entries {
 				if sel.Name != "" && sel.Name != e.Name || p.namespace != "" && !e.In(p.namespace) {
 					continue
 				}
-				if !yield(item{p.namespace, e, s.version(e, &p)}) {
+				if !yield(item{&p, e, s.version(e, &p)}) {
 					return
 				}
 			}
@@ -101,19 +126,32 @@ func (s *State) object(x item) *objects.Object { return x.entry.object(s.kind, x
 func (s *State) version(e *Entry, p *place) version {
 	l := s.in.lineage(s.kind, e)
 	if p.in == nil {
-		return version{s.in.time(l.Since), l.Changed, l.Generation, l.Source}
+		return s.over(version{created: s.in.time(l.Since), revision: l.Changed, generation: l.Generation, source: l.Source}, e, p, l.Since)
 	}
 	from := since(&l, p.namespace)
-	v := version{s.in.time(from), max(l.Changed, from, p.in.Revision), l.Generation, l.Source}
+	v := version{created: s.in.time(from), revision: max(l.Changed, from, p.in.Revision), generation: l.Generation, source: l.Source}
 	if made := p.created(); made.After(v.created) {
 		v.created = made
+	}
+	return s.over(v, e, p, from)
+}
+
+// over returns a version with what clients have written beside the object since it exists.
+func (s *State) over(v version, e *Entry, p *place, since uint64) version {
+	if v.overlay = s.overlay(e, p, since); v.overlay != nil {
+		v.revision = max(v.revision, v.overlay.revision)
 	}
 	return v
 }
 
+// place returns the index of a namespace among the places, and whether it exists.
+func (s *State) place(namespace string) (index int, found bool) {
+	return slices.BinarySearchFunc(s.places, namespace, func(p place, name string) int { return strings.Compare(p.namespace, name) })
+}
+
 // revisionOf returns the revision of the namespace of a place, 0 if the place does not exist.
 func (s *State) revisionOf(namespace string) uint64 {
-	i, found := slices.BinarySearchFunc(s.places, namespace, func(p place, name string) int { return strings.Compare(p.namespace, name) })
+	i, found := s.place(namespace)
 	if !found {
 		return 0
 	}

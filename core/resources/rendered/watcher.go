@@ -21,6 +21,7 @@ type Watcher struct {
 	ctx        context.Context // of the watch
 	committer  *commit.Committer
 	namespaces *objects.Watcher
+	overlays   *objects.Watcher // wakes whoever namespaces wakes
 	sel        objects.Selection
 	last       *State
 	// seen is the revision of the state last.
@@ -39,11 +40,18 @@ func Watch(ctx context.Context, c *commit.Committer, then *commit.Tip, k *Kind, 
 	return w, w.follow(w.seen)
 }
 
-// follow wakes the watcher when namespaces change. One notification for several changes is enough, because the watcher
+// follow wakes the watcher when namespaces or overlays change. One notification for several changes is enough, because the watcher
 // compares states.
 func (w *Watcher) follow(after uint64) (err error) {
+	store, r := w.committer.Objects(), w.last.kind.Version.Kind.GroupResource()
 	for {
-		w.namespaces, err = w.committer.Objects().Watch(commit.Namespaces, objects.Selection{Name: w.sel.Namespace}, after)
+		w.namespaces, err = store.Watch(commit.Namespaces, objects.Selection{Name: w.sel.Namespace}, after)
+		if err == nil {
+			if w.overlays, err = store.WatchWith(w.namespaces, r, objects.Selection{Namespace: w.sel.Namespace, Name: w.sel.Name}, after); err == nil {
+				return nil
+			}
+			w.namespaces.Stop()
+		}
 		var expired *objects.ExpiredError
 		if !errors.As(err, &expired) {
 			return err
@@ -53,7 +61,22 @@ func (w *Watcher) follow(after uint64) (err error) {
 }
 
 // Stop ends the watcher.
-func (w *Watcher) Stop() { w.namespaces.Stop() }
+func (w *Watcher) Stop() {
+	w.namespaces.Stop()
+	w.overlays.Stop()
+}
+
+// changed returns the revision up to which the changes of namespaces and overlays are known, and whether there are more.
+func (w *Watcher) changed() (revision uint64, more bool, err error) {
+	for _, of := range []*objects.Watcher{w.namespaces, w.overlays} {
+		_, upTo, further, err := of.Take()
+		if err != nil {
+			return 0, false, err
+		}
+		revision, more = max(revision, upTo), more || further
+	}
+	return revision, more, nil
+}
 
 // Ready returns a channel that receives a value when Take may have events, also after an activation.
 func (w *Watcher) Ready() <-chan struct{} { return w.namespaces.Ready() }
@@ -61,13 +84,13 @@ func (w *Watcher) Ready() <-chan struct{} { return w.namespaces.Ready() }
 // Take returns the events since the last call, and the revision up to which they are complete. If more is true, call
 // it again without waiting. Its errors are those of [commit.Committer.Settle].
 func (w *Watcher) Take() (events []objects.Event, bookmark uint64, more bool, err error) {
-	_, changed, more, err := w.namespaces.Take()
+	changed, more, err := w.changed()
 	for errors.Is(err, objects.ErrExpired) {
-		w.namespaces.Stop()
+		w.Stop()
 		if err := w.follow(w.seen); err != nil {
 			return nil, 0, false, err
 		}
-		_, changed, more, err = w.namespaces.Take()
+		changed, more, err = w.changed()
 	}
 	if err != nil {
 		return nil, 0, false, err
@@ -98,13 +121,16 @@ func Changes(last, next *State, sel *objects.Selection, seen uint64) []objects.E
 // changes is Changes. Objects of the revision again are sent although both states have them; 0 for none. It only looks at places
 // that differ, and only renders objects that do.
 func changes(last, next *State, sel *objects.Selection, seen, again uint64) (gone []objects.Event) {
+	overlaid := last.overlaid(next)
 	differs := func(p place) bool {
-		return again != 0 || last.in.revision != next.in.revision || last.revisionOf(p.namespace) != next.revisionOf(p.namespace)
+		return again != 0 || last.in.revision != next.in.revision || last.revisionOf(p.namespace) != next.revisionOf(p.namespace) || overlaid(p.namespace)
 	}
 	type key struct{ namespace, name string }
 	before := map[key]item{}
 	for x := range last.items(sel, differs) {
-		before[key{x.namespace, x.entry.Name}] = x
+		if !x.hidden() {
+			before[key{x.namespace, x.entry.Name}] = x
+		}
 	}
 	leaves := func(x item) {
 		if o := last.object(x); sel.Matches(o) {
@@ -113,6 +139,9 @@ func changes(last, next *State, sel *objects.Selection, seen, again uint64) (gon
 	}
 	var is []objects.Event
 	for x := range next.items(sel, differs) {
+		if x.hidden() {
+			continue
+		}
 		k := key{x.namespace, x.entry.Name}
 		was, existed := before[k]
 		delete(before, k)
@@ -120,6 +149,10 @@ func changes(last, next *State, sel *objects.Selection, seen, again uint64) (gon
 			continue
 		}
 		e := objects.Event{Type: objects.Added, Object: next.object(x)}
+		if existed && last.object(was).UID != e.Object.UID { // it was deleted in between
+			leaves(was)
+			existed = false
+		}
 		switch {
 		case !sel.Matches(e.Object) && existed:
 			leaves(was)

@@ -1,11 +1,14 @@
 // This file shows the admission webhooks of the policy in force as objects of
 // admissionregistration.k8s.io/v1, so that Kubernetes clients find them. There is one
-// configuration for each webhook.
+// configuration for each webhook, unless webhooks name a common one.
 
 package rendered
 
 import (
+	"cmp"
+	"maps"
 	"reflect"
+	"slices"
 	"strconv"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -37,41 +40,57 @@ func webhookKind(object any, plural string, mutating bool) *Kind {
 		part = "admission.webhooks.mutating"
 	}
 	entriesOf := func(f *policy.Form) []*Entry { return webhookEntries(f, mutating) }
-	return &Kind{Version: v, Type: reflect.TypeOf(object), Entries: entriesOf, Find: ByName(entriesOf), Counted: true, Says: "an admission webhook is", Part: part + " of a team in the bundle"}
+	return &Kind{Version: v, Type: reflect.TypeOf(object), Entries: entriesOf, Find: ByName(entriesOf), Counted: true, Section: "webhooks", Says: "an admission webhook is", Part: part + " of a team in the bundle"}
 }
 
-// webhookEntries returns one configuration for each webhook, named TEAM.NAME.
+// webhookEntries returns a configuration for the webhooks that name it, and one for each webhook that names none.
 func webhookEntries(f *policy.Form, mutating bool) (list []*Entry) {
+	shown := map[string][]*policy.Reviewer{}
 	for i := range f.Reviewers {
-		r := &f.Reviewers[i]
-		if r.Webhook == nil || r.Mutating != mutating {
-			continue
+		if r := &f.Reviewers[i]; r.Webhook != nil && r.Mutating == mutating {
+			shown[r.ShownName()] = append(shown[r.ShownName()], r)
 		}
-		e := &Entry{Name: policy.OwningTeam(r.ID) + "." + r.Name(), ID: r.ID, Source: r.Source}
+	}
+	for _, name := range slices.Sorted(maps.Keys(shown)) {
+		all := shown[name]
+		slices.SortStableFunc(all, func(a, b *policy.Reviewer) int { return cmp.Compare(a.Order, b.Order) })
+		e := &Entry{Name: name, ID: all[0].ID, Source: all[0].Source}
+		for _, r := range all[1:] {
+			e.ID += "," + r.ID
+		}
 		if mutating {
-			e.Annotations = map[string]string{OrderAnnotation: strconv.FormatInt(r.Order, 10)}
+			e.Annotations = map[string]string{OrderAnnotation: strconv.FormatInt(all[0].Order, 10)}
 		}
-		e.Render = func(t metav1.TypeMeta, meta metav1.ObjectMeta) any { return WebhookConfiguration(r, t, meta) }
+		e.Render = func(t metav1.TypeMeta, meta metav1.ObjectMeta) any {
+			return webhookConfiguration(all, mutating, t, meta)
+		}
 		list = append(list, e)
 	}
 	return list
 }
 
-// WebhookConfiguration returns the object of one webhook.
-func WebhookConfiguration(r *policy.Reviewer, t metav1.TypeMeta, meta metav1.ObjectMeta) any {
-	v := validatingWebhook(r)
-	if !r.Mutating {
-		return &admissionregistrationv1.ValidatingWebhookConfiguration{TypeMeta: t, ObjectMeta: meta, Webhooks: []admissionregistrationv1.ValidatingWebhook{v}}
+// webhookConfiguration returns the object of some webhooks.
+func webhookConfiguration(all []*policy.Reviewer, mutating bool, t metav1.TypeMeta, meta metav1.ObjectMeta) any {
+	if !mutating {
+		c := &admissionregistrationv1.ValidatingWebhookConfiguration{TypeMeta: t, ObjectMeta: meta}
+		for _, r := range all {
+			c.Webhooks = append(c.Webhooks, validatingWebhook(r))
+		}
+		return c
 	}
-	again := admissionregistrationv1.NeverReinvocationPolicy
-	if r.Again {
-		again = admissionregistrationv1.IfNeededReinvocationPolicy
+	c := &admissionregistrationv1.MutatingWebhookConfiguration{TypeMeta: t, ObjectMeta: meta}
+	for _, r := range all {
+		v, again := validatingWebhook(r), admissionregistrationv1.NeverReinvocationPolicy
+		if r.Again {
+			again = admissionregistrationv1.IfNeededReinvocationPolicy
+		}
+		c.Webhooks = append(c.Webhooks, admissionregistrationv1.MutatingWebhook{
+			Name: v.Name, ClientConfig: v.ClientConfig, Rules: v.Rules, FailurePolicy: v.FailurePolicy, MatchPolicy: v.MatchPolicy, NamespaceSelector: v.NamespaceSelector,
+			ObjectSelector: v.ObjectSelector, SideEffects: v.SideEffects, TimeoutSeconds: v.TimeoutSeconds, AdmissionReviewVersions: v.AdmissionReviewVersions,
+			ReinvocationPolicy: &again, MatchConditions: v.MatchConditions,
+		})
 	}
-	return &admissionregistrationv1.MutatingWebhookConfiguration{TypeMeta: t, ObjectMeta: meta, Webhooks: []admissionregistrationv1.MutatingWebhook{{
-		Name: v.Name, ClientConfig: v.ClientConfig, Rules: v.Rules, FailurePolicy: v.FailurePolicy, MatchPolicy: v.MatchPolicy, NamespaceSelector: v.NamespaceSelector,
-		ObjectSelector: v.ObjectSelector, SideEffects: v.SideEffects, TimeoutSeconds: v.TimeoutSeconds, AdmissionReviewVersions: v.AdmissionReviewVersions,
-		ReinvocationPolicy: &again, MatchConditions: v.MatchConditions,
-	}}}
+	return c
 }
 
 // validatingWebhook returns what both sorts of webhooks have.

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"stele.dev/stele/core/run/plane/planetest"
+	"stele.dev/stele/eventlog/memlog"
 )
 
 // Installers create, update and apply what may be there already. What the policy says already is answered as kube-apiserver does.
@@ -68,6 +69,82 @@ func TestWhatThePolicySaysAlreadyIsNoChange(t *testing.T) {
 	p.Must(t, 409, "POST", planetest.RolesPath, protobufRole(t, "widgets"), "Content-Type", "application/vnd.kubernetes.protobuf")
 	if after := p.Committer.Tip().Revision(); after != before {
 		t.Errorf("the log went from %d to %d", before, after)
+	}
+}
+
+// A write is decoded as those of stored kinds.
+func TestWritesAreDecodedStrictly(t *testing.T) {
+	p := newMatching(t)
+	replaced := func(old, new string) string { return strings.Replace(pair, old, new, 1) }
+	unknown, twice := replaced(`"rules":`, `"unknown": 1, "rules":`), replaced(`"rules":`, `"rules": [], "rules":`)
+	for _, tc := range []struct {
+		what, method, query, body, want string
+		header                          []string
+		code                            int
+	}{
+		{"an unknown field", "PUT", "?fieldValidation=Strict", unknown, `strict decoding error: unknown field \"unknown\"`, nil, 400},
+		{"a field given twice", "PUT", "?fieldValidation=Strict", twice, `strict decoding error: duplicate field \"rules\"`, nil, 400},
+		{"an unknown field in a patch", "PATCH", "?fieldValidation=Strict", `{"unknown": 1}`, `unknown field \"unknown\"`, merge, 400},
+		{"a field given twice in a patch", "PATCH", "?fieldValidation=Strict", `{"metadata": {}, "metadata": {}}`, `duplicate field \"metadata\"`, merge, 400},
+		{"another kind", "PUT", "", replaced(`"ClusterRole"`, `"Role"`), `Role in version \"v1\" cannot be handled as a ClusterRole`, nil, 400},
+		{"another version", "PUT", "", replaced(`.io/v1"`, `.io/v1beta1"`), `the API version in the data (rbac.authorization.k8s.io/v1beta1) does not match`, nil, 400},
+		{"a patch to another kind", "PATCH", "", `{"kind": "Role"}`, `cannot be handled as a ClusterRole`, merge, 400},
+		{"an unknown field, ignored", "PUT", "?fieldValidation=Ignore&dryRun=All", unknown, "", nil, 200},
+	} {
+		if a := p.Do(tc.method, pairPath+tc.query, tc.body, tc.header...); a.Code != tc.code || !strings.Contains(a.String(), tc.want) {
+			t.Errorf("%s: %s\nwant %d %s", tc.what, a, tc.code, tc.want)
+		}
+	}
+	p.Must(t, 400, "POST", planetest.RolesPath+"?fieldValidation=Strict", unknown)
+	if a := p.Must(t, 201, "POST", planetest.RolesPath, unknown); !strings.Contains(a.Header.Get("Warning"), `unknown field`) {
+		t.Errorf("by default: %s, warning %s", a, a.Header.Get("Warning"))
+	}
+}
+
+// Defaults and enums of a definition are values, which have many texts.
+func TestValuesInDefinitionsAreComparedAsValues(t *testing.T) {
+	p := planetest.NewPlane(t)
+	p.PushGadgets(t, strings.Replace(planetest.Gadgets, "mode: {", `box: {type: object, default: {a: 1, b: "x"}, properties: {a: {type: integer}, b: {type: string}}}
+              mode: {`, 1))
+	const path = planetest.DefinitionsPath + "/gadgets.example.com"
+	there := string(p.Must(t, 200, "GET", path, "").Body)
+	const is = `{"a":1,"b":"x"}`
+	if strings.Count(there, is) != 1 {
+		t.Fatalf("no %s in %s", is, there)
+	}
+	p.Must(t, 200, "PUT", path, strings.ReplaceAll(there, is, `{ "b": "\u0078", "a": 1.0 }`))
+	p.Must(t, 200, "PUT", path, strings.ReplaceAll(there, `"fast"]`, `"\u0066ast"]`))
+	p.Must(t, 403, "PUT", path, strings.ReplaceAll(there, is, `{"a":2,"b":"x"}`))
+}
+
+// What cannot be read is not found by writes either, unless they would create it.
+func TestWritesOfWhatIsNotThereAreNotFound(t *testing.T) {
+	const elsewhere = `
+bundle: teams: t: rbac: clusterRoles: "one:leader": {name: "leader", namespace: "one", rules: {}}
+bundle: teams: t: rbac: bindings: one: {name: "leader", clusterRole: "one:leader", subjects: [{user: "x"}], namespaces: ["one"]}
+bundle: teams: t: rbac: bindings: all: {clusterRole: "widgets", subjects: [{user: "x"}], namespaces: ["*"]}
+`
+	for _, mode := range []string{"", "bundle: dynamic: rbac: \"Match\"\n"} {
+		p := planetest.StartReplica(t, new(memlog.Store).Open(nil), 0)
+		p.Bootstrap(t, planetest.Bundle+elsewhere+mode)
+		p.Namespace(t, "one")
+		for _, path := range []string{
+			planetest.InDefault + "/leader", planetest.RbacPath + "/namespaces/default/roles/leader", planetest.RolesPath + "/leader",
+			planetest.GrantsPath + "/leader", planetest.InDefault + "/t:all", planetest.GrantsPath + "/t:editors", planetest.RbacPath + "/namespaces/none/roles/leader",
+		} {
+			p.Must(t, 404, "GET", path, "")
+			p.Must(t, 404, "DELETE", path, "")
+			p.Must(t, 404, "PATCH", path, "{}", merge...)
+		}
+		name := `{"metadata": {"name": "leader"}}`
+		for _, a := range []planetest.Answer{
+			p.Must(t, 403, "POST", planetest.InDefault, name), p.Must(t, 403, "PUT", planetest.InDefault+"/leader", name),
+			p.Must(t, 403, "PATCH", planetest.InDefault+"/leader?fieldManager=x", `{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding"}`, apply...),
+		} {
+			if !strings.Contains(a.String(), "add it to rbac.bindings of a team") {
+				t.Errorf("a create: %s", a)
+			}
+		}
 	}
 }
 

@@ -24,6 +24,9 @@ type Keys struct {
 	Signing string
 	// Audit identifies the key of the hashes in audit lines; "" if it is not known.
 	Audit string
+	// Server is the SHA-256 of the public key of its own server certificate, in hexadecimal; "" if it has none. Each replica has
+	// another one.
+	Server string
 }
 
 // differ reports whether two replicas use different keys, as far as both say which.

@@ -34,6 +34,7 @@ const (
 	authorityAnnotation   = prefix + "authority"
 	tokenKeysAnnotation   = prefix + "service-account-keys"
 	auditKeyAnnotation    = prefix + "audit-key"
+	serverKeyAnnotation   = prefix + "server-key"
 	configAnnotation      = prefix + "configuration"
 	runsAnnotation        = prefix + "runs"
 	annotationsSeparators = ","
@@ -47,7 +48,7 @@ func (x *Replica) annotations() map[string]string {
 		addressAnnotation: x.Address, buildAnnotation: x.Build, readsAnnotation: number(uint64(x.Reads)),
 		appliedAnnotation: number(x.Applied), sealedAnnotation: number(x.Sealed), tipAnnotation: number(x.Tip),
 		authorityAnnotation: x.Keys.Authority, tokenKeysAnnotation: strings.Join(x.Keys.Tokens, annotationsSeparators),
-		auditKeyAnnotation: x.Keys.Audit, configAnnotation: x.Configuration, runsAnnotation: strings.Join(x.Runs, annotationsSeparators),
+		auditKeyAnnotation: x.Keys.Audit, serverKeyAnnotation: x.Keys.Server, configAnnotation: x.Configuration, runsAnnotation: strings.Join(x.Runs, annotationsSeparators),
 	} {
 		if value != "" {
 			said[name] = value
@@ -75,7 +76,9 @@ func replicaOf(l *coordinationv1.Lease) Replica {
 	x := Replica{
 		ID: l.Name, Address: l.Annotations[addressAnnotation], Build: l.Annotations[buildAnnotation], Reads: uint32(number(readsAnnotation, 32)),
 		Applied: number(appliedAnnotation, 64), Sealed: number(sealedAnnotation, 64), Tip: number(tipAnnotation, 64),
-		Keys:          Keys{Authority: l.Annotations[authorityAnnotation], Tokens: list(tokenKeysAnnotation), Audit: l.Annotations[auditKeyAnnotation]},
+		Keys: Keys{
+			Authority: l.Annotations[authorityAnnotation], Tokens: list(tokenKeysAnnotation), Audit: l.Annotations[auditKeyAnnotation], Server: l.Annotations[serverKeyAnnotation],
+		},
 		Configuration: l.Annotations[configAnnotation], Runs: list(runsAnnotation), Started: l.CreationTimestamp.Time,
 	}
 	if l.Spec.RenewTime != nil {

@@ -47,7 +47,7 @@ func (r *Registry) objects() []ReplicaObject {
 	self := all[0]
 	list := make([]ReplicaObject, len(all))
 	for i, x := range all {
-		keys := KeysStatus{Same: "same", Authority: x.Keys.Authority, ServiceAccounts: x.Keys.Tokens, Audit: x.Keys.Audit}
+		keys := KeysStatus{Same: "same", Authority: x.Keys.Authority, ServiceAccounts: x.Keys.Tokens, Audit: x.Keys.Audit, Server: x.Keys.Server}
 		if x.Keys.differ(&self.Keys) {
 			keys.Same = "other"
 		}

@@ -57,4 +57,7 @@ type KeysStatus struct {
 	ServiceAccounts []string `json:"serviceAccounts,omitempty"`
 	// Audit identifies the key of the hashes in audit lines.
 	Audit string `json:"audit,omitempty"`
+	// Server is the SHA-256 of the public key of its own server certificate, in hexadecimal. Clients must compare it before they send
+	// credentials to the address.
+	Server string `json:"server,omitempty"`
 }

@@ -8,6 +8,7 @@ var map_KeysStatus = map[string]string{
 	"authority":       "Authority is the SHA-256 of the public key of its certificate authority.",
 	"serviceAccounts": "ServiceAccounts are the IDs of the keys that verify tokens of service accounts.",
 	"audit":           "Audit identifies the key of the hashes in audit lines.",
+	"server":          "Server is the SHA-256 of the public key of its own server certificate, in hexadecimal. Clients must compare it before they send credentials to the address.",
 }
 
 func (KeysStatus) SwaggerDoc() map[string]string {

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apiserver/pkg/admission/metrics"
 	webhookerrors "k8s.io/apiserver/pkg/admission/plugin/webhook/errors"
 	"stele.dev/stele/core/status"
+	"stele.dev/stele/core/tracing"
 	"stele.dev/stele/policy"
 )
 
@@ -45,6 +46,8 @@ func (q *Question) cannot(reason error) error {
 
 // Ask asks a reviewer, and applies its failure policy. It takes as long as the reviewer, at most its timeout.
 func (find Find) Ask(ctx context.Context, q Question) *Outcome {
+	ctx, span := tracing.Start(ctx, q.Reviewer.What()+" "+q.Reviewer.Name())
+	defer span.End()
 	began := time.Now()
 	o := &Outcome{Reviewer: q.Reviewer}
 	var call *CallError

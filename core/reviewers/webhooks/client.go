@@ -17,6 +17,7 @@ import (
 	"k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/rest"
 	"stele.dev/stele/core/status"
+	"stele.dev/stele/core/tracing"
 	"stele.dev/stele/limits/reload"
 	"stele.dev/stele/policy"
 )
@@ -158,7 +159,7 @@ type limited struct{ next http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
 func (l *limited) RoundTrip(r *http.Request) (*http.Response, error) {
-	answer, err := l.next.RoundTrip(r)
+	answer, err := l.next.RoundTrip(tracing.Inject(r))
 	if err != nil {
 		return nil, err
 	}

@@ -26,7 +26,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/gentype"
-	clientmetadata "k8s.io/client-go/metadata"
 	"k8s.io/client-go/util/cert"
 	"stele.dev/stele/core/auth/authn"
 	"stele.dev/stele/core/auth/loopback"
@@ -78,13 +77,11 @@ func New(o Options) (*Publisher, error) {
 	if err != nil {
 		return nil, err
 	}
-	metadata, err := clientmetadata.NewForConfig(config)
+	set, err := clients.New(config, o.Logger)
 	if err != nil {
 		return nil, err
 	}
-	return &Publisher{
-		options: o, maps: maps, set: &clients.Set{Metadata: metadata, Logger: o.Logger}, queue: clients.NewQueue[string](),
-	}, nil
+	return &Publisher{options: o, maps: maps, set: set, queue: clients.NewQueue[string]("client_ca")}, nil
 }
 
 // lookEvery is how often the authorities are checked for changes.

@@ -26,7 +26,7 @@ func runAccountTokens(ctx context.Context, set *clients.Set) error {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	c := &accountTokens{Set: set, queue: clients.NewQueue[types.NamespacedName](), known: map[types.NamespacedName]string{}, of: map[types.NamespacedName]sets.Set[string]{}}
+	c := &accountTokens{Set: set, queue: clients.NewQueue[types.NamespacedName]("serviceaccount_tokens"), known: map[types.NamespacedName]string{}, of: map[types.NamespacedName]sets.Set[string]{}}
 	var following sync.WaitGroup
 	following.Go(func() {
 		set.Follow(ctx, clients.Secrets, "type="+string(corev1.SecretTypeServiceAccountToken), tokenSecrets{c})

@@ -21,10 +21,6 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/metadata"
-	"k8s.io/client-go/rest"
 
 	"stele.dev/stele/core/run/controllers/clients"
 	"stele.dev/stele/core/run/controllers/garbage"
@@ -97,7 +93,7 @@ func (c *Controller) user() user.Info {
 func Run(ctx context.Context, selected []Controller, api http.Handler, issuer *clients.Issuer, usage clients.Usage, logger *slog.Logger) error {
 	var running sync.WaitGroup
 	for _, c := range selected {
-		set, err := newSet(loopback.Config(api, c.user()), logger.With("controller", c.Name))
+		set, err := clients.New(loopback.Config(api, c.user()), logger.With("controller", c.Name))
 		if err != nil {
 			return err
 		}
@@ -107,22 +103,6 @@ func Run(ctx context.Context, selected []Controller, api http.Handler, issuer *c
 	running.Wait()
 	<-ctx.Done()
 	return ctx.Err()
-}
-
-func newSet(config *rest.Config, logger *slog.Logger) (*clients.Set, error) {
-	m, err := metadata.NewForConfig(config)
-	if err != nil {
-		return nil, err
-	}
-	d, err := dynamic.NewForConfig(config)
-	if err != nil {
-		return nil, err
-	}
-	served, err := discovery.NewDiscoveryClientForConfig(config)
-	if err != nil {
-		return nil, err
-	}
-	return &clients.Set{Metadata: m, Objects: d, Served: served, Logger: logger}, nil
 }
 
 // A failed controller is restarted after a pause. The pause doubles until the controller has run for as long as the

@@ -27,7 +27,7 @@ const namespaceWorkers = 2
 
 // runNamespaces runs the controller until the context ends.
 func runNamespaces(ctx context.Context, set *clients.Set) error {
-	c := &namespaceController{Set: set, queue: clients.NewQueue[string]()}
+	c := &namespaceController{Set: set, queue: clients.NewQueue[string]("namespace")}
 	var following sync.WaitGroup
 	following.Go(func() { set.Follow(ctx, clients.Namespaces, "", terminatingNamespaces{c}) })
 	c.queue.Work(ctx, namespaceWorkers, set.Logger, c.sync)
@@ -167,7 +167,7 @@ func (c *namespaceController) empty(ctx context.Context, ns *corev1.Namespace) *
 			continue
 		}
 		for _, r := range list.APIResources {
-			if slices.Contains(r.Verbs, "delete") && slices.Contains(r.Verbs, "list") {
+			if slices.Contains(r.Verbs, "delete") && slices.Contains(r.Verbs, "list") && !clients.Rendered(gv.WithResource(r.Name).GroupResource()) {
 				if err := c.emptyOf(ctx, ns.Name, gv.WithResource(r.Name), r.Verbs, l); err != nil {
 					l.deleting = append(l.deleting, fmt.Errorf("%s: %w", gv.WithResource(r.Name).GroupResource(), err))
 				}

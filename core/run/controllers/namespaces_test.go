@@ -8,6 +8,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // condition is "Status Reason: message" of a condition, "" if there is none.
@@ -42,6 +44,27 @@ func TestANamespaceIsDeletedWithAllThatIsInIt(t *testing.T) {
 	// The name is free again.
 	p.create(t, namespaces, "", "shop")
 	p.create(t, widgets, "shop", "a")
+}
+
+// What the policy shows in a namespace is not its content, even if clients may delete it.
+func TestWhatThePolicyShowsIsNotDeletedWithANamespace(t *testing.T) {
+	p := newPlane(t)
+	p.Activate(t, bundle+`
+bundle: dynamic: rbac: "Match"
+bundle: teams: t: rbac: bindings: shown: {clusterRole: "view", subjects: [{group: "x"}], namespaces: ["shop"]}
+`)
+	p.run(t, "namespace-controller", collector)
+	p.create(t, namespaces, "", "shop")
+	bindings := schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "rolebindings"}
+	if _, err := p.in(bindings, "shop").Patch(t.Context(), "t:shown", types.MergePatchType, []byte(`{"metadata": {"labels": {"a": "b"}}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	written := p.Committer.Tip().Revision()
+	p.delete(t, namespaces, "", "shop")
+	p.awaitGone(t, namespaces, "", "shop")
+	if o := p.Committer.Tip().Objects.Get(bindings.GroupResource(), "shop", "t:shown"); o == nil || o.Revision != written {
+		t.Errorf("what was kept of the binding at revision %d was written again: %v", written, o)
+	}
 }
 
 func TestANamespaceStaysUntilItsContentMayGo(t *testing.T) {

@@ -29,7 +29,7 @@ func runQuotas(ctx context.Context, set *clients.Set) error {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	c := &quotaController{set: set, queue: clients.NewQueue[quotaKey]()}
+	c := &quotaController{set: set, queue: clients.NewQueue[quotaKey]("resource_quota_controller_resource_changes")}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -16,7 +16,7 @@ const defaultAccount = "default"
 
 // runServiceAccounts runs the controller until the context ends.
 func runServiceAccounts(ctx context.Context, set *clients.Set) error {
-	c := &serviceAccountController{set: set, queue: clients.NewQueue[string]()}
+	c := &serviceAccountController{set: set, queue: clients.NewQueue[string]("serviceaccount")}
 	var following sync.WaitGroup
 	following.Go(func() { set.Follow(ctx, clients.Namespaces, "", followedAccounts{c, ofNamespace}) })
 	following.Go(func() {

@@ -140,3 +140,35 @@ func TestTheKubeconfigOfTheAdministratorIsKept(t *testing.T) {
 		}
 	})
 }
+
+// The server renews its own certificate also if no client connects, so that a folder that cannot be written is noticed in time.
+func TestTheServersOwnCertificateIsRenewedWhileItRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &administered{T: t, dir: t.TempDir()}
+		certificate := func() *x509.Certificate {
+			t.Helper()
+			text, err := os.ReadFile(filepath.Join(a.dir, "pki", "server.crt"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			block, _ := pem.Decode(text)
+			c, err := x509.ParseCertificate(block.Bytes)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return c
+		}
+		a.stop(a.start())
+		first := certificate()
+		time.Sleep(time.Until(first.NotAfter) - 30*day - 2*time.Minute)
+		p := a.start()
+		if !certificate().Equal(first) {
+			t.Error("it was renewed before it was due")
+		}
+		time.Sleep(5 * time.Minute)
+		if now := certificate(); now.Equal(first) || time.Until(now.NotAfter) < 300*day {
+			t.Errorf("it is valid until %v", now.NotAfter)
+		}
+		a.stop(p)
+	})
+}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	auditing "stele.dev/stele/core/record/audit"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/limits/steady"
@@ -51,8 +52,10 @@ func (p *Plane) openAudit() (err error) {
 			return err
 		}
 	}
-	if len(c.Audit.Sinks) == 0 {
-		return nil
+	if err := p.register([]prometheus.Collector{prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "apiserver_audit_event_total", Help: "Counter of audit events generated and sent to the audit backend.",
+	}, p.auditLines)}); err != nil || len(c.Audit.Sinks) == 0 {
+		return err
 	}
 	if err := os.MkdirAll(p.path("audit"), 0o700); err != nil {
 		return err
@@ -63,12 +66,25 @@ func (p *Plane) openAudit() (err error) {
 		o.LogName, o.Log, o.Start, o.File = auditing.DecisionsLog, record, record.Start(), p.path("audit", fmt.Sprintf("sink-%s-decisions.cursor", s.Name()))
 		p.sinks = append(p.sinks, sink{auditing.NewFeeder(o), o.LogName, false})
 		o.LogName, o.Log, o.Start, o.File = auditing.RecordLog, p.Log, p.Log.Start(), p.path("audit", fmt.Sprintf("sink-%s-record.cursor", s.Name()))
+		o.Begin = p.Committer.Tip().Head // what is written from now on
 		if !s.Local {
 			o.Leads = func() bool { return p.Replicas.Alone() || p.Replicas.Leading() }
 		}
 		p.sinks = append(p.sinks, sink{auditing.NewFeeder(o), o.LogName, !s.Local})
 	}
 	return c.Metrics.Register(metrics)
+}
+
+// auditLines returns how many lines of the audit log this process has made: those of the file, or without one those that the first
+// sink has taken.
+func (p *Plane) auditLines() (n float64) {
+	if p.audit != nil {
+		return float64(p.audit.Lines())
+	}
+	for _, s := range p.sinks[:min(2, len(p.sinks))] { // for each sink there are two: one for each log
+		n += float64(s.Lines())
+	}
+	return n
 }
 
 // addAudit adds what writes the audit log.

@@ -60,6 +60,9 @@ func TestTheAuditLogHasWritesAndDecisions(t *testing.T) {
 		}
 	}
 	p.Stop()
+	metrics := httptest.NewRecorder()
+	p.ServeHTTP(metrics, planetest.Request("GET", "/metrics", ""))
+	counted := metrics.Body.String()
 	written, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -76,6 +79,9 @@ func TestTheAuditLogHasWritesAndDecisions(t *testing.T) {
 			if strings.Contains(line, `"reason":"AlreadyExists"`) && strings.Contains(line, `"stele.dev/outcome":`) {
 				refused++
 			}
+		}
+		if want := fmt.Sprintf("\napiserver_audit_event_total %d\n", strings.Count(text, "\n")); !strings.Contains(counted, want) {
+			t.Errorf("the %s has another number of lines than is counted: want%s", where, want)
 		}
 		if created != 1 || refused != 1 {
 			t.Errorf("the %s has the write %d times, and its repetition %d times:\n%s", where, created, refused, text)

@@ -124,7 +124,7 @@ func (p *Plane) issueTokens(o *ServiceAccounts) (err error) {
 			}
 			return tip.Objects, nil
 		},
-		JWKSURI: cmp.Or(o.JWKSURI, "https://"+p.Address()+tokens.KeySetPath),
+		JWKSURI: cmp.Or(o.JWKSURI, "https://"+p.advertise+tokens.KeySetPath),
 	})
 	if err != nil {
 		return err

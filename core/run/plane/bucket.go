@@ -13,6 +13,7 @@ import (
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/backup/stores"
 	"stele.dev/stele/eventlog/bucket"
+	"stele.dev/stele/eventlog/segment"
 	"stele.dev/stele/projections/checkpoint"
 )
 
@@ -46,7 +47,7 @@ func (p *Plane) openBucket(ctx context.Context) error {
 	}
 	p.bucket = bucketsync.New(bucketsync.Options{
 		Bucket: opened, Log: p.Log, Archive: p.Archive, Dir: p.path("fetching"), Leading: p.leads, Every: c.Bucket.Every, Logger: c.Logger, Metrics: c.Metrics,
-		Recorded: p.checkRecorded, AcceptGaps: c.Bucket.AcceptUnrecorded,
+		Recorded: p.checkRecorded, Past: p.checkPast, AcceptGaps: c.Bucket.AcceptUnrecorded,
 		Adopt: func(ctx context.Context, floors bucket.Floors) error {
 			if err := p.checkFloors(ctx, floors); err != nil {
 				return err
@@ -70,6 +71,11 @@ func (p *Plane) checkRecorded(ctx context.Context, revision uint64, fold checkpo
 		return nil
 	}
 	return fmt.Errorf("%w; if a former version of this program made it, and nobody else can write to the bucket, start once with --accept-unrecorded-checkpoint", err)
+}
+
+// checkPast compares segments with what the log has recorded of them.
+func (p *Plane) checkPast(ctx context.Context, segments []segment.Info) (bound bool, err error) {
+	return retention.CheckPast(ctx, p.Log, segments)
 }
 
 // refuseWithoutBucket returns an error if the log has a bucket, and this replica does not.

@@ -20,6 +20,7 @@ import (
 	"stele.dev/stele/core/reviewers/webhooks"
 	"stele.dev/stele/core/run/controllers"
 	"stele.dev/stele/core/serve/server"
+	"stele.dev/stele/core/tracing"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/limits/connections"
 	"stele.dev/stele/plugins/host"
@@ -58,6 +59,9 @@ type Config struct {
 	Beside func(context.Context, *Plane) error
 	// BesideName is what errors call Beside. The default is "beside".
 	BesideName string
+	// Starting is told what the start does, when it begins something else, and every few seconds if that takes long; nil for
+	// nobody.
+	Starting func(doing string)
 	// Stopping is called when Run begins to stop, if it is not nil.
 	Stopping func()
 
@@ -86,8 +90,20 @@ type Config struct {
 	// Listener is where the API is served, by TLS. The plane closes it, also if New fails.
 	// Without it only this process reaches the API: see [Plane.Client].
 	Listener net.Listener
+	// Socket is where the API is served, too, such as a unix socket: in the same way, with the same certificates and authentication. The
+	// plane closes it, also if New fails. nil for none; it needs a Listener.
+	Socket net.Listener
 	// Hosts are names and addresses for the server's certificate, beside those of this machine.
 	Hosts []string
+	// AdvertiseAddress is the address of this plane for others: replicas, and the keys that verify tokens. nil for that of the
+	// Listener, or else of the machine.
+	AdvertiseAddress net.IP
+	// Certificates are files with certificates for the listener, which are read again when they change. Without them it has
+	// one of the plane's own authority.
+	Certificates server.CertificateFiles
+	// RootCA has the authorities with which clients of service accounts verify the certificate of the API, in PEM; nil for the
+	// plane's own authority.
+	RootCA []byte
 	// Connections limits the listener's connections, and what clients may do before and beside their requests. Fields of 0
 	// have defaults.
 	Connections connections.Limits
@@ -101,6 +117,9 @@ type Config struct {
 	// GoawayChance is the share of requests of HTTP/2 whose clients are told to connect again, which spreads them over
 	// the servers behind a balancer; 0 for none, see [server.WithGoaway].
 	GoawayChance float64
+
+	// Encryption says how contents are encrypted where they are stored.
+	Encryption Encryption
 
 	// Controllers run in this process, see [controllers.Select].
 	Controllers []controllers.Controller
@@ -132,10 +151,14 @@ type Config struct {
 	Routes []core.Route
 	// Version is what /version answers.
 	Version version.Info
+	// Tracer traces requests; nil to trace nothing. The caller shuts it down.
+	Tracer *tracing.Tracer
 	// Metrics is the registry that /metrics serves; nil for a new one.
 	Metrics *prometheus.Registry
 	// Logger gets messages for operators; nil for none.
 	Logger *slog.Logger
+	// LogLevel is the lowest level that Logger logs, which users may change whom the policy lets; nil if they cannot.
+	LogLevel *slog.LevelVar
 	// Replicas says how this plane and others on the same log know each other.
 	Replicas Replicas
 }
@@ -209,6 +232,9 @@ type ServiceAccounts struct {
 func (c Config) withDefaults() (Config, error) {
 	if c.Dir == "" || c.OpenLog == nil {
 		return c, errors.New("the config of a plane lacks Dir or OpenLog; both are required")
+	}
+	if c.Socket != nil && c.Listener == nil {
+		return c, errors.New("the config of a plane has a Socket and no Listener; a Socket needs one")
 	}
 	if c.Compile == nil {
 		c.Compile = func(_ context.Context, source *bundles.Source) (*compile.Result, schemas.Diagnostics, error) {

@@ -27,7 +27,7 @@ const DecisionsFolder = "decisions"
 func (p *Plane) openDecisions(ctx context.Context) (err error) {
 	c := &p.config.Decisions
 	o := decisions.Options{
-		Key: p.hashes, Dir: p.path(DecisionsFolder), Bytes: c.Bytes, Age: c.Age, Budget: c.Budget, Software: "stele " + p.config.Version.GitVersion, Logger: p.config.Logger,
+		Key: p.hashes, Keys: p.contentKeys(), Dir: p.path(DecisionsFolder), Bytes: c.Bytes, Age: c.Age, Budget: c.Budget, Software: "stele " + p.config.Version.GitVersion, Logger: p.config.Logger,
 	}
 	if !c.Unanchored {
 		o.Anchor = p.anchorDecisions

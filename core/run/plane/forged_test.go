@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,8 +17,10 @@ import (
 	"k8s.io/client-go/dynamic"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/keep/checkpoints"
+	"stele.dev/stele/core/keep/retention"
 	"stele.dev/stele/core/run/plane/planetest"
 	"stele.dev/stele/eventlog"
+	"stele.dev/stele/eventlog/logtest"
 	"stele.dev/stele/eventlog/memlog"
 	"stele.dev/stele/eventlog/segment"
 	"stele.dev/stele/projections/checkpoint"
@@ -28,7 +31,7 @@ import (
 // forge makes a checkpoint file with other records, whose checksums and hash are right.
 func forge(t *testing.T, file string, revision uint64, change func([]byte) []byte) []byte {
 	t.Helper()
-	from, err := checkpoint.Open(t.TempDir(), nil)
+	from, err := checkpoint.Open(t.TempDir(), nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +42,7 @@ func forge(t *testing.T, file string, revision uint64, change func([]byte) []byt
 	if err != nil {
 		t.Fatal(err)
 	}
-	to, err := checkpoint.Open(t.TempDir(), nil)
+	to, err := checkpoint.Open(t.TempDir(), nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +113,7 @@ func (s *site) checkpoints() map[string]uint64 {
 // starting starts a replica with a folder, and returns what it has logged.
 func (s *site) starting(dir string, change func(*planetest.Options)) (*planetest.Plane, string) {
 	s.t.Helper()
-	var said bytes.Buffer
+	var said heard // it goes on to log
 	o := s.options(dir, nil)
 	o.Logger = slog.New(slog.NewTextHandler(&said, nil))
 	if change != nil {
@@ -123,6 +126,24 @@ func (s *site) starting(dir string, change func(*planetest.Options)) (*planetest
 	text := said.String()
 	s.t.Cleanup(p.Stop)
 	return p, text
+}
+
+// heard is what a running server has logged. It is safe for concurrent use.
+type heard struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (h *heard) Write(b []byte) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.text.Write(b)
+}
+
+func (h *heard) String() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.text.String()
 }
 
 // replicaOf returns a plane with a client.
@@ -253,7 +274,7 @@ func TestThePolicyOfACheckpointIsOneThatTheLogHasActivated(t *testing.T) {
 	options := planetest.Options{Dir: dir, KeyFile: keys, Backend: store.Open(nil), Bundle: plain}
 	options.Checkpoints = checkpoints.Options{Events: 1, Unrecorded: true}
 	p := planetest.Start(t, options)
-	form := bytes.Clone(p.Committer.Tip().Policies.Active.Form)
+	form := p.Committer.Tip().Policies.Active.Form.Bytes()
 	digest := p.Committer.Tip().Policies.Active.Digest
 	var files []string
 	eventually(t, "it has a checkpoint", func() bool {
@@ -277,7 +298,7 @@ func TestThePolicyOfACheckpointIsOneThatTheLogHasActivated(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	var said bytes.Buffer
+	var said heard
 	options.Bundle, options.Backend, options.Logger = "", store.Open(nil), slog.New(slog.NewTextHandler(&said, nil))
 	p, err := planetest.Open(t.Context(), options)
 	if err != nil {
@@ -299,13 +320,71 @@ func isRecorded(t *testing.T, log eventlog.Reader, file string, revision uint64)
 	if err != nil {
 		return false
 	}
-	info, err := checkpoint.InfoOf(t.Context(), f)
+	info, err := checkpoint.InfoOf(t.Context(), f, nil)
 	return err == nil && commit.CheckRecorded(t.Context(), log, revision, info.Fold) == nil
 }
 
-// Whoever writes the bucket can put another past before a gap, which nothing binds to the log. So a new replica does not begin
-// from such segments alone, and not with floors that no replica can have reached.
-func TestANewReplicaDoesNotBeginFromSegmentsWithGapsAlone(t *testing.T) {
+// forgeSegment changes an event that is kept before a gap in a segment of the bucket, as whoever can write there does.
+func (s *site) forgeSegment() {
+	s.t.Helper()
+	logs, err := filepath.Glob(filepath.Join(s.folder, "segments", "*"+segment.LogFile))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, log := range logs {
+		stored := strings.TrimSuffix(log, segment.LogFile)
+		name, _, _ := strings.Cut(filepath.Base(stored), ".")
+		dir := s.t.TempDir()
+		plain := filepath.Join(dir, name+segment.LogFile)
+		for _, extension := range []string{segment.LogFile, segment.PayloadsFile} {
+			if err := os.Link(stored+extension, filepath.Join(dir, name+extension)); err != nil {
+				s.t.Fatal(err)
+			}
+		}
+		kept := keptBeforeAGap(s.t, plain)
+		if kept == "" {
+			continue
+		}
+		text, err := os.ReadFile(log)
+		if err = errors.Join(err, os.Remove(plain), os.WriteFile(plain, text, 0o600)); err != nil { // not the link
+			s.t.Fatal(err)
+		}
+		logtest.Forge(s.t, plain, kept, strings.ToUpper(kept))
+		sum, err := segment.Sum(plain)
+		forged := filepath.Join(filepath.Dir(stored), fmt.Sprintf("%s.%x", name, sum))
+		err = errors.Join(err, os.Rename(stored+segment.PayloadsFile, forged+segment.PayloadsFile), os.Rename(stored+".floors", forged+".floors"),
+			os.Remove(log), os.Rename(plain, forged+segment.LogFile))
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		return
+	}
+	s.t.Fatal("no segment of the bucket has a kept event before a gap")
+}
+
+// keptBeforeAGap returns the name of an object whose only event in a segment is in the last batch before a gap; "" if there is none.
+func keptBeforeAGap(t *testing.T, file string) (name string) {
+	t.Helper()
+	of, err := segment.Open(file, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for item, err := range of.Metadata(t.Context(), 0) {
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case item.Gap != nil && strings.HasPrefix(name, "kept-"):
+			return name
+		case item.Gap == nil:
+			name = item.Batch.Events[0].Meta.GetObject().GetName()
+		}
+	}
+	return ""
+}
+
+// Whoever writes the bucket can put another past before a gap, which nothing that is kept continues. But the log has recorded what was
+// there before it was erased. And a new replica does not begin with floors that no replica can have reached.
+func TestANewReplicaDoesNotBeginFromAForgedPast(t *testing.T) {
 	s := newSite(t)
 	s.alone, s.retain = true, time.Nanosecond
 	a := s.start(plain)
@@ -318,7 +397,11 @@ func TestANewReplicaDoesNotBeginFromSegmentsWithGapsAlone(t *testing.T) {
 		}
 		return false
 	}
+	written := 0
 	eventually(t, "batches are forgotten in the bucket", func() bool {
+		if written++; written%3 == 0 && written < 300 {
+			a.write(fmt.Sprintf("kept-%03d", written), "") // its present version is never erased
+		}
 		a.write("note", fmt.Sprint("GOOD", time.Now()))
 		time.Sleep(20 * time.Millisecond)
 		return gaps() && len(s.checkpoints()) == 2
@@ -372,14 +455,18 @@ func TestANewReplicaDoesNotBeginFromSegmentsWithGapsAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	dir := t.TempDir()
-	for range 2 { // nothing of the first attempt counts for the second
-		if err := s.refused(s.options(dir, nil)); !strings.Contains(err.Error(), "--accept-unrecorded-checkpoint") {
-			t.Errorf("without a checkpoint: %v", err)
-		}
-	}
-	p, said := s.starting(dir, func(o *planetest.Options) { o.Bucket.AcceptUnrecorded = true })
+	p, _ = s.starting(t.TempDir(), nil)
 	if !strings.Contains(value(p), "GOOD") {
-		t.Errorf("accepted by hand it has %s: %s", value(p), said)
+		t.Errorf("without a checkpoint it has %s", value(p))
+	}
+	p.Stop()
+	s.forgeSegment()
+	dir := t.TempDir()
+	for accept := range 3 { // nothing of the first attempt counts for the second
+		o := s.options(dir, nil)
+		o.Bucket.AcceptUnrecorded = accept == 2
+		if err := s.refused(o); !errors.Is(err, retention.ErrOtherPast) {
+			t.Errorf("from a forged segment: %v", err)
+		}
 	}
 }

@@ -1,5 +1,5 @@
-// Package plane assembles a control plane and runs it. It is the way to embed stele in a program
-// or in a test; `stele serve` does nothing else:
+// Package plane assembles a control plane and runs it: for `stele serve`, which does nothing else, for tests, and for package embed,
+// which is public:
 //
 //	p, err := plane.New(ctx, plane.Config{Dir: dir, OpenLog: openLog, Policy: bundle})
 //	...
@@ -35,6 +35,7 @@ import (
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/keep/bucketsync"
 	"stele.dev/stele/core/keep/checkpoints"
+	"stele.dev/stele/core/keep/encryption"
 	"stele.dev/stele/core/keep/logapi"
 	"stele.dev/stele/core/record/decisions"
 	"stele.dev/stele/core/resources/decisionsapi"
@@ -105,22 +106,26 @@ type Plane struct {
 	frontProxy    *authn.FrontProxy  // nil if none is trusted
 	administrator administrator
 	failures      *authn.FailureLog
-	hashes        *hashing.Key       // of what audit lines and the decision log must not show
-	evaluators    *workers.Pool      // nil: this process evaluates
-	authorizers   *authz.Authorizers // nil if the config has a Load of its own
-	plugins       *host.Host         // nil without authorizers
-	reviewers     *plugins.Plugins   // nil without authorizers
-	webhooks      *webhooks.Webhooks // of admission
-	audit         *audit.Writer      // nil without a file
-	sinks         []sink             // that get audit lines, too
-	server        *http.Server       // nil without a listener
-	front         *front             // its handler
-	certificate   *pki.ServerCertificate
-	handover      *server.Handover    // has the listener
-	guard         *connections.Guard  // limits the listener's connections
-	served        chan error          // gets the error with which the server ends
-	publisher     *clientca.Publisher // nil without a listener
-	delivery      *delivery.Follower  // nil without a source of policies
+	hashes        *hashing.Key           // of what audit lines and the decision log must not show
+	evaluators    *workers.Pool          // nil: this process evaluates
+	encryption    *encryption.Keys       // nil for none
+	authorizers   *authz.Authorizers     // nil if the config has a Load of its own
+	plugins       *host.Host             // nil without authorizers
+	reviewers     *plugins.Plugins       // nil without authorizers
+	webhooks      *webhooks.Webhooks     // of admission
+	audit         *audit.Writer          // nil without a file
+	sinks         []sink                 // that get audit lines, too
+	server        *http.Server           // nil without a listener
+	front         *front                 // its handler
+	own           *pki.ServerCertificate // nil without a listener
+	certificate   getCertificate
+	certificates  *server.Certificates // nil without files of certificates
+	handover      *server.Handover     // has the listener
+	guard         *connections.Guard   // limits the listener's connections
+	advertise     string               // where other machines reach it; "" without a listener
+	served        chan error           // gets the error with which the server ends
+	publisher     *clientca.Publisher  // nil without a listener
+	delivery      *delivery.Follower   // nil without a source of policies
 
 	// Replicas knows the other planes on the same log, and whether this one leads.
 	Replicas *replicas.Registry
@@ -133,13 +138,16 @@ type Plane struct {
 func New(ctx context.Context, c Config) (*Plane, error) {
 	c, err := c.withDefaults()
 	p := &Plane{config: c, prepared: make(chan struct{}), objects: objects.New(c.WatchBytes)}
-	if listener := c.Listener; listener != nil { // the closure must not keep c, whose bundle may be large
-		p.onClose(func() error { listener.Close(); return nil })
+	for _, listener := range []net.Listener{c.Listener, c.Socket} { // the closure must not keep c, whose bundle may be large
+		if listener != nil {
+			p.onClose(func() error { listener.Close(); return nil })
+		}
 	}
 	if err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
-	p.startup = newStartup(c.Logger)
+	p.advertise = p.advertised()
+	p.startup = newStartup(c.Logger, c.Starting)
 	p.onClose(func() error { p.startup.done(); return nil })
 	for _, step := range []struct {
 		name string
@@ -196,7 +204,10 @@ func (p *Plane) path(elem ...string) string {
 
 // openLog opens the log and the archive of its older batches.
 func (p *Plane) openLog(ctx context.Context) (err error) {
-	if p.Log, err = p.config.OpenLog(ctx); err != nil || p.Log.Archive() != nil {
+	if p.Log, err = p.config.OpenLog(ctx); err != nil {
+		return err
+	}
+	if err := p.openEncryption(ctx); err != nil || p.Log.Archive() != nil {
 		return err
 	}
 	c := &p.config.Segments
@@ -254,7 +265,7 @@ func (p *Plane) authorize(context.Context) (err error) {
 		c.Enforceable = p.authorizers.Check
 	}
 	c.Load = func(proposal *policies.Proposal) (*policy.Policy, error) {
-		loaded, err := probes.Load(proposal.Form, options...)
+		loaded, err := probes.Load(proposal.Form.Bytes(), options...)
 		if err != nil {
 			return nil, err
 		}
@@ -296,7 +307,7 @@ func (p *Plane) restore(ctx context.Context) (err error) {
 	}
 	p.Committer = commit.New(p.committerOptions())
 	p.startup.count("objects", p.Committer.Loaded)
-	if p.checkpoints, err = checkpoint.Open(p.path("checkpoints"), nil); err != nil {
+	if p.checkpoints, err = checkpoint.Open(p.path("checkpoints"), nil, p.Log.Keys()); err != nil {
 		return err
 	}
 	return checkpoints.Load(ctx, p.checkpoints, p.Committer, p.config.Logger)
@@ -362,9 +373,9 @@ func (p *Plane) openAPI(context.Context) error {
 		Decisions: p.Decisions, DecisionLog: decisionsapi.Source{Log: p.Decisions.Log(), Flush: p.Decisions.Flush, Find: p.Decisions.Find, Back: p.backDecisions},
 		Committer: p.Committer, Log: p.Log, History: p.History, Authenticator: p.Authenticator, Tokens: p.Accounts, Logger: c.Logger, Version: c.Version,
 		Compile: c.Compile, Parts: uploads, Enforceable: c.Enforceable, Evaluators: p.evaluators, Metrics: c.Metrics, Seats: c.Seats, Memory: c.Memory, Checks: p.checks(), Routes: p.routes(),
-		Reviewers: p.findReviewer,
+		Reviewers: p.findReviewer, Tracer: c.Tracer, LogLevel: c.LogLevel,
 	})
-	if err := errors.Join(p.Replicas.Serve(p.Pipeline), p.register(p.Replicas.Metrics())); err != nil || c.Listener == nil {
+	if err := errors.Join(p.Replicas.Serve(p.Pipeline), p.register(p.Replicas.Metrics()), p.register(c.Tracer.Metrics())); err != nil || c.Listener == nil {
 		return err
 	}
 	return p.openPublisher()
@@ -385,13 +396,13 @@ func (p *Plane) openDelivery() error {
 func (p *Plane) checks() []core.Check {
 	checks := []core.Check{
 		{Name: "clock", Check: p.Committer.ClockHealth},
-		{Name: "log-files", Check: func() error {
+		{Name: "log-files", Group: "etcd", Check: func() error {
 			if why := p.Log.Usage().Lost; why != "" {
 				return fmt.Errorf("%w: %s", eventlog.ErrLost, why)
 			}
 			return nil
 		}},
-		{Name: "room", Warns: true, Check: func() error { return p.Log.Usage().Full() }}, // reads and deletes go on
+		{Name: "room", Group: "etcd", Warns: true, Check: func() error { return p.Log.Usage().Full() }}, // reads and deletes go on
 	}
 	if p.sealer != nil {
 		checks = append(checks, core.Check{Name: "segments", Warns: true, Check: func() error { return errors.Join(p.sealer.Health(), p.checkStore()) }}) // the log's store fills up
@@ -414,6 +425,9 @@ func (p *Plane) checks() []core.Check {
 		checks = append(checks, core.Check{Name: "replicas", Warns: true, Check: p.Replicas.Health}) // this one serves
 	}
 	checks = append(checks, core.Check{Name: "webhooks", Check: func() error { return p.webhooks.Health(p.Committer.Tip().Policy) }})
+	if p.encryption != nil {
+		checks = append(checks, core.Check{Name: "kms-providers", Check: p.encryption.Health})
+	}
 	if p.authorizers != nil {
 		checks = append(checks, core.Check{Name: "authorizers", Check: p.authorizers.Health})
 	}
@@ -434,7 +448,7 @@ func (p *Plane) routes() []core.Route {
 func (p *Plane) openVerifier(context.Context) error {
 	p.verifier = verification.New([]verification.Projection{
 		&verification.Objects{Committer: p.Committer, Folder: p.checkpoints, Options: p.committerOptions(), Erased: p.eraser.Erased},
-		&verification.History{Store: p.History, Log: p.Log, Start: p.Log.Start(), Dir: p.path("history-verify")},
+		&verification.History{Store: p.History, Log: p.Log, Start: p.Log.Start(), Past: p.eraser.Verify, Dir: p.path("history-verify")},
 	}, p.config.Metrics, p.config.Logger)
 	return nil
 }

@@ -32,7 +32,7 @@ func (p *Plane) openReplicas() {
 	c := &p.config
 	p.Replicas = replicas.New(replicas.Options{
 		Committer: p.Committer, Log: p.Log, Self: p.describe, Led: p.lead, Alone: c.Replicas.Alone, Every: c.Replicas.Every,
-		ReplaceKeys: c.Replicas.ReplaceKeys, KeysDir: p.pki(), Level: c.Replicas.Level, Logger: c.Logger,
+		ReplaceKeys: c.Replicas.ReplaceKeys, KeysDir: p.pki(), Level: p.highestLevel(), Logger: c.Logger,
 	})
 }
 
@@ -40,7 +40,7 @@ func (p *Plane) openReplicas() {
 func (p *Plane) describe() replicas.Replica {
 	c := &p.config
 	x := replicas.Replica{
-		Address: p.Address(), Build: cmp.Or(c.Replicas.Build, c.Version.GitVersion), Reads: p.Log.Reads(),
+		Address: p.advertise, Build: cmp.Or(c.Replicas.Build, c.Version.GitVersion), Reads: p.Log.Reads(),
 		Applied: min(p.Committer.Tip().Revision(), p.History.Revision()), Keys: p.keys(),
 	}
 	if p.audit != nil {
@@ -72,6 +72,9 @@ func (p *Plane) keys() (k replicas.Keys) {
 	}
 	k.Signing, k.Tokens = p.Keys.IDs()
 	k.Audit = p.hashes.Fingerprint()
+	if p.own != nil {
+		k.Server = p.own.Fingerprint()
+	}
 	return k
 }
 
@@ -81,8 +84,8 @@ func (p *Plane) lead(ctx context.Context) error {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	issuer := &clients.Issuer{Token: p.Accounts.InSecret}
-	if p.authority != nil {
+	issuer := &clients.Issuer{Token: p.Accounts.InSecret, RootCA: p.config.RootCA}
+	if p.authority != nil && issuer.RootCA == nil {
 		issuer.RootCA = p.authority.PEM
 	}
 	return controllers.Run(ctx, p.config.Controllers, p.Pipeline, issuer, p.Committer, p.config.Logger)

@@ -54,7 +54,8 @@ func TestAReplicaWithAnotherSigningKeyIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &several{t: t}
 		a := s.start(plane.Config{})
-		time.Sleep(15 * time.Second)
+		time.Sleep(17 * time.Second) // no lease is due at this moment
+		synctest.Wait()
 		before := keysOfTheLog(t, a)
 		revision := a.Committer.Tip().Revision()
 		other := newKeys(t)
@@ -149,6 +150,10 @@ func TestReplicasOfOneAuthority(t *testing.T) {
 		m, err := client(t, a).CoreV1().ConfigMaps(replicas.Namespace).Get(t.Context(), replicas.KeysMap, metav1.GetOptions{})
 		return err == nil && m.Data["authority"] != ""
 	})
+	eventually(t, "the replica does not tell its address", func() bool {
+		leases, err := client(t, a).CoordinationV1().Leases(replicas.Namespace).List(t.Context(), metav1.ListOptions{LabelSelector: replicas.IdentityLabel})
+		return err == nil && len(leases.Items) == 1
+	})
 	_, err = open(filepath.Join(t.TempDir(), "pki"))
 	if !errors.As(err, new(*replicas.WrongKeysError)) || !strings.Contains(err.Error(), a.Address()) {
 		t.Fatalf("error %v", err)
@@ -205,12 +210,13 @@ func TestReplicasOfOneAuthority(t *testing.T) {
 func TestTheFormatLevelIsThatOfTheOldestReplica(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &several{t: t}
-		older, err := s.open(planetest.Options{})
+		older, err := s.open(planetest.Options{Reads: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
-		held := plane.Config{Replicas: plane.Replicas{Level: 1}}
-		newer, err := s.open(planetest.Options{Config: held, Reads: 2})
+		keys := plane.Encryption{File: encrypting(t, "secrets")} // what needs the higher level
+		held := plane.Config{Replicas: plane.Replicas{Level: 1}, Encryption: keys}
+		newer, err := s.open(planetest.Options{Config: held})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -233,7 +239,7 @@ func TestTheFormatLevelIsThatOfTheOldestReplica(t *testing.T) {
 			t.Fatalf("level %d although it is held", newer.Log.Level())
 		}
 		newer.Stop()
-		if newer, err = s.open(planetest.Options{Reads: 2}); err != nil {
+		if newer, err = s.open(planetest.Options{Config: plane.Config{Encryption: keys}}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
@@ -254,7 +260,7 @@ func TestTheFormatLevelIsThatOfTheOldestReplica(t *testing.T) {
 			t.Fatalf("formats %v", formats)
 		}
 		// The old one comes back.
-		_, err = s.open(planetest.Options{})
+		_, err = s.open(planetest.Options{Reads: 1})
 		if !errors.As(err, new(*eventlog.UnsupportedError)) || !strings.Contains(err.Error(), "format level 2, which this version does not know; use a newer one") {
 			t.Fatalf("error %v", err)
 		}
@@ -266,12 +272,12 @@ func TestAReplicaThatRunsWhileTheLevelIsRaisedStops(t *testing.T) {
 		s := &several{t: t}
 		var cut cutOff
 		store := new(memlog.Store)
-		older, err := s.open(planetest.Options{Backend: store.Open(cut.schedule)})
+		older, err := s.open(planetest.Options{Backend: store.Open(cut.schedule), Reads: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
 		s.store = store
-		newer, err := s.open(planetest.Options{Reads: 2})
+		newer, err := s.open(planetest.Options{Config: plane.Config{Encryption: plane.Encryption{File: encrypting(t, "secrets")}}})
 		if err != nil {
 			t.Fatal(err)
 		}

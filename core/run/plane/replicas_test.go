@@ -1,6 +1,7 @@
 package plane_test
 
 import (
+	"context"
 	"fmt"
 	"net/http/httptest"
 	"path/filepath"
@@ -23,6 +24,9 @@ import (
 	"stele.dev/stele/core/run/plane/planetest"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/memlog"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/compile"
+	"stele.dev/stele/schemas"
 )
 
 // shop is a bundle without kinds.
@@ -298,4 +302,21 @@ func (c *cutOff) schedule(memlog.Op) memlog.Fault {
 		return memlog.Fault{Refuse: eventlog.ErrUnavailable}
 	}
 	return memlog.Fault{}
+}
+
+// Both find a log without a policy, and compile theirs. The first one is in force before the second has compiled.
+func TestOfReplicasThatStartAtOnceOnePutsItsPolicyInForce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &several{t: t, store: new(memlog.Store)}
+		first := s.start(plane.Config{})
+		var want uint64
+		second := s.start(plane.Config{Policy: &bundles.Source{}, Compile: func(context.Context, *bundles.Source) (*compile.Result, schemas.Diagnostics, error) {
+			first.Bootstrap(t, shop)
+			want = first.Committer.Tip().PolicyRevision()
+			return planetest.Compile(t, planetest.Bundle), nil, nil
+		}})
+		if got := second.Committer.Tip().PolicyRevision(); got != want {
+			t.Errorf("the policy of revision %d is in force, want that of %d, which was there first", got, want)
+		}
+	})
 }

@@ -28,7 +28,7 @@ func (p *Plane) openRetention(ctx context.Context) (err error) {
 		return err
 	}
 	p.eraser, err = retention.New(retention.Options{
-		Tip: p.Committer.Tip, Log: p.Log, Values: p.Log, Archive: p.Archive, History: p.History, Covered: p.covered, Dir: dir, Paused: p.paused, Now: p.Committer.Now,
+		Tip: p.Committer.Tip, Log: p.Log, Values: p.Log, Archive: p.Archive, History: p.History, Record: p.Committer.RecordErased, Covered: p.covered, Dir: dir, Paused: p.paused, Now: p.Committer.Now,
 		Longest: p.config.Retention.Longest, MaxBytes: p.config.Retention.MaxBytes, Every: p.config.Retention.Every, Logger: p.config.Logger, Metrics: p.config.Metrics,
 	})
 	if err != nil {

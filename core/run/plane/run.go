@@ -8,8 +8,10 @@ import (
 	"sync"
 
 	"github.com/oklog/run"
+	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/keep/expiry"
 	"stele.dev/stele/core/resources/activation"
+	"stele.dev/stele/core/resources/rendered"
 	"stele.dev/stele/core/resources/replicas"
 	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/policy/compile"
@@ -37,6 +39,7 @@ func (p *Plane) Run(ctx context.Context) error {
 	if c.EventTTL > 0 {
 		g.oncePrepared("expiry of events", expiry.New(expiry.Options{Committer: p.Committer, Log: p.Log, TTL: c.EventTTL, Elsewhere: p.Replicas.Follows, Logger: c.Logger}).Run)
 	}
+	g.oncePrepared("overlays", (&rendered.Sweeper{Committer: p.Committer, Elsewhere: p.Replicas.Follows, Logger: c.Logger}).Run)
 	if every := c.VerifyEvery; every > 0 {
 		g.oncePrepared("verification", func(ctx context.Context) error { return p.verifier.Run(ctx, every) })
 	}
@@ -45,7 +48,10 @@ func (p *Plane) Run(ctx context.Context) error {
 	}
 	if p.server != nil {
 		g.oncePrepared("published authorities", p.publisher.Run)
-		g.actor("administrator's certificate", p.keepAdministrator)
+		g.actor("own certificates", p.keepCertificates)
+		if p.certificates != nil {
+			g.actor("serving certificates", p.certificates.Run)
+		}
 	}
 	p.addAPI(g)
 	if c.Beside != nil {
@@ -55,9 +61,13 @@ func (p *Plane) Run(ctx context.Context) error {
 	g.actor("priority and fairness", p.RunFlow)
 	g.actor("views", p.RunViews)
 	g.actor("memory", p.RunMemory)
+	g.oncePrepared("memory of policies", p.freeMemory)
 	g.actor("authentication", p.Authenticator.Run)
 	g.actor("failed authentications", p.failures.Run)
 	g.actor("decisions", p.Decisions.Run)
+	if p.encryption != nil {
+		g.actor("encryption keys", p.runEncryption)
+	}
 	g.actor("watches", p.objects.Run)
 	g.actor("committer", p.Committer.Run)
 	g.actor("checkpoints", p.keeper.Run)
@@ -195,7 +205,7 @@ func (p *Plane) prepare(ctx context.Context) error {
 }
 
 // activate puts the policy of the config in force if the log has none, and returns what it
-// compiled; nil if the log has one.
+// compiled; nil if the log has one. Of replicas that start at once, one does.
 func (p *Plane) activate(ctx context.Context) (*compile.Result, error) {
 	source := p.config.Policy
 	if p.Committer.Tip().Policies.Active != nil {
@@ -214,6 +224,14 @@ func (p *Plane) activate(ctx context.Context) (*compile.Result, error) {
 	if len(diags) > 0 {
 		return nil, &PolicyError{source, diags}
 	}
-	_, err = activation.ActivateCompiled(ctx, p.Committer, compiled, activation.ServerActor)
-	return compiled, err
+	for {
+		tip, err := p.Committer.Confirm(ctx)
+		if err != nil || tip.Policies.Active != nil { // another replica that starts was faster
+			return nil, err
+		}
+		_, err = activation.ActivateProposal(ctx, p.Committer, tip, activation.Proposal(compiled, ""), compiled.Form, activation.ServerActor)
+		if stale := (*commit.Stale)(nil); !errors.As(err, &stale) {
+			return compiled, err
+		}
+	}
 }

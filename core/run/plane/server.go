@@ -8,8 +8,11 @@ import (
 	"errors"
 	"net"
 	"os"
+	"slices"
+	"strconv"
 	"time"
 
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"stele.dev/stele/core/auth/pki"
 	"stele.dev/stele/core/run/clientca"
@@ -33,7 +36,11 @@ func (p *Plane) serve(context.Context) error {
 		return err
 	}
 	p.server = p.newServer(server.WithGoaway(p.front, p.config.GoawayChance))
-	p.handover = server.NewHandover(p.guard.Listener(p.config.Listener))
+	listeners := []net.Listener{p.guard.Listener(p.config.Listener)}
+	if p.config.Socket != nil {
+		listeners = append(listeners, p.guard.Listener(p.config.Socket))
+	}
+	p.handover = server.NewHandover(listeners...)
 	p.served = make(chan error, 1)
 	listener := p.handover.Listener()
 	go func() { p.served <- p.server.ServeTLS(listener, "", "") }()
@@ -52,8 +59,12 @@ func (p *Plane) openPublisher() (err error) {
 	return err
 }
 
-// credentials creates the server's certificate and the administrator's kubeconfig, if they are missing.
-func (p *Plane) credentials() (*pki.ServerCertificate, error) {
+// getCertificate returns the certificate for a handshake.
+type getCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+
+// credentials creates the server's own certificate and the administrator's kubeconfig, if they are missing, and reads the
+// files of certificates.
+func (p *Plane) credentials() (getCertificate, error) {
 	hosts := append([]string{"localhost", "127.0.0.1", "::1", "kubernetes", "kubernetes.default", "kubernetes.default.svc"}, p.config.Hosts...)
 	if name, err := os.Hostname(); err == nil {
 		hosts = append(hosts, name)
@@ -61,15 +72,43 @@ func (p *Plane) credentials() (*pki.ServerCertificate, error) {
 	if tcp, ok := p.config.Listener.Addr().(*net.TCPAddr); ok && !tcp.IP.IsUnspecified() && !tcp.IP.IsLoopback() {
 		hosts = append(hosts, tcp.IP.String())
 	}
+	if host, _, err := net.SplitHostPort(p.advertise); err == nil && !slices.Contains(hosts, host) {
+		hosts = append(hosts, host)
+	}
 	if err := os.MkdirAll(p.path("pki"), 0o700); err != nil { // PKIDir may be another folder
 		return nil, err
 	}
-	certificate, err := p.authority.ServerCertificate(p.path("pki"), hosts)
-	if err != nil {
+	var err error
+	if p.own, err = p.authority.ServerCertificate(p.path("pki"), hosts); err != nil {
 		return nil, err
 	}
 	p.renewAdministrator()
-	return certificate, nil
+	if !p.config.Certificates.Given() {
+		return p.own.Get, nil
+	}
+	p.certificates, err = server.NewCertificates(server.CertificateOptions{
+		Files: p.config.Certificates, Own: p.own.Get, OwnName: pki.OwnName, Every: p.config.Authentication.ReloadEvery, Logger: p.config.Logger,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return p.certificates.Get, p.register(p.certificates.Metrics())
+}
+
+// advertised returns the host and port at which other machines reach the listener, as far as that is known.
+func (p *Plane) advertised() string {
+	ip := p.config.AdvertiseAddress
+	if p.config.Listener == nil {
+		return ""
+	}
+	tcp, ok := p.config.Listener.Addr().(*net.TCPAddr)
+	if ok && ip == nil && tcp.IP.IsUnspecified() {
+		ip, _ = utilnet.ResolveBindAddress(net.IPv4zero) // as kube-apiserver does; a listener at 0.0.0.0 is at [::], too
+	}
+	if !ok || ip == nil {
+		return p.Address()
+	}
+	return net.JoinHostPort(ip.String(), strconv.Itoa(tcp.Port))
 }
 
 // administrator is the certificate in the administrator's kubeconfig.
@@ -104,7 +143,11 @@ func (p *Plane) writeAdministrator() error {
 	}
 	renewed := a.leaf != nil && !a.leaf.Equal(parsed.Leaf)
 	a.leaf = parsed.Leaf
-	config, err := p.authority.Kubeconfig("https://"+p.Address(), "admin", pair)
+	serverName := ""
+	if p.config.Certificates.Given() { // the kubeconfig trusts the plane's own authority
+		serverName = pki.OwnName
+	}
+	config, err := p.authority.Kubeconfig("https://"+p.Address(), serverName, "admin", pair)
 	if err != nil {
 		return err
 	}
@@ -122,13 +165,16 @@ func (p *Plane) writeAdministrator() error {
 	return nil
 }
 
-// keepAdministrator renews the certificate of the administrator while the server runs.
-func (p *Plane) keepAdministrator(ctx context.Context) error {
+// keepCertificates renews the certificates that the plane's own authority signs while the server runs.
+func (p *Plane) keepCertificates(ctx context.Context) error {
 	for range steady.Every(ctx, renewalsEvery) {
 		p.renewAdministrator()
+		if err := p.own.Renew(); err != nil {
+			p.config.Logger.Error("the certificate of the server could not be renewed", "folder", p.path("pki"), "error", err)
+		}
 	}
 	return ctx.Err()
 }
 
-// renewalsEvery is how often it is checked whether the certificate of the administrator must be renewed.
+// renewalsEvery is how often it is checked whether these certificates must be renewed.
 const renewalsEvery = time.Minute

@@ -19,12 +19,15 @@ const (
 // nothing but that. Its methods are safe for concurrent use.
 type startup struct {
 	logger *slog.Logger
+	tell   func(doing string)
 	begun  time.Time
 
-	mu       sync.Mutex
+	telling sync.Mutex  // held while a step is logged and told, so that no earlier one is told later
+	timer   *time.Timer // nil when the start is done; guarded by telling
+
+	mu       sync.Mutex // is not held while a step is told, which may take time
 	step     string
 	progress func() string // of the step; nil if there is none
-	timer    *time.Timer   // nil when the start is done
 }
 
 // StartWork is what a start has read before it was ready. It follows the number of objects, and what was written after the newest
@@ -62,19 +65,24 @@ func (p *Plane) noteStart() {
 // StartWork returns what the start has read. The plane must be ready.
 func (p *Plane) StartWork() StartWork { return p.started }
 
-func newStartup(logger *slog.Logger) *startup {
-	s := &startup{logger: logger, begun: time.Now()}
+func newStartup(logger *slog.Logger, tell func(doing string)) *startup {
+	if tell == nil {
+		tell = func(string) {}
+	}
+	s := &startup{logger: logger, tell: tell, begun: time.Now()}
 	s.timer = time.AfterFunc(progressAfter, s.log)
 	return s
 }
 
 func (s *startup) log() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.telling.Lock()
+	defer s.telling.Unlock()
 	if s.timer == nil {
 		return
 	}
-	s.logger.Warn("still starting; requests are not answered yet", "doing", s.doing(), "for", time.Since(s.begun).Round(time.Second))
+	doing := s.String()
+	s.logger.Warn("still starting; requests are not answered yet", "doing", doing, "for", time.Since(s.begun).Round(time.Second))
+	s.tell(doing)
 	s.timer.Reset(progressEvery)
 }
 
@@ -82,10 +90,6 @@ func (s *startup) log() {
 func (s *startup) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.doing()
-}
-
-func (s *startup) doing() string {
 	if s.progress == nil {
 		return s.step
 	}
@@ -94,9 +98,12 @@ func (s *startup) doing() string {
 
 // begin notes the step that begins.
 func (s *startup) begin(step string) {
+	s.telling.Lock()
+	defer s.telling.Unlock()
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.step, s.progress = step, nil
+	s.mu.Unlock()
+	s.tell(step)
 }
 
 // count notes that the step counts things.
@@ -117,8 +124,8 @@ func (s *startup) measure(progress func() string) {
 
 // done stops the messages. It may be called more than once.
 func (s *startup) done() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.telling.Lock()
+	defer s.telling.Unlock()
 	if s.timer != nil {
 		s.timer.Stop()
 		s.timer = nil

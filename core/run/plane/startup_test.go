@@ -13,7 +13,7 @@ import (
 func TestALongStartLogsItsStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var said bytes.Buffer
-		s := newStartup(slog.New(slog.NewTextHandler(&said, nil)))
+		s := newStartup(slog.New(slog.NewTextHandler(&said, nil)), nil)
 		s.begin("reading the log")
 		time.Sleep(26 * time.Second)
 		s.begin("opening the history")
@@ -27,4 +27,20 @@ func TestALongStartLogsItsStep(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Each request that comes too early is told the step.
+func TestRequestsDoNotWaitForTheServiceManager(t *testing.T) {
+	told := make(chan string)
+	s := newStartup(slog.New(slog.DiscardHandler), func(doing string) { told <- doing })
+	ended := make(chan struct{})
+	go func() { defer close(ended); s.begin("reading the log") }()
+	for s.String() != "reading the log" && t.Context().Err() == nil {
+		time.Sleep(time.Millisecond)
+	}
+	if got := <-told; got != "reading the log" {
+		t.Errorf("%q is told", got)
+	}
+	<-ended
+	s.done()
 }

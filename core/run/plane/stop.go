@@ -18,6 +18,9 @@ import (
 // drainTimeout is how long requests may take to end when the plane stops.
 const drainTimeout = 20 * time.Second
 
+// StopTime is how long a plane usually takes to stop at most, after its ShutdownDelay.
+const StopTime = drainTimeout + 40*time.Second
+
 // addReadiness adds the actor that stops first. It makes /readyz fail, and waits until load balancers have noticed.
 func (p *Plane) addReadiness(g *group) {
 	done := make(chan struct{})
@@ -111,7 +114,7 @@ func answerStatus(w http.ResponseWriter, s *metav1.Status) {
 
 // newServer returns a server with the plane's certificate.
 func (p *Plane) newServer(handler http.Handler) *http.Server {
-	s := server.New(server.WithCORS(handler, p.config.Origins), p.certificate.Get, p.clientAuthorities, p.guard, p.config.Logger)
+	s := server.New(server.WithCORS(handler, p.config.Origins), p.certificate, p.clientAuthorities, p.guard, p.config.Logger)
 	p.config.TLS.Configure(s)
 	return s
 }

@@ -5,10 +5,12 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/sets"
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/status"
@@ -17,6 +19,8 @@ import (
 // Check is a named health check.
 type Check struct {
 	Name string
+	// Group is a name by which the check can be left out together with others, as in kube-apiserver; "" for none.
+	Group string
 	// Live is true if only a restart can help: the check counts for /livez too. All checks count for /readyz.
 	Live bool
 	// Warns is true if the server is still useful while the check fails: /readyz shows it, and succeeds. Only the
@@ -36,7 +40,7 @@ func (s *Service) checks() []Check {
 			}
 			return nil
 		}},
-		{Name: "log", Check: func() error {
+		{Name: "log", Group: "etcd", Check: func() error {
 			if d := s.Committer.Unconfirmed(); d > commit.MaxUnconfirmed {
 				return fmt.Errorf("not heard from for %s", d.Round(1e9))
 			}
@@ -57,6 +61,7 @@ func (s *Service) checks() []Check {
 // grant.
 func (s *Service) answerHealth(c *call.Call, kind, only string) error {
 	excluded := c.HTTP.URL.Query()["exclude"]
+	unknown := sets.New(excluded...)
 	var text strings.Builder
 	var failed, names []string
 	found := false
@@ -66,8 +71,20 @@ func (s *Service) answerHealth(c *call.Call, kind, only string) error {
 		}
 		found = true
 		if slices.Contains(excluded, check.Name) {
+			unknown.Delete(check.Name)
 			fmt.Fprintf(&text, "[+]%s excluded: ok\n", check.Name)
-		} else if err := check.Check(); err != nil && check.Warns && only == "" {
+			continue
+		}
+		if check.Group != "" && slices.Contains(excluded, check.Group) {
+			unknown.Delete(check.Group)
+			fmt.Fprintf(&text, "[+]%s excluded with %s: ok\n", check.Name, check.Group)
+			continue
+		}
+		err := check.Check()
+		if only == "" {
+			observe(c.HTTP.Context(), kind[1:], check.Name, err)
+		}
+		if err != nil && check.Warns && only == "" {
 			fmt.Fprintf(&text, "[!]%s failed: reason withheld; the server is ready\n", check.Name)
 		} else if err != nil {
 			failed, names = append(failed, fmt.Sprintf("%s: %v", check.Name, err)), append(names, check.Name)
@@ -84,6 +101,9 @@ func (s *Service) answerHealth(c *call.Call, kind, only string) error {
 	}
 	if !found {
 		return status.NotServed("get", c.Resource())
+	}
+	if len(unknown) > 0 && only == "" {
+		fmt.Fprintf(&text, "warn: some health checks cannot be excluded: no matches for %s\n", quoted(unknown))
 	}
 	h := c.W.Header()
 	h.Set("Content-Type", "text/plain; charset=utf-8")
@@ -107,6 +127,15 @@ func (s *Service) answerHealth(c *call.Call, kind, only string) error {
 	}
 	fmt.Fprint(c.W, "ok")
 	return nil
+}
+
+// quoted lists names as kube-apiserver does.
+func quoted(names sets.Set[string]) string {
+	list := sets.List(names)
+	for i, name := range list {
+		list[i] = strconv.Quote(name)
+	}
+	return strings.Join(list, ",")
 }
 
 // remindEvery is how often the log repeats that the same checks fail: probes ask several times a second.

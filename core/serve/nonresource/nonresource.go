@@ -42,6 +42,8 @@ type Options struct {
 	// Routes are further paths.
 	Routes []Route
 	Logger *slog.Logger
+	// LogLevel is the lowest level that Logger logs; nil if clients cannot change it.
+	LogLevel *slog.LevelVar
 }
 
 // Service answers requests for paths that are not resources. It is safe for concurrent use.
@@ -49,6 +51,7 @@ type Service struct {
 	Options
 	notReady atomic.Bool
 	failures failures
+	slis     http.Handler
 	current  atomic.Pointer[documents] // of the newest policy for which documents were requested
 
 	mu   sync.Mutex   // held to make documents
@@ -56,13 +59,16 @@ type Service struct {
 }
 
 // New returns a service.
-func New(o Options) *Service { return &Service{Options: o} }
+func New(o Options) *Service { return &Service{Options: o, slis: newSLIs()} }
 
 // NotReady makes /readyz fail from now on.
 func (s *Service) NotReady() { s.notReady.Store(true) }
 
 // Answer answers a call that is not about a resource.
 func (s *Service) Answer(c *call.Call) error {
+	if c.HTTP.Method == http.MethodPut && c.HTTP.URL.Path == levelPath && s.LogLevel != nil && c.Past.Moment == nil {
+		return s.setLevel(c)
+	}
 	if m := c.HTTP.Method; m != http.MethodGet && m != http.MethodHead {
 		return status.MethodNotAllowed(m)
 	}
@@ -78,6 +84,10 @@ func (s *Service) Answer(c *call.Call) error {
 	case path == "/metrics" && c.Past.Moment == nil: // metrics have no past
 		c.Sent = true
 		s.Metrics.ServeHTTP(c.W, c.HTTP)
+		return nil
+	case path == "/metrics/slis" && c.Past.Moment == nil:
+		c.Sent = true
+		s.slis.ServeHTTP(c.W, c.HTTP)
 		return nil
 	case path == "/openapi/v2" || path == "/openapi/v3" || strings.HasPrefix(path, "/openapi/v3/"):
 		c.Sent = true
@@ -114,7 +124,7 @@ func (s *Service) paths(c *call.Call) []string {
 		paths = append(paths, tokens.ConfigurationPath, tokens.KeySetPath)
 	}
 	if c.Past.Moment == nil {
-		paths = append(paths, "/metrics")
+		paths = append(paths, "/metrics", "/metrics/slis")
 		for i := range s.Routes {
 			paths = append(paths, strings.TrimSuffix(s.Routes[i].Path, "/"))
 		}
@@ -204,7 +214,7 @@ func (s *Service) make(p *policy.Policy, before *documents) *documents {
 	}
 	return &documents{
 		policy:    p,
-		discovery: discovery.New(s.Table.Discovery(discovery.FromPolicy(p))),
+		discovery: discovery.New(s.Table.Discovery(p)),
 		openapi:   openapi.New(p, s.Version.GitVersion, made, s.Table.OpenAPI()...),
 	}
 }

@@ -1,14 +1,15 @@
 package server
 
 import (
+	"errors"
 	"net"
 	"sync"
 )
 
-// Handover lets servers use a listener one after the other, so that the port answers without a break. The methods are
+// Handover lets servers use listeners one after the other, so that the port answers without a break. The methods are
 // safe for concurrent use.
 type Handover struct {
-	listener net.Listener
+	address  net.Addr
 	accepted chan accepted
 	closed   chan struct{}
 	close    func() error
@@ -20,21 +21,27 @@ type accepted struct {
 	err  error
 }
 
-// NewHandover takes over a listener. Close closes it.
-func NewHandover(listener net.Listener) *Handover {
-	h := &Handover{listener: listener, accepted: make(chan accepted), closed: make(chan struct{})}
+// NewHandover takes over listeners. Close closes them. The address is that of the first.
+func NewHandover(listeners ...net.Listener) *Handover {
+	h := &Handover{address: listeners[0].Addr(), accepted: make(chan accepted), closed: make(chan struct{})}
 	h.close = sync.OnceValue(func() error {
 		close(h.closed)
-		return listener.Close()
+		var errs []error
+		for _, l := range listeners {
+			errs = append(errs, l.Close())
+		}
+		return errors.Join(errs...)
 	})
-	go h.run()
+	for _, l := range listeners {
+		go h.run(l)
+	}
 	return h
 }
 
-// run accepts connections until the handover is closed.
-func (h *Handover) run() {
+// run accepts connections of a listener until the handover is closed.
+func (h *Handover) run(listener net.Listener) {
 	for {
-		conn, err := h.listener.Accept()
+		conn, err := listener.Accept()
 		select {
 		case h.accepted <- accepted{conn, err}:
 		case <-h.closed:
@@ -46,7 +53,7 @@ func (h *Handover) run() {
 	}
 }
 
-// Close closes the listener.
+// Close closes the listeners.
 func (h *Handover) Close() error { return h.close() }
 
 // Listener returns a listener for a server. Closing it leaves the connections that come later to the other listeners of
@@ -91,4 +98,4 @@ func (t *turn) Close() error {
 }
 
 // Addr implements [net.Listener].
-func (t *turn) Addr() net.Addr { return t.listener.Addr() }
+func (t *turn) Addr() net.Addr { return t.address }

@@ -13,6 +13,46 @@ import (
 	"stele.dev/stele/core/serve/server"
 )
 
+// Two listeners are served as one, and closed as one.
+func TestListenersAreServedTogether(t *testing.T) {
+	var listeners []net.Listener
+	for range 2 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		listeners = append(listeners, l)
+	}
+	h := server.NewHandover(listeners...)
+	served := h.Listener()
+	if served.Addr().String() != listeners[0].Addr().String() {
+		t.Errorf("the address is %s, want that of the first listener", served.Addr())
+	}
+	for _, l := range listeners {
+		conn, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		accepted, err := served.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer accepted.Close()
+		if accepted.RemoteAddr().String() != conn.LocalAddr().String() {
+			t.Errorf("the connection of %s is accepted, want %s", accepted.RemoteAddr(), conn.LocalAddr())
+		}
+	}
+	if err := h.Close(); err != nil {
+		t.Error(err)
+	}
+	for _, l := range listeners {
+		if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("a listener is open: %v", err)
+		}
+	}
+}
+
 // While one server ends, the port is always answered: by that one, and from when it does not accept any more by the next.
 func TestAPortIsHandedOver(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

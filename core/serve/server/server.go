@@ -73,10 +73,14 @@ type TLS struct {
 	CipherSuites []uint16
 }
 
-// ParseTLS parses the values of the flags --tls-min-version and --tls-cipher-suites, as kube-apiserver does.
+// ParseTLS parses the values of the flags --tls-min-version and --tls-cipher-suites, as kube-apiserver does. It refuses versions
+// below TLS 1.2.
 func ParseTLS(version string, suites []string) (t TLS, err error) {
 	if t.MinVersion, err = cliflag.TLSVersion(version); err != nil {
 		return t, fmt.Errorf("--tls-min-version: %w", err)
+	}
+	if version != "" && t.MinVersion < tls.VersionTLS12 {
+		return t, fmt.Errorf("--tls-min-version %s: versions below TLS 1.2 are not safe and not served; use VersionTLS12 or VersionTLS13", version)
 	}
 	if t.CipherSuites, err = cliflag.TLSCipherSuites(suites); err != nil {
 		return t, fmt.Errorf("--tls-cipher-suites: %w", err)

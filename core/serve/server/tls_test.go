@@ -66,6 +66,7 @@ func TestVersionsAndCipherSuites(t *testing.T) {
 		want    string
 	}{
 		{"VersionTLS9", nil, "--tls-min-version: "},
+		{"VersionTLS11", nil, "--tls-min-version VersionTLS11: versions below TLS 1.2"},
 		{"", []string{"NONE"}, "--tls-cipher-suites: "},
 		{"", []string{cbc}, "HTTP/2 needs"},
 	} {

@@ -10,13 +10,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
-	kjson "sigs.k8s.io/json"
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/call/negotiate"
 	"stele.dev/stele/core/object/metadata"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/core/write/managed"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/schemas/jsonvalue"
 )
 
 // Applies reports whether the request is a server-side apply (KEP-555).
@@ -77,10 +77,10 @@ func (d *Draft) decodeApplied() error {
 		return nil
 	}
 	if bytes.HasPrefix(d.Body.Raw, []byte("{")) {
-		if twice, err := kjson.UnmarshalStrict(d.Body.Raw, &d.applied); err == nil && len(twice) == 0 && d.applied != nil {
+		if applied, twice, err := jsonvalue.UnmarshalObjectStrict(d.Body.Raw); err == nil && len(twice) == 0 {
+			d.applied = applied
 			return nil
 		}
-		d.applied = nil
 	}
 	text, err := utilyaml.ToJSON(d.Body.Raw)
 	if err != nil {
@@ -193,7 +193,7 @@ func (d *Draft) keepTimes() {
 	}
 	meta := *o.Meta
 	meta.ManagedFields = d.OldMeta.ManagedFields
-	if equality.Semantic.DeepEqual(&meta, d.OldMeta) && equalContent(o.Content, d.OldContent, false) {
+	if equalContent(o.Content, d.OldContent, false) && equality.Semantic.DeepEqual(&meta, d.OldMeta) { // the slower one last
 		o.Meta.ManagedFields = d.OldMeta.ManagedFields
 	}
 }

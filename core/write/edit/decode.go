@@ -181,7 +181,7 @@ func (d *Draft) fillNew(meta *metav1.ObjectMeta, generation int64) error {
 		meta.Name = metadata.GenerateName(meta.GenerateName)
 	}
 	d.fixed = metav1.ObjectMeta{UID: meta.UID, CreationTimestamp: meta.CreationTimestamp, Name: meta.Name}
-	d.Key.Name = meta.Name
+	d.Key.Name = strings.Clone(meta.Name) // the event keeps it, but not the body of which it is a part
 	d.labelNamespace(meta)
 	d.Old = d.Tip.Objects.Get(d.Resource(), d.Key.Namespace, d.Key.Name)
 	return nil
@@ -275,7 +275,7 @@ func (d *Draft) become(o *Object) error {
 	if err != nil {
 		return err
 	}
-	if byClient == o || len(d.Kind.Kind.Definition) == 0 { // otherwise keepApart has prepared all of it
+	if byClient == o || d.Kind.Kind.Definition.IsZero() { // otherwise keepApart has prepared all of it
 		if err := d.prepare(o, oldContent); err != nil {
 			return err
 		}

@@ -34,6 +34,9 @@ type Draft struct {
 	Result  []byte
 	Removed bool
 
+	// Anew lets Decide return a change although nothing changes: the object is to be encrypted under another key.
+	Anew bool
+
 	fixed        metav1.ObjectMeta // uid, time and generated name of a new object, the same in all rounds
 	patchedBody  []byte            // the patched object as JSON, which errors show
 	applied      map[string]any    // the applied configuration; nil until it is decoded

@@ -5,9 +5,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	kjson "sigs.k8s.io/json"
 	"stele.dev/stele/core/object/metadata"
 	"stele.dev/stele/core/object/patch"
+	"stele.dev/stele/schemas/jsonvalue"
 )
 
 // merged applies a merge patch to the decoded object, which is faster than patching JSON. It returns nil if the patch
@@ -16,8 +16,8 @@ func (d *Draft) merged() *Object {
 	if !d.merges() || d.Kind.Kind.Builtin || d.Kind.Kind.Face != nil || bytes.Contains(d.Body.Raw, []byte("managedFields")) {
 		return nil
 	}
-	var asked map[string]any
-	if twice, err := kjson.UnmarshalStrict(d.Body.Raw, &asked); err != nil || len(twice) > 0 || asked == nil {
+	asked, twice, err := jsonvalue.UnmarshalObjectStrict(d.Body.Raw)
+	if err != nil || len(twice) > 0 || asked == nil {
 		return nil
 	}
 	version, kind := d.Kind.GroupVersionKind().ToAPIVersionAndKind()

@@ -14,7 +14,7 @@ import (
 // ChangedNumbers returns an error for each number in the body that would be stored with another value. Built-in kinds
 // and those of a CustomResourceDefinition round numbers, as kube-apiserver does.
 func (d *Draft) ChangedNumbers() (errs field.ErrorList) {
-	if d.Kind.Kind.Builtin || len(d.Kind.Kind.Definition) > 0 || d.Scales() {
+	if d.Kind.Kind.Builtin || !d.Kind.Kind.Definition.IsZero() || d.Scales() {
 		return nil
 	}
 	for _, n := range d.changedNumbers() {

@@ -20,6 +20,7 @@ import (
 	"stele.dev/stele/core/call/negotiate"
 	"stele.dev/stele/core/object/metadata"
 	"stele.dev/stele/core/status"
+	"stele.dev/stele/schemas/jsonvalue"
 )
 
 // parse decodes a body or a patched object. Duplicate fields, and the errors in strict, are handled as the option
@@ -29,8 +30,7 @@ func (d *Draft) parse(text []byte, strict []error) (*Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	var content map[string]any
-	duplicates, err := kjson.UnmarshalStrict(text, &content)
+	content, duplicates, err := jsonvalue.UnmarshalObjectStrict(text)
 	if err != nil {
 		return nil, d.Undecodable("", cmp.Or(uninterpretable(text), err))
 	}

@@ -17,7 +17,7 @@ import (
 type Write struct {
 	Type    logpb.Type
 	Payload []byte // the event's object: after the write, or the last one before its removal
-	After   []byte // the object of an update that removes it; else nil
+	After   []byte // the object of an update that removes it, for the answer; else nil
 	Kept    []byte // the object with its hidden fields, see keepHidden; nil if it has none
 	Code    int
 	Checks  commit.Checks
@@ -52,11 +52,14 @@ func (d *Draft) Decide() (*Write, error) {
 			return nil, err
 		}
 		if d.OldMeta.DeletionTimestamp != nil && !d.held() && !d.holdsContent() {
-			w.After, w.Checks.Quota = w.Payload, false
+			if w.After, err = d.removed(w.Payload); err != nil {
+				return nil, err
+			}
+			w.Checks.Quota = false
 			d.remove(w)
 			return w, nil
 		}
-		if d.Old.HasPayload(w.Payload) {
+		if !d.Anew && d.Old.HasPayload(w.Payload) {
 			return nil, nil
 		}
 		w.Kept, err = d.keepHidden(d.Object.Meta, d.Object.Content)
@@ -82,16 +85,13 @@ func equalContent(a, b map[string]any, exceptStatus bool) bool {
 	return true
 }
 
-// maxObject is the maximum size of a stored object in bytes. A small body can have large defaults.
-const maxObject = 4 << 20
-
 // encode returns an object as it is stored, in the storage version.
 func (d *Draft) encode(meta *metav1.ObjectMeta, content map[string]any) ([]byte, error) {
 	gvk := d.Kind.Kind.Stored().Storage().GroupVersionKind()
 	if face := d.Kind.Kind.Face; face != nil {
 		content = face.Store(content)
 	}
-	if d.Applies() && len(d.Kind.Kind.Definition) > 0 && d.Object != nil {
+	if d.Applies() && !d.Kind.Kind.Definition.IsZero() && d.Object != nil {
 		d.Kind.Program.Prune(content) // removes nulls that server-side apply lets through
 	}
 	if d.Kind.Kind.Converts() {
@@ -101,15 +101,25 @@ func (d *Draft) encode(meta *metav1.ObjectMeta, content map[string]any) ([]byte,
 		}
 	}
 	text, err := canonical.Object(gvk.GroupVersion().String(), gvk.Kind, meta, content)
-	if err == nil && len(text) > maxObject && len(meta.ManagedFields) > 0 && !d.Applies() {
+	if err == nil && len(text) > commit.MaxObject && len(meta.ManagedFields) > 0 && !d.Applies() {
 		// As upstream, an object that is too large loses its managedFields first.
 		meta.ManagedFields = nil
 		text, err = canonical.Object(gvk.GroupVersion().String(), gvk.Kind, meta, content)
 	}
-	if err == nil && len(text) > maxObject {
-		return nil, status.TooLarge("the object has %d bytes, with its defaults; limit is %d", len(text), maxObject)
+	if err == nil && len(text) > commit.MaxObject {
+		return nil, status.TooLarge("the object has %d bytes, with its defaults; limit is %d", len(text), commit.MaxObject)
 	}
 	return text, err
+}
+
+// removed returns the object of an update that removes it, whose stored form is given. As in kube-apiserver, it is as the client wrote
+// it, with the defaults of its version, because it is never stored and read.
+func (d *Draft) removed(stored []byte) ([]byte, error) {
+	if !d.Kind.Kind.Converts() || d.Kind.Kind.Face != nil {
+		return stored, nil
+	}
+	gvk := d.Kind.GroupVersionKind()
+	return canonical.Object(gvk.GroupVersion().String(), gvk.Kind, d.Object.Meta, d.Object.Content)
 }
 
 // decideDelete removes the object. If it has finalizers, it is only marked.

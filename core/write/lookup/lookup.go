@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	kjson "sigs.k8s.io/json"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/object/metadata"
 	"stele.dev/stele/core/object/versions"
@@ -24,6 +23,7 @@ import (
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/stored"
 	"stele.dev/stele/projections/objects"
+	"stele.dev/stele/schemas/jsonvalue"
 )
 
 // Limits of what the rules of one write read.
@@ -257,8 +257,8 @@ func (c *Cache) decode(o *objects.Object, v *policy.Version) (*policy.Object, er
 // decode decodes a stored object without its managedFields, which rules cannot read.
 func decode(text []byte) (*metav1.ObjectMeta, map[string]any, error) {
 	rest, _ := metadata.Split(text)
-	var content map[string]any
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(rest, &content); err != nil {
+	content, err := jsonvalue.UnmarshalObject(rest)
+	if err != nil {
 		return nil, nil, err
 	}
 	meta, _, err := metadata.Decode(content)

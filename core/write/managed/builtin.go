@@ -9,13 +9,15 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
 	kinds "stele.dev/stele/core/object/gotypes"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/openapi"
 )
 
 // zero returns an object of the kind before any field is set. For built-in kinds, it is the zero value of the Go type:
 // kube-apiserver compares new objects with it, and an empty struct has no manager.
 func zero(v *policy.Version) map[string]any {
 	content := map[string]any{}
-	if !v.Kind.Builtin || !kinds.Has(v.GroupVersionKind()) {
+	if v.Program == nil || !v.Kind.Builtin || !kinds.Has(v.GroupVersionKind()) {
 		return content
 	}
 	value, err := kinds.New(v.GroupVersionKind())
@@ -35,6 +37,9 @@ func zero(v *policy.Version) map[string]any {
 
 // mergeType returns the type that server-side apply uses for the version.
 func mergeType(v *policy.Version) typed.ParseableType {
+	if v.Program == nil { // what the policy says has no managers: only metadata is written
+		return openapi.MergeType(&schemas.Node{Kinds: schemas.StructKind})
+	}
 	t := v.MergeType()
 	if v.Kind.Builtin && v.Kind.Group == "" && v.Kind.Kind.Kind == "ServiceAccount" {
 		// This is the only list of a built-in kind whose items may lack their merge key, or share it. No schema of a

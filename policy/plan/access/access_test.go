@@ -54,6 +54,16 @@ func TestChangesOfAccess(t *testing.T) {
 			"widens CONDITION_CHANGED data/bindings/self-service-look group:developers",
 			"widens GRANT_ADDED data/bindings/self-service-look group:developers",
 		}, `is aggregated into \"view\", too: no binding has that role`},
+		{"wildcards in place of kinds and verbs", []string{`resources: ["databases"], verbs: ["get", "list", "watch", "create", "update", "patch"]`, `resources: ["*"], verbs: ["*"]`}, []string{
+			"widens GRANT_ADDED data/bindings/developers group:team-data",
+			"widens GRANT_ADDED data/bindings/developers group:team-data",
+		}, `Group team-data may now do everything with every kind of data.corp.example, also future ones, in namespaces data-* (new: deletecollection, history and further verbs, all subresources, other kinds) if no deny refuses it.`},
+		{"an alternative that no generated request has", []string{`unless: "'break-glass' in request.userInfo.groups"`, `unless: "'break-glass' in request.userInfo.groups || request.userInfo.username.matches('^z[.]y{30}@corp')"`}, []string{
+			"widens CONDITION_CHANGED data/denies/keep group:team-data",
+		}, `Its form shows that it holds whenever it held."],"evidence":"proved"`},
+		{"an alternative that is evaluated first", []string{`unless: "'break-glass' in request.userInfo.groups"`, `unless: "request.userInfo.username.matches('^z[.]y{30}@corp') || 'break-glass' in request.userInfo.groups"`}, []string{
+			"widens CONDITION_CHANGED data/denies/keep group:team-data",
+		}, `By its form, it holds whenever it held, as long as it can be evaluated."],"evidence":"possible"`},
 		{"a deny for everybody", []string{`denies: keep: {`, stay}, []string{
 			"breaks DENY_MEETS_CONTROLLERS data/denies/stay " + controllers,
 			"narrows DENY_ADDED data/denies/stay group:system:authenticated",
@@ -133,7 +143,7 @@ func TestChangesOfAccess(t *testing.T) {
 			`"Requests of Group system:serviceaccounts to do anything with all resources in any namespace use the priority level batch (flow schema service-accounts), and used workload-low (flow schema service-accounts).","Requests of Group system:serviceaccounts to do anything but get with /*, and to get /* but /healthz, /healthz/*, /livez, /livez/*, /readyz, /readyz/* use the priority level global-default (flow schema global-default), and used workload-low (flow schema service-accounts)."`},
 		{"audit", []string{`level: "Metadata"`, `level: "Request"`}, []string{"changes AUDIT_CHANGED audit/rules/all"}, `The audit rule differs. More is recorded.","details":["More: everybody, all verbs, *: Request (all, bundle.cue:`},
 		{"an audit rule that records less", []string{`audit: rules: all:`, `audit: rules: few: {order: -5, level: "None", subjects: [{group: "sre"}], verbs: ["get", "list"], apiGroups: [""], resources: ["secrets"]}
-	audit: rules: all:`}, []string{"widens AUDIT_CHANGED audit/rules/few"}, `The audit rule is new. Less is recorded.","details":["Less: group sre, get, secrets: None (few, bundle.cue:`},
+	audit: rules: all:`}, []string{"widens AUDIT_CHANGED audit/rules/few"}, `The audit rule is new. Less is recorded.","details":["Less: group sre, get and list, secrets: None (few, bundle.cue:`},
 		{"an audit rule that changes nothing", []string{`audit: rules: all:`, `audit: rules: few: {order: -5, level: "Metadata", verbs: ["get", "list"], apiGroups: [""], resources: ["secrets"]}
 	audit: rules: all:`}, []string{"changes AUDIT_CHANGED audit/rules/few"}, `The same is recorded of every request.`},
 		{"no audit rules any more", []string{`audit: rules: all: {order: 10, level: "Metadata"}`, ``}, []string{"widens AUDIT_CHANGED audit/rules/all", "widens AUDIT_CHANGED builtin/secret-reads"}, `"path":"builtin/secret-reads"`},

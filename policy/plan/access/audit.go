@@ -96,7 +96,8 @@ func (c *comparison) auditRule(a *auditComparison, was, is *policy.AuditRule) {
 // recorded adds a finding with the requests of some rules that are recorded otherwise.
 func (c *comparison) recorded(a *auditComparison, f plan.Finding, message string, rules ...[]policy.AuditRule) {
 	f.Rule = "AUDIT_CHANGED"
-	less, more, cut := a.compare(slices.Concat(rules...))
+	lesser, greater, cut := a.compare(slices.Concat(rules...))
+	less, more := shared(lesser), shared(greater)
 	switch {
 	case len(less) > 0 && len(more) > 0:
 		message += " Some requests are recorded less, and some more."
@@ -119,6 +120,28 @@ func (c *comparison) recorded(a *auditComparison, f plan.Finding, message string
 	c.add(f)
 }
 
+// A recording is requests of which something else is recorded: who asks, by which verb and for what, and what is recorded.
+type recording struct{ user, verb, what, difference string }
+
+// shared describes requests. Those that differ only in their verbs share a line.
+func shared(all []recording) (lines []string) {
+	of := map[recording][]string{}
+	for _, r := range all {
+		key := r
+		key.verb = ""
+		of[key] = append(of[key], r.verb)
+	}
+	for _, r := range all {
+		key := r
+		key.verb = ""
+		if verbs := of[key]; verbs != nil {
+			lines = append(lines, fmt.Sprintf("%s, %s, %s: %s", r.user, conjoined(verbs), r.what, r.difference))
+			delete(of, key)
+		}
+	}
+	return lines
+}
+
 func list(what string, requests []string) []string {
 	left := len(requests) - maxRecorded
 	if left > 0 {
@@ -138,8 +161,8 @@ func list(what string, requests []string) []string {
 type auditComparison struct{ from, to *audits.Table }
 
 // compare returns the requests of some rules of which less is recorded now, and those of which more is.
-func (a *auditComparison) compare(rules []policy.AuditRule) (less, more []string, cut bool) {
-	seen := map[string]bool{}
+func (a *auditComparison) compare(rules []policy.AuditRule) (less, more []recording, cut bool) {
+	seen := map[recording]bool{}
 	n := 0
 	for i := range rules {
 		for q := range audits.Samples(&rules[i]) {
@@ -151,14 +174,15 @@ func (a *auditComparison) compare(rules []policy.AuditRule) (less, more []string
 			if before.equals(after) {
 				continue
 			}
-			line := fmt.Sprintf("%s: %s%s instead of %s%s.", describe(q), after, ruleName(is), before, ruleName(was))
-			if seen[line] {
+			r := describe(q)
+			r.difference = fmt.Sprintf("%s%s instead of %s%s.", after, ruleName(is), before, ruleName(was))
+			if seen[r] {
 				continue
 			}
-			if seen[line] = true; after.lessThan(before) {
-				less = append(less, line)
+			if seen[r] = true; after.lessThan(before) {
+				less = append(less, r)
 			} else {
-				more = append(more, line)
+				more = append(more, r)
 			}
 		}
 	}
@@ -217,7 +241,7 @@ func (r record) String() string {
 }
 
 // describe names the requests for which a sample stands: * is everything that no rule names.
-func describe(q *policy.Request) string {
+func describe(q *policy.Request) recording {
 	star := func(s string) string { return strings.ReplaceAll(s, audits.Other, "*") }
 	who := "everybody"
 	switch {
@@ -231,7 +255,7 @@ func describe(q *policy.Request) string {
 		verb = "all verbs"
 	}
 	if !q.IsResource {
-		return fmt.Sprintf("%s, %s, %s", who, verb, star(q.Path))
+		return recording{user: who, verb: verb, what: star(q.Path)}
 	}
 	what := star(q.Resource)
 	if q.Group != "" && q.Group != audits.Other {
@@ -250,5 +274,5 @@ func describe(q *policy.Request) string {
 	default:
 		what += " in namespace " + q.Namespace
 	}
-	return fmt.Sprintf("%s, %s, %s", who, verb, what)
+	return recording{user: who, verb: verb, what: what}
 }

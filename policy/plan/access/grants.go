@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/expr"
 	"stele.dev/stele/policy/plan"
 	"stele.dev/stele/policy/plan/counterexamples"
 	"stele.dev/stele/policy/rights"
@@ -95,9 +96,12 @@ func (c *comparison) finding(g *group) plan.Finding {
 	case rights.NotDenied:
 		pattern, f.Before = "%s may %s if something allows it: no deny refuses it any more.", cmp.Or(g.Before, "always")
 	}
-	what := g.scopes[0].String()
-	if len(g.scopes) > 1 {
-		what = fmt.Sprintf("make %d sorts of requests", len(g.scopes))
+	all := requests(g.scopes)
+	what := cmp.Or(c.everything(g), all)
+	if what == "" {
+		what = fmt.Sprintf("%s, and make %s", g.scopes[0].String(), counted(len(g.scopes)-1, "", "another sort of requests", "%d other sorts of requests"))
+	}
+	if len(g.scopes) > 1 && what != all {
 		for i := range g.scopes {
 			f.Details = append(f.Details, g.scopes[i].String())
 		}
@@ -113,6 +117,65 @@ func (c *comparison) finding(g *group) plan.Finding {
 		c.direct(g, &f)
 	}
 	return f
+}
+
+// requests describes sets of requests in a sentence; "" if they are too many.
+func requests(scopes []rights.Scope) string {
+	words := make([]string, len(scopes))
+	for i := range scopes {
+		words[i] = scopes[i].String()
+	}
+	if text := strings.Join(words, ", and "); len(words) == 1 || len(text) <= maxRequests {
+		return text
+	}
+	return ""
+}
+
+// maxRequests is the length of the requests that a sentence names.
+const maxRequests = 160
+
+// everything describes what a rule with the verb * newly allows, if a group of changes is only about it; "" otherwise. It names
+// the usual verbs that are new, if not all are.
+func (c *comparison) everything(g *group) string {
+	if g.Type != rights.Gained || len(g.By) == 0 {
+		return ""
+	}
+	b := c.to.bindings[g.By[0].ID]
+	if b == nil || c.to.roles[b.Role] == nil {
+		return ""
+	}
+	for i := range c.to.roles[b.Role].Rules {
+		if r := &c.to.roles[b.Role].Rules[i]; slices.Contains(r.Verbs, "*") && len(r.APIGroups) > 0 && len(r.ResourceNames) == 0 && coversAll(r, g.scopes) {
+			text := "do everything with " + kindsOf(r) + namespacesOf(b.Namespaces)
+			if !slices.Contains(r.APIGroups, "*") {
+				text += newVerbs(g.scopes)
+			}
+			if len(c.to.Denies) > 0 {
+				text += " if no deny refuses it"
+			}
+			return text
+		}
+	}
+	return ""
+}
+
+// coversAll reports whether a rule has all requests about objects of some sets.
+func coversAll(r *policy.Rule, scopes []rights.Scope) bool {
+	among := func(words, named []string) bool {
+		return slices.Contains(named, "*") || !slices.ContainsFunc(words, func(w string) bool { return !slices.Contains(named, w) })
+	}
+	objects := false
+	for i := range scopes {
+		s := &scopes[i]
+		if len(s.Paths) > 0 {
+			continue
+		}
+		objects = true
+		if !among(s.APIGroups, r.APIGroups) || !among(s.Resources, r.Resources) {
+			return false
+		}
+	}
+	return objects
 }
 
 // exceptions returns the exceptions of the new denies that cause a group of changes.
@@ -173,7 +236,36 @@ func (c *comparison) direct(g *group, f *plan.Finding) {
 		if f.Evidence == plan.Shown {
 			return
 		}
+		if len(g.By) == 1 && byForm(f, was, is) {
+			return
+		}
 	}
+}
+
+// byForm sets the class of a finding about a condition, or about the exception of a deny, if the forms of its expressions show the
+// direction.
+func byForm(f *plan.Finding, was, is *policy.Condition) bool {
+	before, after := expr.Form{AST: was.Checked}, expr.Form{AST: is.Checked}
+	wider, err := before.Implies(after)
+	narrower, other := after.Implies(before)
+	var how expr.Implication
+	var text string
+	switch {
+	case err != nil || other != nil || !wider.Holds && !narrower.Holds:
+		return false
+	case wider.Holds:
+		how, text = wider, "it holds whenever it held"
+		f.Class = plan.Widens
+	default:
+		how, text = narrower, "it held whenever it holds now"
+		f.Class = plan.Narrows
+	}
+	if !how.InOrder {
+		f.Details = append(f.Details, "By its form, "+text+", as long as it can be evaluated.")
+		return true
+	}
+	f.Evidence, f.Details = plan.Proved, append(f.Details, "Its form shows that "+text+".")
+	return true
 }
 
 // application is the requests that a binding or a deny decides.
@@ -236,9 +328,6 @@ func (c *comparison) details(g *group) (lines []string) {
 		line += fmt.Sprintf(" with the verbs %s%s", quoted(rule.Verbs), wording.At(rule.Source.String()))
 		lines = append(lines, line)
 		lines = append(lines, c.aggregated(x, b.Role, rule)...)
-	}
-	if verbs := g.scopes[0].Verbs; g.Type == rights.Gained && len(verbs) > 0 {
-		lines = append(lines, "New verbs: "+verbsText(&g.scopes[0]))
 	}
 	if len(g.subjects) == 1 && g.Subject.Group != "" && !strings.HasPrefix(g.Subject.Group, "system:") && g.Type == rights.Gained {
 		lines = append(lines, "Who is in the group "+g.Subject.Group+" is not known to the policy.")

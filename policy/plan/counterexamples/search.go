@@ -72,7 +72,7 @@ func (r *Result) Set(f *plan.Finding) {
 		f.Class, f.Evidence, f.Counterexample = plan.Widens, plan.Shown, r.Loosened
 	default:
 		f.Class, f.Evidence = plan.Changes, plan.Possible
-		if r.Tried > 0 || r.Undecided == 0 {
+		if r.Tried > 0 {
 			f.Details = append(f.Details, fmt.Sprintf("No difference was found in %d generated requests.", r.Tried))
 		}
 		if r.Undecided > 0 {

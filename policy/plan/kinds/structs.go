@@ -181,8 +181,7 @@ func (c *comparison) removed(at place, f *schemas.Field, in *schemas.Struct) {
 	c.add(at, difference{
 		rule: "FIELD_REMOVED", way: loses, before: describeField(f), was: f.Schema.Source, message: "The field is no longer in the schema.",
 		details: []string{
-			fmt.Sprintf("It is hidden from everybody. Objects keep it until a write changes %s; that write loses it. A write of a label, or of another part of the object, does not.", part),
-			"If the field comes back before such a write, for example by a rollback, it is shown again. Its former values stay in the history.",
+			fmt.Sprintf("It is hidden from everybody, and kept until a write changes %s; that write loses it. A rollback before that shows it again, and the history has it.", part),
 			"Clients that still send it get a warning, or are refused if they validate strictly, as kubectl does.",
 		},
 		fix: []string{"The server refuses the push if stored objects have the field. Push with --drop-fields if nobody needs it."},
@@ -476,6 +475,7 @@ func (c *comparison) renames() {
 		}
 		before, after := was.field.Name, is.field.Name
 		removed, added := &c.found[was.finding], &c.found[is.finding]
+		removed.With, added.With = added.Path, removed.Path
 		removed.Details = append(removed.Details, fmt.Sprintf("This and %s look like a rename: both have the same schema at the same place. The values of %s are not copied.", added.Path, before))
 		removed.Fix = []string{
 			fmt.Sprintf("To rename the field, push three times. First add %s as an optional field beside %s, and let clients write both.", after, before),

@@ -117,6 +117,7 @@ func (c *comparison) armFields(at place, text string, gone *schemas.Struct, left
 		case !slices.ContainsFunc(c.found, func(x plan.Finding) bool { return x.Rule == "FIELD_REMOVED" && x.Path == inside.String() }):
 			c.removed(inside, &f, &schemas.Struct{})
 			last := &c.found[len(c.found)-1]
+			last.With = at.String()
 			last.Details = append(last.Details, "It is of the alternative "+text+", which is gone.")
 		}
 	}

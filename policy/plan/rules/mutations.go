@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -40,6 +41,27 @@ func changesOf(r *policy.Mutation) (list []string) {
 	return list
 }
 
+// mutationDetails says what differs: params by their values, expressions on both sides, the rest by name.
+func (c *comparison) mutationDetails(was, is *policy.Mutation, fields []string) (lines []string) {
+	if params, err := changedParams(was.Params, is.Params); err == nil {
+		for _, p := range params {
+			lines = append(lines, fmt.Sprintf("%s: %s → %s", p.path, cmp.Or(p.before, "(none)"), cmp.Or(p.after, "(none)")))
+		}
+	}
+	if rest := slices.DeleteFunc(slices.Clone(fields), func(f string) bool { return f == "params" }); len(rest) > 0 || len(lines) == 0 {
+		lines = append(lines, changed(fields))
+	}
+	if before, after := changesOf(was), changesOf(is); !slices.Equal(before, after) {
+		for _, text := range before {
+			lines = append(lines, "before: "+text)
+		}
+		for _, text := range after {
+			lines = append(lines, "after: "+text)
+		}
+	}
+	return lines
+}
+
 // mutationNames are the fields of a mutation whose names in the form are others than in the bundle.
 var mutationNames = map[string]string{"ignore": "failurePolicy", "reinvoke": "reinvocationPolicy", "paramSource": "paramRef"}
 
@@ -55,7 +77,7 @@ func (c *comparison) mutation(was, is *policy.Mutation) {
 		}
 		fields = slices.Delete(fields, i, i+1)
 	}
-	f := plan.Finding{Rule: "MUTATION_CHANGED", Path: is.ID, Kind: kind(&is.Match), Source: is.Source, Was: was.Source, Details: append([]string{changed(fields)}, changesOf(is)...),
+	f := plan.Finding{Rule: "MUTATION_CHANGED", Path: is.ID, Kind: kind(&is.Match), Source: is.Source, Was: was.Source, Details: c.mutationDetails(was, is, fields),
 		Message: fmt.Sprintf("Writes of %s are changed in another way.", resources(&is.Match)), Class: classOfFailure(fields, is.Ignore)}
 	switch f.Class {
 	case plan.Widens:

@@ -29,7 +29,8 @@ func (c *comparison) quotas() {
 
 // eitherNames returns the names of both sides, sorted.
 func eitherNames[T any](before, after map[string]T) []string {
-	all := maps.Clone(before)
+	all := map[string]T{}
+	maps.Copy(all, before)
 	maps.Copy(all, after)
 	return slices.Sorted(maps.Keys(all))
 }

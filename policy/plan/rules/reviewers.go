@@ -31,6 +31,10 @@ func (c *comparison) reviewers() {
 			f.Rule, f.Was, f.Details = "REVIEWER_CHANGED", was.Source, fields
 			f.Message = "What it is asked, or what happens if it fails, differs: " + strings.Join(fields, ", ") + "."
 			f.Class = classOfFailure(fields, is.Ignore)
+			if slices.Equal(fields, []string{"configuration"}) {
+				f.Rule, f.Message, f.Details = "OBJECT_RENAMED", "Clients find it in another configuration.", nil
+				f.Before, f.After, f.Class = was.ShownName(), is.ShownName(), ""
+			}
 		}
 		c.add(f)
 	}

@@ -74,6 +74,7 @@ func TestEveryFieldOfAReviewerIsCompared(t *testing.T) {
 		"/Webhook/Service/Port":       {hook(func(r *policy.Reviewer) { r.Webhook.Service.Port = 443 }), changes("clientConfig")},
 		"/Plugin":                     {program(func(r *policy.Reviewer) { r.Plugin = "two" }), changes("plugin")},
 		"/Ignore: of what may change": {hook(func(r *policy.Reviewer) { r.Ignore = true }), []string{"widens REVIEWER_CHANGED", "failurePolicy"}},
+		"/Configuration":              {hook(func(r *policy.Reviewer) { r.Configuration = "chart" }), []string{"changes OBJECT_RENAMED", "another configuration"}},
 		"/Ignore: and more":           {hook(func(r *policy.Reviewer) { r.Ignore, r.Order = true, 3 }), changes("failurePolicy, order")},
 	}
 	from := plantest.Compile(t, bundle)

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/expr"
 	"stele.dev/stele/policy/plan"
@@ -35,6 +36,8 @@ func Compare(ctx context.Context, s plan.Sides) ([]plan.Finding, error) {
 		c.defaults()
 		c.reviewers()
 		c.quotas()
+		c.dynamic()
+		c.renamed()
 	}
 	c.neverHolds()
 	return c.findings, ctx.Err()
@@ -91,9 +94,9 @@ func (c *comparison) validation(was, is *policy.Validation) error {
 		return plan.Finding{Rule: rule, Path: is.ID, Kind: kind(&is.Match), Source: is.Source, Was: was.Source}
 	}
 	var decided []plan.Finding // what requests decide
-	params, err := changedParams(was, is)
+	params, err := changedParams(was.Params, is.Params)
 	if err != nil {
-		return err
+		return fmt.Errorf("%s: %w", is.ID, err)
 	}
 	for _, p := range params {
 		f := finding("PARAM_CHANGED")
@@ -124,6 +127,9 @@ func (c *comparison) validation(was, is *policy.Validation) error {
 		for i := range decided {
 			f := &decided[i]
 			found.Set(f)
+			if f.Rule == "RULE_CHANGED" && len(decided) == 1 && f.Evidence == plan.Possible {
+				byForm(f, was, is)
+			}
 			if lost := lostReads(was, is); len(lost) > 0 && f.Class != plan.Widens {
 				f.Class = plan.Widens
 				f.Details = append(f.Details, fmt.Sprintf("A check of stored objects may be gone: the rule no longer reads %s.", strings.Join(lost, ", ")))
@@ -156,6 +162,57 @@ func (c *comparison) validation(was, is *policy.Validation) error {
 	return nil
 }
 
+// byForm sets the class of a finding about a rule of which one check and nothing else of what it decides differs, if the forms of the
+// expressions show the direction: a || b accepts all that a accepts, and a accepts all that a && b accepts. That is proved only if a comes
+// first. Otherwise b may use up the limit of the cost before a is evaluated; and with failurePolicy Ignore, more && may use up what the
+// checks after it need, which then count as true.
+func byForm(f *plan.Finding, was, is *policy.Validation) {
+	before, after := differingChecks(was, is), differingChecks(is, was)
+	if len(before) != 1 || len(after) != 1 || !alikeButChecks(was, is) {
+		return
+	}
+	wider, err := before[0].Implies(after[0])
+	narrower, other := after[0].Implies(before[0])
+	if err != nil || other != nil {
+		return
+	}
+	how, text := wider, "it accepts all that it accepted"
+	switch {
+	case wider.Holds:
+		f.Class = plan.Widens
+	case narrower.Holds:
+		f.Class, how, text = plan.Narrows, narrower, "it refuses all that it refused"
+	default:
+		return
+	}
+	if !how.InOrder || how.Conjunction && is.Ignore {
+		f.Details = append(f.Details, "By its form, "+text+", as long as it can be evaluated.")
+		return
+	}
+	f.Evidence, f.Details = plan.Proved, []string{"Its form shows that " + text + "."}
+}
+
+// alikeButChecks reports whether two rules decide the same requests with the same objects and params, and fail alike. Their match
+// conditions and constant params are compared elsewhere.
+func alikeButChecks(was, is *policy.Validation) bool {
+	a, b := was.Match, is.Match
+	a.Conditions, b.Conditions = nil, nil
+	return was.Ignore == is.Ignore && storedKinds(was.Objects) == storedKinds(is.Objects) && paramSource(was.ParamSource) == paramSource(is.ParamSource) &&
+		equality.Semantic.DeepEqual(a, b)
+}
+
+// differingChecks returns the checks of a rule that another one does not have.
+func differingChecks(r, other *policy.Validation) (list []expr.Form) {
+	variables, theirs := meaning(r).variables, strings.Split(meaning(other).checks, "\n")
+	for i := range r.Validations {
+		form := expr.Form{AST: r.Validations[i].Expression.Checked, Variables: variables}
+		if text, err := expr.Canonical(form.AST, variables); err != nil || !slices.Contains(theirs, text) {
+			list = append(list, form)
+		}
+	}
+	return list
+}
+
 // actions compares what becomes of a violation.
 func (c *comparison) actions(was, is *policy.Validation, finding func(string) plan.Finding) {
 	a, b := slices.Sorted(slices.Values(was.Actions)), slices.Sorted(slices.Values(is.Actions))
@@ -182,7 +239,10 @@ func denies(r *policy.Validation) bool { return slices.Contains(r.Actions, "Deny
 func actions(list []string) string { return strings.Join(slices.Sorted(slices.Values(list)), ", ") }
 
 // means is a rule in canonical form.
-type means struct{ checks, conditions, matchTexts string }
+type means struct {
+	checks, conditions, matchTexts string
+	variables                      map[string]string
+}
 
 func meaning(r *policy.Validation) (m means) {
 	variables := map[string]string{}
@@ -206,7 +266,7 @@ func meaning(r *policy.Validation) (m means) {
 	}
 	slices.Sort(checks)
 	slices.Sort(conditions)
-	return means{strings.Join(slices.Compact(checks), "\n"), strings.Join(slices.Compact(conditions), "\n"), strings.Join(shown, " && ")}
+	return means{strings.Join(slices.Compact(checks), "\n"), strings.Join(slices.Compact(conditions), "\n"), strings.Join(shown, " && "), variables}
 }
 
 // differing returns the texts of the checks that differ.
@@ -273,24 +333,24 @@ const usualReason = "Invalid"
 
 type param struct{ path, before, after string }
 
-// changedParams returns the values that differ, by path.
-func changedParams(was, is *policy.Validation) ([]param, error) {
-	if bytes.Equal(was.Params, is.Params) {
+// changedParams returns the values that differ between two params, by path.
+func changedParams(was, is json.RawMessage) ([]param, error) {
+	if bytes.Equal(was, is) {
 		return nil, nil
 	}
-	read := func(r *policy.Validation) (any, error) {
-		if len(r.Params) == 0 {
+	read := func(params json.RawMessage) (any, error) {
+		if len(params) == 0 {
 			return nil, nil
 		}
-		return jsonvalue.Decode(r.Params)
+		return jsonvalue.Decode(params)
 	}
 	a, err := read(was)
 	if err != nil {
-		return nil, fmt.Errorf("%s: params: %w", was.ID, err)
+		return nil, fmt.Errorf("params: %w", err)
 	}
 	b, err := read(is)
 	if err != nil {
-		return nil, fmt.Errorf("%s: params: %w", is.ID, err)
+		return nil, fmt.Errorf("params: %w", err)
 	}
 	var list []param
 	var compare func(path string, a, b any)

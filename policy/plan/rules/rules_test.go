@@ -37,6 +37,9 @@ func lines(findings []plan.Finding) (list []string) {
 	return list
 }
 
+// rare is true for no generated request.
+const rare = `(has(object.spec.owner) && object.spec.owner.matches('^z[.]y{30}@corp'))`
+
 const limit, tenant, owned = "data/validate/storage-limit", "data/validate/own-tenant", "data/validate/owned"
 
 // A parameter that is null is there, for has.
@@ -52,6 +55,28 @@ func TestANullIsNotAMissingParameter(t *testing.T) {
 	found := compare(t, plantest.Sides(t, with(""), with("none: null")))
 	if got := lines(found); !slices.Equal(got, []string{"widens PARAM_CHANGED data/validate/given/params.none shown"}) || found[0].After != "null" {
 		t.Errorf("%v", found)
+	}
+}
+
+// The form of a check shows the direction only if all else that the rule decides by is equal.
+func TestTheFormOfACheckProvesNothingAboutRulesThatDifferOtherwise(t *testing.T) {
+	const check, head = `object.spec.storageGiB <= params.maxGiB`, `"storage-limit": {`
+	bundle := plantest.Edit(t, plantest.Databases, "teams: platform:", "reads: data: [\"*\"]\n\tteams: platform:")
+	for name, c := range map[string]struct {
+		from, to []string // edits of the bundle
+		want     string
+	}{
+		"more is refused, and errors are not": {[]string{head, head + `failurePolicy: "Ignore"` + "\n"}, []string{head, head + `failurePolicy: "Ignore"` + "\n", check, check + ` && !` + rare}, "narrows RULE_CHANGED " + limit + " possible"},
+		"another failure policy":              {nil, []string{head, head + `failurePolicy: "Ignore"` + "\n", check, check + ` || ` + rare}, "changes RULE_CHANGED " + limit + " possible"},
+		"another match":                       {nil, []string{head, head + `match: scope: "Namespaced"` + "\n", check, check + ` || ` + rare}, "changes RULE_CHANGED " + limit + " possible"},
+		"more stored objects":                 {nil, []string{head, head + `objects: others: {kind: "pipelines.delivery.corp.example", version: "v1"}` + "\n", check, check + ` || ` + rare + ` && objects.others.exists()`}, "changes RULE_CHANGED " + limit + " possible"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			found := compare(t, plantest.Sides(t, plantest.Edit(t, bundle, c.from...), plantest.Edit(t, bundle, c.to...)))
+			if got := lines(found); !slices.Contains(got, c.want) {
+				t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), c.want)
+			}
+		})
 	}
 }
 
@@ -82,6 +107,14 @@ func TestChangesOfRules(t *testing.T) {
 		{"a rule that refuses more", []string{`object.spec.storageGiB <= params.maxGiB`, `object.spec.storageGiB < params.maxGiB`}, []string{"narrows RULE_TIGHTENED " + limit + " shown"}, `"storageGiB":500`},
 		{"a rule that refuses less", []string{`object.spec.storageGiB <= params.maxGiB`, `object.spec.storageGiB <= params.maxGiB || object.spec.tier == 'critical'`}, []string{"widens RULE_LOOSENED " + limit + " shown"}, `critical`},
 		{"a rule that refuses others", []string{`object.spec.tier != 'critical' ||`, `object.spec.tier != 'standard' ||`, `minReplicas: 1`, `minReplicas: 1`}, []string{"changes RULE_CHANGED " + limit + " possible"}, ""},
+		{"an alternative that no generated request has", []string{`object.spec.storageGiB <= params.maxGiB`, `object.spec.storageGiB <= params.maxGiB || ` + rare},
+			[]string{"widens RULE_CHANGED " + limit + " proved"}, "Its form shows that it accepts all that it accepted"},
+		{"an alternative that is evaluated first", []string{`object.spec.storageGiB <= params.maxGiB`, rare + ` || object.spec.storageGiB <= params.maxGiB`},
+			[]string{"widens RULE_CHANGED " + limit + " possible"}, "it accepts all that it accepted, as long as it can be evaluated"},
+		{"an exception that no generated request has", []string{`object.spec.storageGiB <= params.maxGiB`, `object.spec.storageGiB <= params.maxGiB && !(` + rare + `)`},
+			[]string{"narrows RULE_CHANGED " + limit + " proved"}, "Its form shows that it refuses all that it refused"},
+		{"an exception that is evaluated first", []string{`object.spec.storageGiB <= params.maxGiB`, `!(` + rare + `) && object.spec.storageGiB <= params.maxGiB`},
+			[]string{"narrows RULE_CHANGED " + limit + " possible"}, "it refuses all that it refused, as long as it can be evaluated"},
 		{"a rule about the user", []string{`'tenant-' + object.spec.tenant in request.userInfo.groups"`, `'tenant-' + object.spec.tenant in request.userInfo.groups || request.userInfo.username == 'root'"`}, []string{"widens RULE_LOOSENED " + tenant + " shown"}, "user:root"},
 		{"a rule that refuses now", []string{`validationActions: ["Warn", "Audit"]`, `validationActions: ["Deny"]`}, []string{"narrows RULE_ACTION_STRENGTHENED " + owned + " proved"}, ""},
 		{"a rule that only warns", []string{`"own-tenant": {`, `"own-tenant": {

@@ -17,6 +17,7 @@ import (
 	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/signers"
 	"stele.dev/stele/cmd/stele/internal/usage"
+	"stele.dev/stele/core/keep/encryption"
 	"stele.dev/stele/eventlog/backup"
 	"stele.dev/stele/eventlog/backup/stores"
 	"stele.dev/stele/projections/checkpoint"
@@ -50,10 +51,12 @@ many backups; each sends only what the place does not have.
 	return cmd
 }
 
-// foldOf reads the file of a checkpoint.
-func foldOf(ctx context.Context, file io.ReadCloser) ([32]byte, error) {
-	info, err := checkpoint.InfoOf(ctx, file)
-	return info.Fold, err
+// foldBy returns what reads the file of a checkpoint, with the keys under which a part of it is encrypted; nil for none.
+func foldBy(keys *encryption.Keys) backup.FoldOf {
+	return func(ctx context.Context, file io.ReadCloser) ([32]byte, error) {
+		info, err := checkpoint.InfoOf(ctx, file, keys.OfLog())
+		return info.Fold, err
+	}
 }
 
 // placeFlags are the flags of all commands: for how long a place is asked.

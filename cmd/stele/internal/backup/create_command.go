@@ -16,9 +16,11 @@ import (
 	"stele.dev/stele/cmd/stele/internal/signers"
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/keep/encryption"
 	"stele.dev/stele/core/keep/logapi"
 	"stele.dev/stele/core/keep/retention"
 	"stele.dev/stele/core/run/plane/datadir"
+	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/archive"
 	"stele.dev/stele/eventlog/backup"
 	"stele.dev/stele/projections/checkpoint"
@@ -30,6 +32,7 @@ type createOptions struct {
 	placeFlags
 	dataDir        string
 	keys           bool
+	encryption     string
 	recipients     []string
 	recipientsFile string
 	signKey        string
@@ -72,6 +75,7 @@ and identity. Keep the identity elsewhere: nothing can be restored without it.
 	o.placeFlags.addFlags(cmd, "json", "yaml", "name")
 	f := cmd.Flags()
 	f.StringVar(&o.dataDir, "data-dir", "", "data directory of the control plane: for keys, and for the log of a stopped server")
+	f.StringVar(&o.encryption, "encryption-provider-config", "", "`FILE` with the keys under which the server encrypts what it stores, if --data-dir is that of a stopped server")
 	f.BoolVar(&o.keys, "keys", false, "add the keys in --data-dir, although the backup is not encrypted")
 	f.StringArrayVar(&o.recipients, "recipient", nil, "encrypt for this age recipient, age1…; may be repeated")
 	f.StringVar(&o.recipientsFile, "recipients-file", "", "encrypt for the age recipients in this file")
@@ -136,7 +140,7 @@ func (o *createOptions) print(cmd *cobra.Command, m *backup.Manifest, place stri
 	text := func(out *show.Output) error {
 		fmt.Fprintf(out, "%s has the log up to revision %d: %s, of which %s are new.\n", m.Name(), m.Head.Revision, show.Bytes(m.Size()), show.Bytes(m.NewBytes))
 		if len(m.Keys) == 0 {
-			o.Hint(cmd, "%s", "Keys are not in it: a restored server makes new ones, and refuses kubeconfigs and tokens made so far. Give --data-dir, with a recipient or --keys, to add them.")
+			o.Hint(cmd, "%s", "Keys are not in it: a restored server makes new ones, refuses kubeconfigs and tokens made so far, and starts with Secrets only if it has a copy of pki/encryption.yaml. Give --data-dir, with a recipient or --keys, to add them.")
 		}
 		return nil
 	}
@@ -213,7 +217,7 @@ func (o *createOptions) source(ctx context.Context, cmd *cobra.Command) (backup.
 			return nil, nil, err
 		}
 		if err == nil {
-			source, err := openFolder(ctx, dir)
+			source, err := o.openFolder(ctx, dir)
 			if err != nil {
 				return nil, nil, errors.Join(err, dir.Close())
 			}
@@ -233,8 +237,13 @@ func (o *createOptions) source(ctx context.Context, cmd *cobra.Command) (backup.
 }
 
 // openFolder opens the log in a data directory, with its segments and checkpoints.
-func openFolder(ctx context.Context, dir *datadir.Dir) (backup.Source, error) {
+func (o *createOptions) openFolder(ctx context.Context, dir *datadir.Dir) (backup.Source, error) {
 	log, err := dir.OpenLog(ctx)
+	if err != nil {
+		return nil, err
+	}
+	log.SetKeys(eventlog.LeaveSealed)
+	keys, err := encryption.OpenIn(dir.Path("pki"), o.encryption)
 	if err != nil {
 		return nil, err
 	}
@@ -243,7 +252,7 @@ func openFolder(ctx context.Context, dir *datadir.Dir) (backup.Source, error) {
 		return nil, err
 	}
 	log.SetArchive(segments)
-	checkpoints, err := checkpoint.Open(dir.Path("checkpoints"), nil)
+	checkpoints, err := checkpoint.Open(dir.Path("checkpoints"), nil, keys.OfLog())
 	if err != nil {
 		return nil, err
 	}
@@ -260,6 +269,9 @@ func openFolder(ctx context.Context, dir *datadir.Dir) (backup.Source, error) {
 			}
 			return nil
 		})
+		if key := (*eventlog.KeyError)(nil); errors.As(err, &key) {
+			return nil, fmt.Errorf("the checkpoint of revision %d: %w; give the file with the key by --encryption-provider-config", revision, err)
+		}
 		if err == nil && unrecorded == nil { // a bad one is not needed
 			checkpoints.Record(revision)
 			break

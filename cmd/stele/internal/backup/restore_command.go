@@ -19,8 +19,10 @@ import (
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/core/auth/pki"
 	"stele.dev/stele/core/auth/tokens"
+	"stele.dev/stele/core/keep/encryption"
 	"stele.dev/stele/core/keep/retention"
 	"stele.dev/stele/core/run/plane/datadir"
+	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/backup"
 	"stele.dev/stele/eventlog/backup/stores"
 )
@@ -31,6 +33,7 @@ type restoreOptions struct {
 	dataDir, to   string
 	next          uint64
 	accept        bool
+	encryption    string
 	checkDatabase CheckDatabase
 }
 
@@ -74,7 +77,8 @@ Never run the old server again beside the restored one: they would be two histor
 	f.StringVar(&o.dataDir, "data-dir", "", "folder to restore into, which must be empty or not exist")
 	f.StringVar(&o.to, "to", "", "the last state to restore, as a `MOMENT` (default: the end of the backup)")
 	f.Uint64Var(&o.next, "next", 0, "first `REVISION` of the new epoch; it must be above every revision that was ever issued (default: see above)")
-	f.BoolVar(&o.accept, "accept-unrecorded-checkpoint", false, "restore the checkpoint although the log has no record of it; whoever can write to the place can forge one")
+	f.StringVar(&o.encryption, "encryption-provider-config", "", "`FILE` with the keys under which the server encrypted what it stored, to compare a checkpoint with the log already now")
+	f.BoolVar(&o.accept, "accept-unrecorded-checkpoint", false, "restore the checkpoint, and changes before erased ones, although the log has no record of them; whoever can write to the place can forge them")
 	usage.Required(cmd, "data-dir")
 	_ = cmd.MarkFlagDirname("data-dir")
 	_ = cmd.RegisterFlagCompletionFunc("to", cobra.NoFileCompletions)
@@ -100,7 +104,12 @@ func (o *restoreOptions) run(cmd *cobra.Command, name string) (err error) {
 	if err := o.check(); err != nil {
 		return err
 	}
-	options := backup.RestoreOptions{Next: o.next, Software: software, FoldOf: foldOf, AcceptUnrecorded: o.accept}
+	keys, err := encryption.OpenIn("", o.encryption)
+	if err != nil {
+		return err
+	}
+	defer keys.Close()
+	options := backup.RestoreOptions{Next: o.next, Software: software, FoldOf: foldBy(keys), AcceptUnrecorded: o.accept}
 	if options.To, err = o.target(); err != nil {
 		return err
 	}
@@ -207,6 +216,9 @@ func (o *restoreOptions) print(cmd *cobra.Command, m *backup.Manifest, r *backup
 		fmt.Fprintf(out, "New revisions begin with %d; those between are lost.\n", r.Next)
 		if !r.Keys {
 			fmt.Fprintf(out, "The backup has no keys, so new ones were made: kubeconfigs, client certificates and tokens of service accounts made so far are refused. The server writes a new %s/admin.kubeconfig.\n", dir)
+			if r.Level >= eventlog.SealingLevel {
+				fmt.Fprintf(out, "Secrets are encrypted: before the start, copy pki/encryption.yaml of the former server to %s/pki, and give its --encryption-provider-config, if it had one.\n", dir)
+			}
 		}
 		if r.LeftOut > 0 {
 			fmt.Fprintf(out, "The checkpoint of revision %d was left out, because the log has no record of it. The first start reads the whole log, which takes longer.\n", r.LeftOut)

@@ -10,6 +10,7 @@ import (
 	"stele.dev/stele/cmd/stele/internal/buckets"
 	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
+	"stele.dev/stele/core/keep/encryption"
 	"stele.dev/stele/eventlog/backup"
 	"stele.dev/stele/eventlog/backup/stores"
 	"stele.dev/stele/eventlog/proof"
@@ -23,6 +24,7 @@ type verifyOptions struct {
 	chooseFlags
 	readHead    ReadHead
 	heads, keys []string
+	encryption  string
 	all         bool
 }
 
@@ -44,7 +46,8 @@ Whoever can write to the place can replace a backup as a whole, with checksums t
 To repair a place, delete the damaged file: the next create sends it again, if the server still
 has it. The exit code is 1 if something is wrong. It is 3 if nothing is wrong, but something could
 not be compared: a checkpoint without a record in the log, as those of former versions, which a
-restore leaves out; or a head around which the log is forgotten.`,
+restore leaves out; changes before a part that a former version has erased without a record; what
+the manifest says is erased; or a head around which the log is forgotten.`,
 		Example: `  stele backup verify /var/backups/stele
   stele backup verify /var/backups/stele --all
   stele backup verify s3://backups/stele?region=eu-central-1 --identity backup.key --head head.txt`,
@@ -56,6 +59,7 @@ restore leaves out; or a head around which the log is forgotten.`,
 	o.chooseFlags.addFlags(cmd)
 	f := cmd.Flags()
 	f.BoolVar(&o.all, "all", false, "verify all backups of the place, and not only the newest")
+	f.StringVar(&o.encryption, "encryption-provider-config", "", "`FILE` with the keys under which the server encrypts what it stores, to compare checkpoints, too")
 	f.StringArrayVar(&o.heads, "head", nil, "file of a tree head that the log must agree with; may be repeated")
 	f.StringArrayVar(&o.keys, "key", nil, "public key that must have signed the heads, or a file with it; may be repeated if any of several will do")
 	cmd.MarkFlagsMutuallyExclusive("all", "backup")
@@ -150,7 +154,12 @@ func (o *verifyOptions) verify(ctx context.Context, place stores.Store, m *backu
 			of = append(of, h)
 		}
 	}
-	v, err := backup.Verify(ctx, backup.VerifyOptions{Store: place, Manifest: m, Identities: identities, FoldOf: foldOf, Heads: of, Patience: patience, Progress: line.show})
+	keys, err := encryption.OpenIn("", o.encryption)
+	if err != nil {
+		return verified{}, err
+	}
+	defer keys.Close()
+	v, err := backup.Verify(ctx, backup.VerifyOptions{Store: place, Manifest: m, Identities: identities, FoldOf: foldBy(keys), Heads: of, Patience: patience, Progress: line.show})
 	line.end()
 	if err != nil {
 		return verified{}, err
@@ -161,6 +170,12 @@ func (o *verifyOptions) verify(ctx context.Context, place stores.Store, m *backu
 	}
 	for _, revision := range v.Unrecorded {
 		result.NotCompared = append(result.NotCompared, (&backup.UnrecordedError{Revision: revision}).Error()+"; a restore leaves it out")
+	}
+	for _, sealed := range v.Sealed {
+		result.NotCompared = append(result.NotCompared, sealed.Error())
+	}
+	if v.Floors != nil {
+		result.NotCompared = append(result.NotCompared, v.Floors.Error())
 	}
 	switch {
 	case v.Incomparable != nil:

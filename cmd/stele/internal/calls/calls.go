@@ -96,6 +96,8 @@ func Call() error {
 	switch {
 	case a.Exec != "":
 		return syscall.Exec(a.Exec, append([]string{a.Exec}, os.Args[1:]...), os.Environ())
+	case a.Signal == syscall.SIGPIPE: // Go ignores it unless it comes of a write
+		os.Exit(128 + int(a.Signal)) // as shells say it
 	case a.Signal != 0:
 		signal.Reset()
 		_ = syscall.Kill(os.Getpid(), a.Signal)

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"stele.dev/stele/cmd/stele/internal/calls"
 )
@@ -180,6 +181,27 @@ func TestSignalsReachCommands(t *testing.T) {
 		if status := cmd.ProcessState.Sys().(syscall.WaitStatus); !status.Signaled() || status.Signal() != signal {
 			t.Errorf("%v: the caller ended with %v", signal, cmd.ProcessState)
 		}
+	}
+}
+
+// As in `stele history | head -1`, if head ends first.
+func TestACommandWhoseOutputNobodyReadsEnds(t *testing.T) {
+	start(t)
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Close()
+	defer w.Close()
+	cmd := called(t, "show")
+	cmd.Stdout = w
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	kill := time.AfterFunc(20*time.Second, func() { _ = cmd.Process.Kill() })
+	defer kill.Stop()
+	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 128+int(syscall.SIGPIPE) {
+		t.Errorf("it ends with %v", err)
 	}
 }
 

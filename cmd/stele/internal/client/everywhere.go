@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+	"stele.dev/stele/core/auth/pki"
 	"stele.dev/stele/core/resources/decisionsapi"
 	"stele.dev/stele/core/resources/replicas"
 )
@@ -27,6 +28,7 @@ type DecisionsEverywhere struct {
 type otherServer struct {
 	*Decisions
 	name string
+	key  string // the fingerprint of the server's key
 }
 
 // askWithin bounds how long the list of servers takes, and the first answer of another server.
@@ -75,9 +77,9 @@ func (e *DecisionsEverywhere) find(ctx context.Context, config *rest.Config) err
 	return nil
 }
 
-// add adds a server, if it is another one. Credentials go to its address only if the authority of the server that the user has chosen
-// certifies it. An address comes from an object, and what else the kubeconfig trusts may be the authorities of the whole
-// world.
+// add adds a server, if it is another one. Credentials go to its address only if the server there has the key that the replica
+// says, certified by the authority of the server that the user has chosen. An address comes from an object, and what else the
+// kubeconfig trusts may be the authorities of the whole world.
 func (e *DecisionsEverywhere) add(config *rest.Config, authority []byte, x *replicas.ReplicaObject) {
 	if x.Status.Self {
 		return
@@ -93,17 +95,25 @@ func (e *DecisionsEverywhere) add(config *rest.Config, authority []byte, x *repl
 	case len(authority) == 0:
 		e.missing(name, "the server does not say which authority certifies the addresses of replicas, so no credentials are sent there")
 		return
+	case x.Status.Keys.Server == "":
+		e.missing(name, "it does not say which key its server has, so no credentials are sent there; upgrade it if it is of a former version")
+		return
 	}
 	its := rest.CopyConfig(config)
 	its.Host = "https://" + x.Status.Address
-	its.Insecure, its.ServerName, its.CAFile, its.CAData = false, "", "", authority
+	its.Insecure, its.ServerName, its.CAFile, its.CAData = false, pki.OwnName, "", authority
 	its.WarningHandler = named{config.WarningHandler, name}
+	its, err := pinned(its, x.Status.Keys.Server)
+	if err != nil {
+		e.missing(name, err.Error())
+		return
+	}
 	c, err := NewDecisions(its)
 	if err != nil {
 		e.missing(name, err.Error())
 		return
 	}
-	e.others = append(e.others, otherServer{c, name})
+	e.others = append(e.others, otherServer{c, name, x.Status.Keys.Server})
 }
 
 // replicaName names a server for messages.

@@ -16,8 +16,9 @@ import (
 	"stele.dev/stele/core/resources/replicas"
 )
 
-// Credentials go to the address of another replica only if the authority of the log certifies it, whatever else the kubeconfig
-// trusts: anybody who can write the object that says the address could read them there.
+// Credentials go to the address of another replica only if the server there has the key that the replica says, certified by the
+// authority of the log, whatever else the kubeconfig trusts: anybody who can write the object that says the address could read them
+// there, and anybody who has the key of one replica could stand for another.
 func TestCredentialsGoToReplicasOfTheLogOnly(t *testing.T) {
 	authorityOf := func(dir string) *pki.Authority {
 		a, err := pki.LoadAuthority(dir)
@@ -27,6 +28,9 @@ func TestCredentialsGoToReplicasOfTheLogOnly(t *testing.T) {
 		return a
 	}
 	ours, world := authorityOf(t.TempDir()), authorityOf(t.TempDir())
+	keyOf := func(s *httptest.Server) replicas.KeysStatus {
+		return replicas.KeysStatus{Server: pki.Fingerprint(s.TLS.Certificates[0].Leaf)}
+	}
 	serve := func(by *pki.Authority, handler http.HandlerFunc) *httptest.Server {
 		pair, err := by.Server(t.TempDir(), []string{"127.0.0.1"})
 		if err != nil {
@@ -54,7 +58,14 @@ func TestCredentialsGoToReplicasOfTheLogOnly(t *testing.T) {
 	}
 	var stolen atomic.Int64
 	foreign := serve(world, func(w http.ResponseWriter, _ *http.Request) { stolen.Add(1); answer(w, decision("forged")) })
-	other := serve(ours, func(w http.ResponseWriter, _ *http.Request) { answer(w, decision("other")) })
+	impostor := serve(ours, func(w http.ResponseWriter, _ *http.Request) { stolen.Add(1); answer(w, decision("forged")) })
+	former := serve(ours, func(w http.ResponseWriter, _ *http.Request) { stolen.Add(1); answer(w, decision("former")) })
+	other := serve(ours, func(w http.ResponseWriter, r *http.Request) {
+		if got := r.Header.Get("Authorization"); got != "Bearer secret" {
+			t.Errorf("the other replica is asked with the credentials %q", got)
+		}
+		answer(w, decision("other"))
+	})
 	for _, tc := range []struct {
 		name     string
 		caBundle []byte
@@ -73,9 +84,11 @@ func TestCredentialsGoToReplicasOfTheLogOnly(t *testing.T) {
 					Items []replicas.ReplicaObject `json:"items"`
 				}
 				for name, status := range map[string]replicas.Status{
-					"first":   {Self: true, Live: true, CABundle: tc.caBundle},
-					"other":   {Live: true, Address: other.Listener.Addr().String(), CABundle: world.PEM},
-					"foreign": {Live: true, Address: foreign.Listener.Addr().String(), CABundle: world.PEM},
+					"first":    {Self: true, Live: true, CABundle: tc.caBundle},
+					"other":    {Live: true, Address: other.Listener.Addr().String(), CABundle: world.PEM, Keys: keyOf(other)},
+					"foreign":  {Live: true, Address: foreign.Listener.Addr().String(), CABundle: world.PEM, Keys: keyOf(foreign)},
+					"impostor": {Live: true, Address: impostor.Listener.Addr().String(), CABundle: world.PEM, Keys: keyOf(other)},
+					"former":   {Live: true, Address: former.Listener.Addr().String(), CABundle: world.PEM},
 				} {
 					x := replicas.ReplicaObject{Status: status}
 					x.Name = name
@@ -103,8 +116,13 @@ func TestCredentialsGoToReplicasOfTheLogOnly(t *testing.T) {
 				if !slices.Equal(found, tc.want) || stolen.Load() > 0 {
 					t.Errorf("found %q, want %q; the foreign address got %d requests", found, tc.want, stolen.Load())
 				}
-				if len(missing) != 3-len(tc.want) || !strings.Contains(strings.Join(missing, "\n"), "replica foreign") {
+				if len(missing) != 5-len(tc.want) {
 					t.Errorf("said to be missing: %q", missing)
+				}
+				for _, name := range []string{"foreign", "impostor", "former"} {
+					if !strings.Contains(strings.Join(missing, "\n"), "replica "+name) {
+						t.Errorf("%s is not said to be missing: %q", name, missing)
+					}
 				}
 			}
 		})

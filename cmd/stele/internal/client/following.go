@@ -45,6 +45,7 @@ type stream struct {
 	outage
 	first bool // of the server of the configuration: writes are followed there
 
+	key  string // the fingerprint of the server's key; "" for the first
 	id   string // of the decision log that it follows
 	last string // the time of the last decision that it has shown
 	down bool   // it has no connection
@@ -102,7 +103,7 @@ func positionOf(version string) (writes, record uint64, id string) {
 
 // start starts the stream of another server. missed says that the server did not answer before.
 func (f *following) start(ctx context.Context, running *sync.WaitGroup, o otherServer, missed bool) {
-	s := &stream{Decisions: o.Decisions, outage: outage{server: "replica " + o.name, say: f.warn, lasts: missed}}
+	s := &stream{Decisions: o.Decisions, key: o.key, outage: outage{server: "replica " + o.name, say: f.warn, lasts: missed}}
 	ctx, s.stop = context.WithCancel(ctx)
 	f.mu.Lock()
 	f.servers[o.name] = s
@@ -152,7 +153,12 @@ func (f *following) compare(found *DecisionsEverywhere) (started []otherServer) 
 		}
 	}
 	for _, o := range found.others {
-		if s := f.servers[o.name]; s == nil || !s.down && f.streams[s.id] == nil {
+		s := f.servers[o.name]
+		if s != nil && s.down && s.key != o.key { // its certificate was renewed
+			s.stop()
+			s = nil
+		}
+		if s == nil || !s.down && f.streams[s.id] == nil {
 			started = append(started, o)
 		}
 	}

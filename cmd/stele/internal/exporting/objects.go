@@ -115,25 +115,16 @@ func (e *exporter) rendered(k *rendered.Kind, f *policy.Form) {
 			e.add(cmp.Or(entry.ID, kind.Kind+" "+entry.Name), entry.Source, entry.Render(t, meta))
 			continue
 		}
-		for _, namespace := range literal(f, entry.ID) {
+		for _, namespace := range literal(entry.Namespaces) {
 			meta.Namespace = namespace
 			e.add(entry.ID, entry.Source, entry.Render(t, meta))
 		}
 	}
 }
 
-// literal returns the namespaces of a binding that are names and not patterns.
-func literal(f *policy.Form, id string) (names []string) {
-	for i := range f.Bindings {
-		if f.Bindings[i].ID == id {
-			for _, n := range f.Bindings[i].Namespaces {
-				if !strings.Contains(n, "*") {
-					names = append(names, n)
-				}
-			}
-		}
-	}
-	return names
+// literal returns those patterns of namespaces that are names.
+func literal(patterns []string) []string {
+	return slices.DeleteFunc(slices.Clone(patterns), func(p string) bool { return strings.Contains(p, "*") })
 }
 
 // access notes what RBAC cannot express.

@@ -27,7 +27,9 @@ type options struct {
 	cluster             bool
 	kubeconfig, context string
 	pkg, team, out      string
+	namespace           string
 	into                string
+	keepDefinitions     bool
 	compile             compiling.Options
 }
 
@@ -41,7 +43,8 @@ func Command() *cobra.Command {
 prints CUE for a bundle. With --out it writes files into a folder instead.
 
 Kinds are compared with their definitions on generated objects. A definition that cannot become an
-equal kind in CUE is kept as a definition, in crds. What a bundle cannot express is left out; each such
+equal kind in CUE is kept as a definition, in crds. With --keep-crds all definitions are kept, so that
+what installs them finds them as they were: see dynamic in a bundle. What a bundle cannot express is left out; each such
 part is reported on standard error with its line. So is what 'stele policy vet' refuses in the result,
 in a bundle that has nothing else, or in that of --into.
 
@@ -60,6 +63,8 @@ bundle, for a package of the platform; flow control and audit policies need that
 	f.StringVar(&o.team, "team", "", "team that gets kinds, roles and rules")
 	f.StringVar(&o.pkg, "package", "", "CUE package of the platform; the files then set the field bundle")
 	f.StringVar(&o.into, "into", "", "folder of the bundle that the result becomes part of: rules about its kinds are imported, and the result is checked in it")
+	f.StringVarP(&o.namespace, "namespace", "n", "", "namespace of Roles and RoleBindings that name none, such as those of a chart")
+	f.BoolVar(&o.keepDefinitions, "keep-crds", false, "keep CustomResourceDefinitions as they are, and do not turn them into kinds in CUE")
 	f.StringVar(&o.out, "out", "", "write files into this folder (default: print CUE)")
 	o.compile.AddFlags(f)
 	return cmd
@@ -112,7 +117,7 @@ func (o *options) conversion(cmd *cobra.Command) (importing.Options, error) {
 		pkg = o.pkg
 	}
 	c := importing.Options{
-		Sections: o.sections, Package: pkg, Team: o.team, Whole: o.pkg != "", Folder: o.out != "", Taken: map[string]bool{},
+		Sections: o.sections, Package: pkg, Team: o.team, Whole: o.pkg != "", Folder: o.out != "", Taken: map[string]bool{}, KeepDefinitions: o.keepDefinitions, Namespace: o.namespace,
 		Compile: func(s *bundles.Source) (*compile.Result, schemas.Diagnostics, error) {
 			return o.compile.Compile(cmd.Context(), s)
 		},

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path"
 	"slices"
 	"strings"
@@ -44,6 +45,7 @@ type options struct {
 	accept, only        []string
 	samples             int
 	explain             string
+	links               string
 	exitCode, listRules bool
 	verbose             bool
 }
@@ -113,6 +115,7 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	f.StringVar(&o.failOn, "fail-on", "breaks", "`CLASSES` of findings that fail the plan: breaks; breaks,widens; or none")
 	f.StringSliceVar(&o.accept, "accept", nil, "`IDs` of findings that are accepted")
 	f.StringSliceVar(&o.only, "only", nil, "show only findings about these kinds, teams or files, such as databases, data or teams/data/*.cue")
+	f.StringVar(&o.links, "links", linksOfJob(os.Getenv), "`ADDRESS` of the repository's files, to which -o markdown links (default in GitHub Actions and GitLab CI: that of the job's commit)")
 	f.IntVar(&o.samples, "samples", 3, "how many objects are named for each finding")
 	f.BoolVar(&o.exitCode, "exit-code", false, "exit with 2 if something changes")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "list findings of class looks, too")
@@ -317,6 +320,7 @@ func (o *options) part(ctx context.Context, cmd *cobra.Command, from *origin, wi
 		}
 	}
 	p := NewPart(ctx, made, t)
+	p.Links = o.links
 	p.Unused = made.Accept(plan.Acceptances{Entries: compiled.Accept, IDs: o.accept, Today: Today()})
 	if len(o.only) > 0 {
 		p.Hidden = made.Only(o.wanted)
@@ -400,7 +404,7 @@ func (o *options) print(cmd *cobra.Command, parts []Part, refusing []plan.Class)
 func (o *options) verdict(parts []Part, refusing []plan.Class) error {
 	refused, changes := 0, 0
 	for i := range parts {
-		refused += len(parts[i].Refused(refusing...))
+		refused += Refused(parts[i].Plan, refusing)
 		changes += len(parts[i].Findings) + parts[i].Hidden
 	}
 	switch {
@@ -412,7 +416,7 @@ func (o *options) verdict(parts []Part, refusing []plan.Class) error {
 	return nil
 }
 
-// Refusal returns the error for a number of findings that nobody accepted.
+// Refusal returns the error for a number of changes that nobody accepted.
 func Refusal(n int, refusing []plan.Class) error {
 	what := "change that breaks something"
 	if len(refusing) != 1 || refusing[0] != plan.Breaks {
@@ -420,11 +424,11 @@ func Refusal(n int, refusing []plan.Class) error {
 		for _, c := range refusing {
 			names = append(names, string(c))
 		}
-		what = "finding of class " + strings.Join(names, " or ")
+		what = "change of class " + strings.Join(names, " or ")
 	}
 	verb := "which nobody has accepted"
 	if n > 1 {
-		what = strings.Replace(strings.Replace(what, "change that breaks", "changes that break", 1), "finding of", "findings of", 1)
+		what = strings.Replace(strings.Replace(what, "change that breaks", "changes that break", 1), "change of", "changes of", 1)
 	}
 	return refusal{usage.Exit(ExitRefused, fmt.Errorf("the plan has %d %s, %s", n, what, verb))}
 }

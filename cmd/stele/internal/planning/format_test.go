@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -143,8 +144,10 @@ func TestTextDoesNotMoveTheCursorAndIsNotTooWide(t *testing.T) {
 
 func TestACommentHasNoTextOfUsersAsMarkdown(t *testing.T) {
 	text := render(t, "markdown", exampleParts())
-	assert.NotContains(t, text, "<script")
 	assert.NotContains(t, text, "\x1b")
+	assert.Equal(t, strings.Count(text, "<code>"), strings.Count(text, "</code>"))
+	text = regexp.MustCompile("(?U)``.*``|`[^`].*`").ReplaceAllString(text, "") // in code, Markdown and HTML mean nothing
+	assert.NotContains(t, text, "<script")
 	assert.Equal(t, strings.Count(text, "<pre>"), strings.Count(text, "</pre>"))
 	assert.Equal(t, strings.Count(text, "<details>"), strings.Count(text, "</details>"))
 	outside := text
@@ -157,6 +160,25 @@ func TestACommentHasNoTextOfUsersAsMarkdown(t *testing.T) {
 		outside = before + after
 	}
 	assert.NotContains(t, outside, "@everyone")
+}
+
+func TestNamesOfFilesAreCodeInAComment(t *testing.T) {
+	for _, name := range []string{
+		"a and <img src=x onerror=alert(1)>.cue", "a and [approved](https://evil.example).cue", "a and @everyone.cue", "a` and <b>`.cue", "a| and **b**|.cue", "a\\| and <b>.cue", "a](https://evil.example) and b.cue",
+	} {
+		p := &plan.Plan{Cluster: "dev", From: plan.Side{Digest: oldDigest}, To: plan.Side{Digest: newDigest}, Findings: []plan.Finding{
+			{Class: plan.Widens, Rule: "FIELD_ADDED", Kind: "a.b", Path: "spec.x", Source: schemas.Position{File: name, Line: 7}},
+			{Class: plan.Widens, Rule: "BOUND_LOOSENED", Kind: "a.b", Path: "spec.x", Source: schemas.Position{File: "z and <i>.cue", Line: 7}},
+		}}
+		p.Finish()
+		for _, links := range []string{"", "https://git.example/blob"} {
+			part := Part{Plan: p, Name: "dev", Links: links}
+			_, cell, ok := strings.Cut(strings.TrimSuffix(part.row(part.changes()[0]), " |\n"), " 2 findings | ")
+			require.True(t, ok)
+			outside := regexp.MustCompile("(?U)``.*``|`[^`].*`|<code>.*</code>|\\(https://git\\.example/[^ ()<>@&$]*#L7\\)").ReplaceAllString(cell, "")
+			assert.Contains(t, []string{" and 1 other line", "[] and 1 other line"}, outside, cell)
+		}
+	}
 }
 
 func TestACommentHasALimit(t *testing.T) {
@@ -182,13 +204,13 @@ func TestACommentHasALimit(t *testing.T) {
 	assert.NotContains(t, text, "| ⚪ ", "the most dangerous come first")
 	assert.Contains(t, text, "<details>", "there is room for details")
 	for _, p := range parts {
-		assert.Contains(t, text, "<code>"+p.Cluster+"</code>")
+		assert.Contains(t, text, "`"+p.Cluster+"`")
 	}
-	// Each finding is shown or counted.
+	// Each change is shown or counted.
 	counted := 0
 	for line := range strings.Lines(text) {
 		var n int
-		if _, err := fmt.Sscanf(line, "and %d more finding", &n); err == nil {
+		if _, err := fmt.Sscanf(line, "and %d more change", &n); err == nil {
 			counted += n
 		}
 	}
@@ -213,15 +235,15 @@ func TestACommentForManyControlPlanesHasALimit(t *testing.T) {
 	assert.Contains(t, text, fmt.Sprintf("and %d more control planes with 🔴 %d breaks", 3000-named, 3000-named))
 }
 
-func TestEqualFindingsShareARow(t *testing.T) {
+func TestFindingsOfOneLineShareARow(t *testing.T) {
 	p := &plan.Plan{Cluster: "dev", From: plan.Side{Digest: oldDigest}, To: plan.Side{Digest: newDigest}}
 	for i := range 20 {
-		p.Findings = append(p.Findings, plan.Finding{Class: plan.Widens, Rule: "BOUND_LOOSENED", Kind: "a.b", Path: fmt.Sprint("spec.f", i), Before: "<=1", After: "<=2"})
+		p.Findings = append(p.Findings, plan.Finding{Class: plan.Widens, Rule: "BOUND_LOOSENED", Kind: "a.b", Path: fmt.Sprint("spec.f", i), Before: "<=1", After: "<=2", Source: schemas.Position{File: "a.cue", Line: 7}})
 	}
 	p.Finish()
 	text := render(t, "markdown", []Part{{Plan: p, Name: "dev"}})
 	assert.Equal(t, 1, strings.Count(text, "| 🟠 "))
-	assert.Contains(t, text, "and 15 more")
+	assert.Contains(t, text, "17 more: each admits more")
 }
 
 func TestLongTextsAreNotCutSilently(t *testing.T) {
@@ -231,7 +253,7 @@ func TestLongTextsAreNotCutSilently(t *testing.T) {
 	p.Finish()
 	text := render(t, "markdown", []Part{{Plan: p, Name: "dev"}})
 	assert.Less(t, len(text), 10_000)
-	assert.Contains(t, text, "… (see the JSON)")
+	assert.Contains(t, text, "x…` is removed (see the JSON) |")
 	assert.Contains(t, text, "more: see the JSON")
 }
 

@@ -2,8 +2,10 @@ package planning
 
 import (
 	"fmt"
-	"html"
 	"io"
+	"net/url"
+	"path"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -20,12 +22,11 @@ const (
 	maxComment = 65_000
 	// reserved is what the lines need that count what is left out.
 	reserved = 1_000
-	// maxCell limits the characters of a cell, and maxDetail the size of the details of a finding. What is longer ends
-	// with a reference to the JSON.
-	maxCell   = 160
+	// maxCell limits the characters of a name in a cell, maxProse those of a sentence, and maxDetail the size of the details of a change.
+	// What is longer ends with a reference to the JSON.
+	maxCell   = 300
+	maxProse  = 4_000
 	maxDetail = 4_000
-	// maxNamed is how many findings a row names.
-	maxNamed = 5
 )
 
 // lights are the signs of the classes in comments.
@@ -43,16 +44,16 @@ type commentPart struct {
 	head    string
 	rows    []*row // those that fit
 	tail    string
-	missing map[plan.Class]int // findings whose row does not fit
-	silent  int                // findings with a row whose details do not fit
+	missing map[plan.Class]int // changes whose row does not fit
+	silent  int                // changes with a row whose details do not fit
 }
 
-// row is a row of the table: findings that agree in all but their place.
+// row is a row of the table.
 type row struct {
-	of       *commentPart
-	findings []*plan.Finding
-	text     string
-	details  []string
+	of     *commentPart
+	change *change
+	text   string
+	detail string
 }
 
 // Markdown writes plans as one comment of at most 65,536 characters. The most dangerous findings come first; what does
@@ -74,19 +75,19 @@ func markdown(parts []Part, size int) string {
 		// The lines that count what is left out of the part need room, too.
 		if !c.take(p.head + p.tail + strings.Repeat(" ", 300)) {
 			unnamed++
-			add(&skipped, &parts[i].Summary)
+			add(&skipped, count(parts[i].changes()))
 			continue
 		}
 		c.parts = append(c.parts, p)
 		rows = append(rows, p.table()...)
 	}
-	slices.SortStableFunc(rows, func(a, b *row) int { return rank(a.findings[0].Class) - rank(b.findings[0].Class) })
+	slices.SortStableFunc(rows, func(a, b *row) int { return a.change.order() - b.change.order() })
 	kept := c.left / 3 // for the details of the most dangerous
 	c.left -= kept
 	full := false
 	for _, r := range rows {
 		if full = full || !c.take(r.text); full { // a less dangerous finding does not take the place of this one
-			r.of.missing[r.findings[0].Class] += len(r.findings)
+			r.of.missing[r.change.class()]++
 			continue
 		}
 		r.of.rows = append(r.of.rows, r)
@@ -96,25 +97,21 @@ func markdown(parts []Part, size int) string {
 	return c.text(unnamed, skipped)
 }
 
-// details adds the details of the findings that have a row, the most dangerous first.
+// details adds the details of the changes that have a row, the most dangerous first.
 func (c *comment) details(rows []*row) {
 	full := false
 	for _, r := range rows {
 		if !slices.Contains(r.of.rows, r) {
 			continue
 		}
-		for _, f := range r.findings {
-			d := detail(f)
-			if full = full || !c.take(d); !full {
-				r.details = append(r.details, d)
-			} else if d != "" {
-				r.of.silent++
-			}
+		d := r.of.part.detail(r.change)
+		if full = full || !c.take(d); !full {
+			r.detail = d
+		} else if d != "" {
+			r.of.silent++
 		}
 	}
 }
-
-func rank(c plan.Class) int { return slices.Index(plan.Classes, c) }
 
 func add(to, s *plan.Summary) {
 	to.Breaks, to.Widens, to.Narrows, to.Changes, to.Looks = to.Breaks+s.Breaks, to.Widens+s.Widens, to.Narrows+s.Narrows, to.Changes+s.Changes, to.Looks+s.Looks
@@ -135,23 +132,24 @@ func (c *comment) text(unnamed int, skipped plan.Summary) string {
 	for _, p := range c.parts {
 		b.WriteString(p.head)
 		if len(p.rows) > 0 {
-			b.WriteString("\n| | change | where | meets |\n|---|---|---|---|\n")
+			b.WriteString("\n| | change | meets | where |\n|---|---|---|---|\n")
 		}
 		for _, r := range p.rows {
 			b.WriteString(r.text)
 		}
+		for _, x := range p.part.outcomes() {
+			fmt.Fprintf(&b, "\n%s %s: see Replay\n", lights[x.class], x.text)
+		}
 		for _, class := range plan.Classes {
 			if n := p.missing[class]; n > 0 {
-				fmt.Fprintf(&b, "\nand %s of class %s: see the JSON\n", usage.Count(n, "more finding"), class)
+				fmt.Fprintf(&b, "\nand %s of class %s: see the JSON\n", usage.Count(n, "more change"), class)
 			}
 		}
 		for _, r := range p.rows {
-			for _, d := range r.details {
-				b.WriteString(d)
-			}
+			b.WriteString(r.detail)
 		}
 		if p.silent > 0 {
-			fmt.Fprintf(&b, "\nThe details of %s are left out: see the JSON\n", usage.Count(p.silent, "finding"))
+			fmt.Fprintf(&b, "\nThe details of %s are left out: see the JSON\n", usage.Count(p.silent, "change"))
 		}
 		b.WriteString(p.tail)
 	}
@@ -161,7 +159,7 @@ func (c *comment) text(unnamed int, skipped plan.Summary) string {
 	return b.String()
 }
 
-// classCounts counts findings by class.
+// classCounts counts changes by class.
 func classCounts(s *plan.Summary) string {
 	var all []string
 	for _, class := range plan.Classes {
@@ -175,11 +173,23 @@ func classCounts(s *plan.Summary) string {
 	return strings.Join(all, " · ")
 }
 
+// counts counts the changes of a plan by class. Without changes it says what becomes of recorded requests.
+func (p *Part) counts() string {
+	changes, outcomes := p.changes(), p.outcomes()
+	switch {
+	case len(changes) == 0 && len(outcomes) > 0:
+		return lights[outcomes[0].class] + " no changes but of recorded requests"
+	case len(changes) == 0 && p.Hidden > 0:
+		return "no changes but those that --only hides"
+	}
+	return classCounts(count(changes))
+}
+
 // heading is the title of a plan, and what it compares.
 func (p *commentPart) heading() string {
 	x := p.part
 	var b strings.Builder
-	fmt.Fprintf(&b, "### stele plan: %s &nbsp; %s", code(x.Cluster), classCounts(&x.Summary))
+	fmt.Fprintf(&b, "### stele plan: %s &nbsp; %s", code(x.Cluster), x.counts())
 	if x.Summary.Accepted > 0 {
 		fmt.Fprintf(&b, " · %d accepted", x.Summary.Accepted)
 	}
@@ -201,7 +211,7 @@ func (p *commentPart) heading() string {
 		fmt.Fprintf(&b, ", revision %d", x.Revision)
 	}
 	b.WriteString("</sub>\n")
-	if len(x.Findings) == 0 && x.Hidden == 0 && x.From.Digest != "" && x.From.Digest != x.To.Digest {
+	if x.isEmpty() && x.From.Digest != "" && x.From.Digest != x.To.Digest {
 		b.WriteString("\nNo changes but of form: nothing that is decided or shown differs.\n")
 	}
 	return b.String()
@@ -237,73 +247,44 @@ func (p *commentPart) footer() string {
 	return b.String()
 }
 
-// table returns the rows of a plan. Findings that differ only in their place share a row.
+// table returns the rows of a plan, one for each change.
 func (p *commentPart) table() []*row {
 	var rows []*row
-	same := map[[6]string]*row{}
-	for i := range p.part.Findings {
-		f := &p.part.Findings[i]
-		accepted := ""
-		if f.Accepted != nil {
-			accepted = "accepted"
-		}
-		key := [6]string{string(f.Class), f.Rule, f.Before, f.After, accepted, f.Message}
-		r := same[key]
-		if r == nil {
-			r = &row{of: p}
-			same[key], rows = r, append(rows, r)
-		}
-		r.findings = append(r.findings, f)
-	}
-	for _, r := range rows {
-		r.text = r.line()
+	for _, c := range p.part.changes() {
+		rows = append(rows, &row{of: p, change: c, text: p.part.row(c)})
 	}
 	return rows
 }
 
-// line is the row as Markdown.
-func (r *row) line() string {
-	f := r.findings[0]
-	var ids, places, wheres []string
-	stored, of := 0, 0
-	for _, f := range r.findings {
-		ids = append(ids, f.ID)
-		places = append(places, code(strings.Join(slices.DeleteFunc([]string{f.Kind, f.Path, versionText(f), f.Subject}, func(s string) bool { return s == "" }), " ")))
-		if where := whereText(f); where != "" && !slices.Contains(wheres, code(where)) {
-			wheres = append(wheres, code(where))
-		}
-		if o := f.Objects; o != nil {
-			stored, of = stored+max(o.Violating, o.Stuck, o.StatusStuck, o.Differ), of+o.Of
-		}
-	}
-	change := fmt.Sprintf("%s %s", code(f.Rule), named(places))
-	if sides := sidesText(f); sides != "" {
-		change += " " + code(sides)
-	}
-	if f.Accepted != nil {
-		change += " (accepted)"
-	}
-	meets := ""
-	if stored > 0 {
-		meets = fmt.Sprintf("%d of %s", stored, usage.Count(of, "object"))
-	}
-	return fmt.Sprintf("| %s %s | %s | %s | %s |\n", lights[f.Class], named(ids), change, named(wheres), meets)
+// row is a change as a row of the table.
+func (p *Part) row(c *change) string {
+	light := lights[c.class()]
+	return fmt.Sprintf("| %s %s | %s: %s | %s | %s |\n", light, c.findings[0].ID, code(c.about()), prose(c.sentence()), c.meets(), p.link(c))
 }
 
-// named joins the first texts of a list, and counts the others.
-func named(list []string) string {
-	if len(list) <= maxNamed {
-		return strings.Join(list, ", ")
+// link is the line of a change, with a link to it if the address of the files is known.
+func (p *Part) link(c *change) string {
+	f, others := c.where()
+	if f == nil {
+		return ""
 	}
-	return strings.Join(list[:maxNamed], ", ") + fmt.Sprintf(" and %d more", len(list)-maxNamed)
+	line := code(whereText(f))
+	if f.Source.File != "" && p.Links != "" {
+		address := url.URL{Path: path.Join("/", p.Prefix, f.Source.File)}
+		line = fmt.Sprintf("[%s](%s%s#L%d)", line, strings.TrimSuffix(p.Links, "/"), inert.Replace(address.EscapedPath()), f.Source.Line)
+	}
+	return line + otherLines(others)
 }
 
-// detail returns the details of a finding, folded; empty if it has none.
-func detail(f *plan.Finding) string {
+// inert escapes what URLs leave as it is and Markdown may read as a reference of HTML, a mention or a formula.
+var inert = strings.NewReplacer("&", "%26", "@", "%40", "$", "%24")
+
+// detail returns the details of a change, folded; empty if it has none.
+func (p *Part) detail(c *change) string {
 	t := &Text{Out: &show.Output{Writer: io.Discard}, Verbose: true}
-	t.addDetails(f)
-	text := t.b.String()
-	if text == "" {
+	t.details(c)
+	text := strings.TrimPrefix(t.b.String(), "\n")
+	if strings.Count(text, "\n") <= 1 { // the row says all
 		return ""
 	}
 	if len(text) > maxDetail {
@@ -315,30 +296,58 @@ func detail(f *plan.Finding) string {
 		}
 		text = strings.Join(lines[:kept], "") + indent + fmt.Sprintf("… and %s more: see the JSON\n", usage.Count(len(lines)-kept, "line"))
 	}
-	return folded(fmt.Sprintf("%s %s", f.ID, code(strings.TrimSpace(f.Rule+" "+f.Path))), text)
+	return folded(fmt.Sprintf("%s %s", c.findings[0].ID, element(c.about())), text)
 }
 
-// folded is a text that the reader opens by its summary, which is Markdown already. The text is shown as it is:
+// folded is a text that the reader opens by its summary, which is HTML already. The text is shown as it is:
 // elements of HTML that it has are escaped, and Markdown has no meaning in it.
 func folded(summary, text string) string {
-	lines := strings.Split(strings.Trim(text, "\n"), "\n")
-	for i, line := range lines {
-		lines[i] = strings.TrimPrefix(line, indent)
-	}
-	return fmt.Sprintf("<details><summary>%s</summary>\n\n<pre>\n%s\n</pre>\n</details>\n", summary, html.EscapeString(strings.Join(lines, "\n")))
+	return fmt.Sprintf("<details><summary>%s</summary>\n\n<pre>\n%s\n</pre>\n</details>\n", summary, escape.Replace(strings.Trim(text, "\n")))
 }
 
-// code is text in a code element, in which no Markdown, HTML, mention, reference or link is recognized. It may stand in
-// the cell of a table. Text that is longer than a cell ends with a reference to the JSON.
-func code(text string) string {
-	text = strings.ToValidUTF8(show.Harmless(strings.Join(strings.Fields(text), " ")), "\uFFFD")
+// escape replaces the characters that HTML has elements and references with.
+var escape = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
+
+// clean returns a text on one line. One that has more characters than most ends with a reference to the JSON.
+func clean(text string, most int) (cleaned, more string) {
+	cleaned = strings.ToValidUTF8(show.Harmless(oneLine(text)), "\uFFFD")
+	if r := []rune(cleaned); len(r) > most {
+		return string(r[:most]), "… (see the JSON)"
+	}
+	return cleaned, ""
+}
+
+// element is text in an element of HTML.
+func element(text string) string {
+	text, more := clean(text, maxCell)
+	return "<code>" + escape.Replace(text) + "</code>" + more
+}
+
+// code is text in a code span, in which no Markdown, HTML, mention, reference or link is recognized. It may stand in the cell of a table,
+// which ends at a vertical bar without a backslash (GitHub Flavored Markdown, 4.10).
+func code(text string) string { return span(text, maxCell) }
+
+// span is a code span of a number of characters at most.
+func span(text string, most int) string {
+	text, more := clean(text, most)
 	if text == "" {
 		return ""
 	}
-	more := ""
-	if r := []rune(text); len(r) > maxCell {
-		text, more = string(r[:maxCell]), "… (see the JSON)"
+	if strings.Contains(text, `\|`) { // whether the backslash counts for the bar is not the same everywhere
+		return "<code>" + entities(text) + "</code>" + more
 	}
+	fence := "`"
+	for strings.Contains(text, fence) {
+		fence += "`"
+	}
+	if strings.HasPrefix(text, "`") || strings.HasSuffix(text, "`") {
+		text = " " + text + " "
+	}
+	return fence + strings.ReplaceAll(text, "|", `\|`) + fence + more
+}
+
+// entities replaces all characters that Markdown gives a meaning.
+func entities(text string) string {
 	var b strings.Builder
 	for _, r := range text {
 		if strings.ContainsRune("<>&\"'`|*_[]()#@~\\$!{}+-:", r) {
@@ -347,5 +356,53 @@ func code(text string) string {
 		}
 		b.WriteRune(r)
 	}
-	return "<code>" + b.String() + "</code>" + more
+	return b.String()
+}
+
+// prose is a sentence in which names, and words that Markdown could take for something else, are code.
+func prose(text string) string {
+	cleaned, more := clean(text, maxProse)
+	var out, coded []string
+	flush := func(after string) {
+		if len(coded) > 0 {
+			out, coded = append(out, span(strings.Join(coded, " "), maxProse)+after), nil
+		}
+	}
+	before, all := "", words.FindAllString(cleaned, -1)
+	for i, word := range all {
+		name := subjects[before]                                                                                                      // that of a subject, whatever it looks like
+		within := len(coded) > 0 && word != "→" && (operator.MatchString(before) || i+1 < len(all) && operator.MatchString(all[i+1])) // an expression
+		before = word
+		if isPlain(word) && !name && !within {
+			flush("")
+			out = append(out, word)
+			continue
+		}
+		if more == "" && shortened.MatchString(word) {
+			more = " (see the JSON)"
+		}
+		bare := strings.TrimRight(word, ",;:")
+		coded = append(coded, bare)
+		if bare != word || name {
+			flush(word[len(bare):])
+		}
+	}
+	flush("")
+	return strings.Join(out, " ") + more
+}
+
+var (
+	// plain matches words that Markdown takes for nothing but text: words of letters, and numbers.
+	plain = regexp.MustCompile(`^(?:\(?\p{L}+(?:[-'/]\p{L}+)*\)?[.,;:]?|\(?[0-9]{1,6}%?\)?[.,;:]?|→)$`)
+	// operator matches operators of expressions.
+	operator = regexp.MustCompile(`^[=!<>&|+*/%?:-]{1,2}$`)
+	// commit matches words that are taken for the digest of a commit.
+	commit = regexp.MustCompile(`^[0-9a-fA-F]{7,}$`)
+	// shortened matches words whose end is cut.
+	shortened = regexp.MustCompile(`…"?[,;:]?$`)
+)
+
+// isPlain reports whether Markdown takes a word for nothing but text.
+func isPlain(word string) bool {
+	return plain.MatchString(word) && !commit.MatchString(strings.Trim(word, "().,;:"))
 }

@@ -18,6 +18,8 @@ type Part struct {
 	// Prefix is the folder of the CUE module in its repository, for formats that name files from the root of the
 	// repository. It is empty or ends with a slash.
 	Prefix string
+	// Links is the address of the files of the repository, to which comments link; empty if it is not known.
+	Links string
 	// Hidden is the number of findings that --only hides.
 	Hidden int
 	// Unused are the acceptances that did not count.

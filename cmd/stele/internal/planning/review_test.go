@@ -35,11 +35,17 @@ func platform(t *testing.T, file string, edits ...string) *loaded {
 		require.Contains(t, text, edits[i])
 		module[file].Data = []byte(strings.Replace(text, edits[i], edits[i+1], 1))
 	}
-	source, err := bundles.ReadFS(module, "clusters/dev")
+	return compiled(t, module, "clusters/dev")
+}
+
+// compiled compiles the bundle in a folder of a module.
+func compiled(t *testing.T, module fs.FS, folder string) *loaded {
+	t.Helper()
+	source, err := bundles.ReadFS(module, folder)
 	require.NoError(t, err)
-	compiled, diags := compile.Bundle(source)
+	result, diags := compile.Bundle(source)
 	require.Empty(t, diags)
-	l, err := load(compiled)
+	l, err := load(result)
 	require.NoError(t, err)
 	return l
 }

@@ -5,7 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -53,21 +56,19 @@ func (t *Text) line(format string, args ...any) {
 	t.b.WriteString(show.Harmless(fmt.Sprintf(format, args...)) + "\n")
 }
 
-// wrapped adds text as lines of at most width characters, where it has spaces.
+// wrapped adds text as lines of at most width characters, where it has spaces. Ends of lines in the text are spaces: a text of an author
+// begins no line of its own.
 func (t *Text) wrapped(first, rest, text string) {
-	for line := range strings.SplitSeq(strings.TrimRight(text, "\n"), "\n") {
-		prefix := first
-		for utf8.RuneCountInString(prefix)+utf8.RuneCountInString(line) > width {
-			at := breakAt(line, width-utf8.RuneCountInString(prefix))
-			if at <= 0 {
-				break
-			}
-			t.line("%s%s", prefix, strings.TrimRight(line[:at], " "))
-			line, prefix = strings.TrimLeft(line[at:], " "), rest
+	line := strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", " ")
+	for utf8.RuneCountInString(first)+utf8.RuneCountInString(line) > width {
+		at := breakAt(line, width-utf8.RuneCountInString(first))
+		if at <= 0 {
+			break
 		}
-		t.line("%s%s", prefix, line)
-		first = rest
+		t.line("%s%s", first, strings.TrimRight(line[:at], " "))
+		line, first = strings.TrimLeft(line[at:], " "), rest
 	}
+	t.line("%s%s", first, line)
 }
 
 // breakAt returns the index of the last space within a number of characters, or else of the first one after them; 0 if
@@ -89,30 +90,24 @@ func breakAt(line string, characters int) int {
 }
 
 func (t *Text) part(p *Part) {
-	if len(p.Findings) == 0 && p.Hidden == 0 && (p.Replay == nil || len(p.Replay.Flips)+len(p.Replay.Alterations) == 0) {
+	if p.isEmpty() {
 		t.line("%s", p.nothing())
 		t.notes(p)
 		return
 	}
 	t.head(p)
 	t.line("")
-	t.line("%s", p.summary())
+	changes := p.changes()
+	t.lines(p, changes)
+	t.wrapped("", "", p.sum(changes))
 	if checked := p.checked(); checked != "" {
 		t.line("%s", checked)
 	}
-	for _, section := range p.sections() {
-		t.section(section)
-	}
-	if !slices.ContainsFunc(p.Findings, func(f plan.Finding) bool { return plan.SectionOf(f.Rule) == plan.Access }) && p.Hidden == 0 && p.From.Digest != "" {
-		t.line("")
-		t.line("ACCESS  nobody gains or loses anything")
+	t.notes(p)
+	for _, c := range changes {
+		t.details(c)
 	}
 	t.replay(p)
-	if n := p.Summary.Looks; n > 0 && !t.Verbose {
-		t.line("")
-		t.line("%s of looks: -v lists %s", usage.Count(n, "change"), map[bool]string{true: "it", false: "them"}[n == 1])
-	}
-	t.notes(p)
 	t.unused(p)
 	t.ways(p)
 }
@@ -175,17 +170,77 @@ func listed(list []string, n int) string {
 	return strings.Join(list[:n], ", ") + fmt.Sprintf(", %d more", len(list)-n)
 }
 
-// summary counts the findings in words.
-func (p *Part) summary() string {
-	s := p.Summary
-	text := fmt.Sprintf("%s, %d widen, %d narrow, %d other", breakText(s.Breaks), s.Widens, s.Narrows, s.Changes+s.Looks)
-	if s.Accepted > 0 {
-		text += fmt.Sprintf("; %d accepted", s.Accepted)
+// lines adds a line for each change, and those for recorded requests that none of them explains.
+func (t *Text) lines(p *Part, changes []*change) {
+	widest, shown := 0, 0
+	for _, c := range changes {
+		widest = max(widest, min(utf8.RuneCountInString(c.about()), maxAbout))
+	}
+	for _, c := range changes {
+		if c.class() == plan.Looks && !t.Verbose {
+			continue
+		}
+		shown++
+		text := c.sentence()
+		if meets := c.meets(); meets != "" {
+			text += " (" + meets + ")"
+		}
+		if f, others := c.where(); f != nil {
+			text += "  " + strings.ReplaceAll(whereText(f)+otherLines(others), " ", "\u00a0") // is not broken
+		}
+		sign := t.Out.Paint(styles[c.class()], signs[c.class()])
+		t.signed(sign, fmt.Sprintf(" %s  %-*s  ", c.findings[0].ID, widest, c.about()), strings.Repeat(" ", widest+13), text)
+	}
+	for _, x := range p.outcomes() {
+		shown++
+		t.signed(t.Out.Paint(styles[x.class], signs[x.class]), fmt.Sprintf(" %-6s  ", "replay"), strings.Repeat(" ", 11), x.text+": see REPLAY")
+	}
+	if shown > 0 {
+		t.line("")
+	}
+}
+
+// maxAbout is the width of the column that names what a change is about.
+const maxAbout = 28
+
+// signed adds a text after a sign, which may have colors.
+func (t *Text) signed(sign, first, rest, text string) {
+	at := t.b.Len()
+	t.wrapped("  "+first, rest, text)
+	added := strings.ReplaceAll(t.b.String()[at+2:], "\u00a0", " ")
+	kept := t.b.String()[:at]
+	t.b.Reset()
+	t.b.WriteString(kept + sign + added)
+}
+
+// sum counts the changes in words.
+func (p *Part) sum(changes []*change) string {
+	s, findings := count(changes), 0
+	for _, c := range changes {
+		findings += len(c.findings)
+	}
+	text := fmt.Sprintf("%s (!!), %d widen (+), %d narrow (-), %d other (~)", breakText(s.Breaks), s.Widens, s.Narrows, s.Changes+s.Looks)
+	if findings > len(changes) {
+		text += fmt.Sprintf("; %d findings", findings)
+	}
+	if p.Summary.Accepted > 0 {
+		text += fmt.Sprintf("; %d accepted", p.Summary.Accepted)
 	}
 	if p.Hidden > 0 {
 		text += fmt.Sprintf("; %d more that --only hides", p.Hidden)
 	}
+	if n := s.Looks; n > 0 {
+		text += fmt.Sprintf("; %d of looks, with -v", n)
+	}
+	if p.Hidden == 0 && p.From.Digest != "" && !slices.ContainsFunc(p.Findings, decidesAccess) && (p.Replay == nil || len(p.Replay.Flips) == 0) {
+		text += ". No grant or deny changes"
+	}
 	return text + "."
+}
+
+// decidesAccess reports whether a finding is about what somebody may do or see.
+func decidesAccess(f plan.Finding) bool {
+	return plan.SectionOf(f.Rule) == plan.Access || slices.ContainsFunc([]string{"WINDOW_", "SENSITIVE_", "VIEW_", "TEAM_", "DYNAMIC_", "CONDITION_", "OBJECT_RENAMED"}, func(prefix string) bool { return strings.HasPrefix(f.Rule, prefix) })
 }
 
 func breakText(n int) string {
@@ -216,72 +271,50 @@ func (p *Part) checked() string {
 	return strings.Join(all, "  ")
 }
 
-// section is the findings of a section, by kind.
-type section struct {
-	title  string
-	groups []group
-}
-
-// group is the findings of a kind, or those without one.
-type group struct {
-	kind     string
-	findings []*plan.Finding
-}
-
-// sections groups the findings by section and kind. Kinds with the most dangerous findings come first.
-func (p *Part) sections() []section {
-	var all []section
-	for i := range p.Findings {
-		f := &p.Findings[i]
-		title := plan.SectionOf(f.Rule).Title()
-		at := slices.IndexFunc(all, func(s section) bool { return s.title == title })
-		if at < 0 {
-			at, all = len(all), append(all, section{title: title})
+// details adds what is said about the findings of a change.
+func (t *Text) details(c *change) {
+	said := map[string]bool{}
+	var before *plan.Finding
+	for _, f := range c.findings {
+		if f.Class == plan.Looks && !t.Verbose {
+			continue
 		}
-		s := &all[at]
-		kind := slices.IndexFunc(s.groups, func(g group) bool { return g.kind == f.Kind })
-		if kind < 0 {
-			kind, s.groups = len(s.groups), append(s.groups, group{kind: f.Kind})
+		if before == nil {
+			t.line("")
 		}
-		s.groups[kind].findings = append(s.groups[kind].findings, f)
-	}
-	return all
-}
-
-func (t *Text) section(s section) {
-	titled := false
-	for _, g := range s.groups {
-		headed := g.kind == ""
-		for _, f := range g.findings {
-			if f.Class == plan.Looks && !t.Verbose {
-				continue
-			}
-			if !titled {
-				t.line("")
-				t.b.WriteString(t.Out.Paint(show.Bold, s.title) + "\n")
-				titled = true
-			}
-			if !headed {
-				t.line("  %s", g.kind)
-				headed = true
-			}
-			t.finding(f)
-		}
+		t.finding(f, before)
+		t.addDetails(f, said)
+		before = f
 	}
 }
 
-func (t *Text) finding(f *plan.Finding) {
+// finding adds the head of a finding. What it has in common with the one before it of the same change is left out.
+func (t *Text) finding(f, last *plan.Finding) {
 	head := fmt.Sprintf("%s  %s", f.ID, f.Rule)
-	for _, part := range []string{f.Path, versionText(f), f.Subject} {
+	kind := f.Kind
+	if section := plan.SectionOf(f.Rule); section != plan.Kinds && section != plan.History {
+		kind = "" // the path and the sentences name it
+	}
+	path, where := f.Path, whereText(f)
+	if last != nil && last.Path == path && last.Kind == f.Kind || last != nil && kind == "" && last.Path == path {
+		kind, path = "", ""
+	}
+	if last != nil && whereText(last) == where {
+		where = ""
+	}
+	for _, part := range []string{kind, path, versionText(f), subjectText(f)} {
 		if part != "" {
 			head += "  " + part
 		}
 	}
-	sides := sidesText(f)
-	where := whereText(f)
-	single := !strings.Contains(f.Before+f.After, "\n") && utf8.RuneCountInString(head+sides)+8 <= width
-	if single && sides != "" {
-		head += "  " + sides
+	before, after := sides(f)
+	both := sidesText(f)
+	if both == "" {
+		before, after = "", ""
+	}
+	single := !strings.Contains(before+after, "\n") && utf8.RuneCountInString(head+both)+8 <= width
+	if single && both != "" {
+		head += "  " + both
 	}
 	if utf8.RuneCountInString(head+where)+5 <= width {
 		head, where = head+space(where)+where, ""
@@ -291,16 +324,16 @@ func (t *Text) finding(f *plan.Finding) {
 		t.line("%s%s", indent, where)
 	}
 	if !single {
-		t.side("before", f.Before)
-		t.side("after", f.After)
+		t.side("before", before)
+		t.side("after", after)
 	}
-	t.addDetails(f)
 }
 
-// addDetails adds what is said about a finding, below its line.
-func (t *Text) addDetails(f *plan.Finding) {
+// addDetails adds what is said about a finding, below its line. What has been said about another finding of the change is left out.
+func (t *Text) addDetails(f *plan.Finding, said map[string]bool) {
 	for _, text := range slices.Concat([]string{f.Message}, objectTexts(f), f.Details) {
-		if text != "" {
+		if text != "" && !said[text] {
+			said[text] = true
 			t.wrapped(indent, indent, text)
 		}
 	}
@@ -353,23 +386,63 @@ func versionText(f *plan.Finding) string {
 	return "(" + f.Version + ")"
 }
 
-// sidesText is what was and what will be, on one line.
-func sidesText(f *plan.Finding) string {
-	switch {
-	case f.Before == "" && f.After == "":
-		return ""
-	case f.Before == "":
-		return "(none) → " + f.After
-	case f.After == "":
-		return f.Before + " → (none)"
+// subjectText names the subjects of a finding. It is quoted if a name has characters that could be taken for another part of the line.
+func subjectText(f *plan.Finding) string {
+	if f.Subject == "" || listOfNames.MatchString(f.Subject) {
+		return f.Subject
 	}
-	return f.Before + " → " + f.After
+	return strconv.Quote(f.Subject)
 }
 
-// side adds one side of a finding on lines of its own.
+var listOfNames = regexp.MustCompile(`^[^\s→"]+(?:, [^\s→"]+)*$`)
+
+// sides returns what was and what will be. Of two JSON objects they are the fields that differ.
+func sides(f *plan.Finding) (before, after string) {
+	var was, is map[string]json.RawMessage
+	if json.Unmarshal([]byte(f.Before), &was) != nil || json.Unmarshal([]byte(f.After), &is) != nil {
+		return f.Before, f.After
+	}
+	differing := func(of, other map[string]json.RawMessage) string {
+		var fields []string
+		for _, name := range slices.Sorted(maps.Keys(of)) {
+			if string(of[name]) != string(other[name]) {
+				fields = append(fields, name+": "+string(of[name]))
+			}
+		}
+		return strings.Join(fields, ", ")
+	}
+	before, after = differing(was, is), differing(is, was)
+	if name, _, _ := strings.Cut(before, ": "); !strings.Contains(before, ", ") && strings.HasPrefix(after, name+": ") {
+		after = strings.TrimPrefix(after, name+": ")
+	}
+	return before, after
+}
+
+// always is one side of a finding about a grant or a deny without a condition.
+const always = "always"
+
+// sidesText is what was and what will be, on one line.
+func sidesText(f *plan.Finding) string {
+	before, after := sides(f)
+	if before == "" && after == "" || f.Scope != nil && (before+after == always) {
+		return "" // the sentences say who gains or loses what
+	}
+	return cmp.Or(before, "(none)") + " → " + cmp.Or(after, "(none)")
+}
+
+// side adds one side of a finding on lines of its own. Several lines are marked as quoted.
 func (t *Text) side(label, text string) {
-	if text != "" {
-		t.wrapped(fmt.Sprintf("%s%-7s ", indent, label), indent+"        ", text)
+	if text == "" {
+		return
+	}
+	lines, quoted := strings.Split(strings.TrimRight(text, "\n"), "\n"), ""
+	if len(lines) > 1 {
+		quoted = "| "
+	}
+	first, rest := fmt.Sprintf("%s%-7s %s", indent, label, quoted), indent+"        "+quoted
+	for _, line := range lines {
+		t.wrapped(first, rest, line)
+		first = rest
 	}
 }
 
@@ -396,13 +469,13 @@ func objectTexts(f *plan.Finding) []string {
 			all = append(all, fmt.Sprintf("%d of %s %s", n, usage.Count(o.Of, "stored object"), what))
 		}
 	}
-	add(o.Violating, "could not be created again")
 	add(o.Stuck, "could not be updated")
+	add(o.Violating, "would be refused if created today")
 	add(o.StatusStuck, "could not have their status written")
 	add(o.Differ, "would be shown differently")
 	if len(all) == 0 && o.Of > 0 {
-		if plan.Withdraws(f.Rule) {
-			return nil // it concerns all of them, which the details say
+		if plan.Withdraws(f.Rule) || f.Class != plan.Narrows {
+			return nil // it concerns all of them, which the details say, or refuses nothing
 		}
 		return []string{fmt.Sprintf("It concerns none of %s.", usage.Count(o.Of, "stored object"))}
 	}

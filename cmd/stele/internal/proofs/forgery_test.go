@@ -14,8 +14,11 @@ import (
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/run/plane/planetest"
 	"stele.dev/stele/eventlog"
+	"stele.dev/stele/eventlog/archive"
 	"stele.dev/stele/eventlog/backup"
 	"stele.dev/stele/eventlog/backup/stores"
+	"stele.dev/stele/eventlog/logpb"
+	"stele.dev/stele/eventlog/logtest"
 	"stele.dev/stele/eventlog/memlog"
 	"stele.dev/stele/eventlog/proof"
 	"stele.dev/stele/eventlog/segment"
@@ -87,7 +90,13 @@ func (b *branch) forget(after, upto uint64) {
 	if _, err := b.Archive.Seal(b.Context(), b.Plane.Log, b.Committer.Tip().Head); err != nil {
 		b.Fatal(err)
 	}
-	for _, info := range b.Archive.Segments() {
+	infos := b.Archive.Segments()
+	last := infos[len(infos)-1]
+	root := segment.Roots(infos)[last.Ordinal+last.Batches]
+	if err := b.Committer.RecordErased(b.Context(), &logpb.PastErased{Batches: last.Ordinal + last.Batches, Root: root[:]}); err != nil {
+		b.Fatal(err)
+	}
+	for _, info := range infos {
 		_, err := b.Archive.Rewrite(b.Context(), info.First, func(batch *eventlog.Batch, e *eventlog.Event) segment.Keep {
 			if e.Meta.GetObject() == nil || batch.First <= after || batch.Last() > upto {
 				return segment.All
@@ -156,8 +165,11 @@ func TestAForgedLogIsNeverValid(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	inside := early // a head that was not recorded, among changes that are forgotten
-	if inside, err = honest.server().head(t.Context(), early.Size-10); err != nil {
+	inside := early // a head that a former version has handed out, among changes that are forgotten
+	if _, err := honest.server().head(t.Context(), early.Size-10); err == nil || !strings.Contains(err.Error(), "could then not be compared any more") {
+		t.Errorf("a head that ends with a change is handed out: %v", err)
+	}
+	if inside, err = proof.NewTree(proof.NewSource(honest.Plane.Log, honest.Archive), early.Log).Head(t.Context(), early.Size-10); err != nil {
 		t.Fatal(err)
 	}
 	for command, err := range honest.verdicts(inside) {
@@ -199,6 +211,62 @@ func TestAHeadStaysComparable(t *testing.T) {
 	}
 }
 
+// Whoever can write to the segments changes an event that is kept before a gap, with all hashes in the file. No command says that the
+// log is valid.
+func TestAChangedPastIsNeverValid(t *testing.T) {
+	b := newBranch(t, new(memlog.Store))
+	b.write("early", 5)
+	begins := b.Committer.Tip().Revision()
+	b.write("later", 100)
+	b.forget(begins, begins+50)
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(b.Archive.Dir())); err != nil {
+		t.Fatal(err)
+	}
+	verdicts := func() map[string]error {
+		segments, err := archive.Open(archive.Options{Dir: dir, Log: b.Plane.Log.ID()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer segments.Close()
+		files := &backup.Local{Log: b.Plane.Log, Archive: segments}
+		verdicts := map[string]error{}
+		source, err := sourceOf(t.Context(), files, "the server", t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, verdicts["log verify"] = verify.Log(t.Context(), source, verify.Options{})
+		source = verify.Source{ID: b.Plane.Log.ID(), Name: "the store", Batches: verify.BatchesOf(b.Plane.Log), Confirm: verify.ConfirmBy(b.Plane.Log), Segments: verify.SegmentsOf(segments)}
+		_, verdicts["log verify --data-dir"] = verify.Log(t.Context(), source, verify.Options{})
+		place := stores.NewFolder(t.TempDir())
+		m, err := backup.Create(t.Context(), backup.CreateOptions{Source: files, Store: place})
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, err := backup.Verify(t.Context(), backup.VerifyOptions{Store: place, Manifest: m})
+		if err != nil {
+			t.Fatal(err)
+		}
+		verdicts["backup verify"] = errors.Join(v.Problems...)
+		return verdicts
+	}
+	for command, err := range verdicts() {
+		if err != nil {
+			t.Errorf("%s of the true log: %v", command, err)
+		}
+	}
+	first := b.Archive.Segments()[0]
+	logtest.Forge(t, dir+"/"+first.Files[0].Name, "early-4", "EARLY-4")
+	if err := os.Remove(dir + "/SHA256SUMS"); err != nil {
+		t.Fatal(err)
+	}
+	for command, err := range verdicts() {
+		if err == nil || !strings.Contains(err.Error(), "are not those that the log has recorded") {
+			t.Errorf("%s of the changed log: %v", command, err)
+		}
+	}
+}
+
 // A checkpoint that cannot be compared, because the log has lost its beginning, vouches for no later one.
 func TestAForgedCheckpointDoesNotVouchForTheNext(t *testing.T) {
 	b := newBranch(t, new(memlog.Store))
@@ -210,7 +278,7 @@ func TestAForgedCheckpointDoesNotVouchForTheNext(t *testing.T) {
 	b.write("later", 20)
 	newer := b.Committer.Tip().Revision()
 	path := t.TempDir()
-	folder, err := checkpoint.Open(path, nil)
+	folder, err := checkpoint.Open(path, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -218,7 +286,7 @@ func TestAForgedCheckpointDoesNotVouchForTheNext(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = folder.Read(forged.Revision(), func(r *checkpoint.Reader) error {
-		options := commit.Options{Log: b.Plane.Log, Objects: objects.New(1), Load: func(p *policies.Proposal) (*policy.Policy, error) { return probes.Load(p.Form) }}
+		options := commit.Options{Log: b.Plane.Log, Objects: objects.New(1), Load: func(p *policies.Proposal) (*policy.Policy, error) { return probes.Load(p.Form.Bytes()) }}
 		follows, err := commit.Rebuild(t.Context(), options, r, newer, func() error { return nil })
 		if err == nil {
 			_, err = folder.Write(t.Context(), newer, 0, follows.Save)

@@ -32,7 +32,11 @@ without being found out. The format is the checkpoint of C2SP.
 
 --sign signs the head, with a key of ` + "`stele log keygen`" + ` that the server does not have. --previous names
 the last head that was signed: the new one is signed only if the log goes on from it. The file may be
-that of --file, which is then replaced.`,
+that of --file, which is then replaced.
+
+A head ends with an event that is never forgotten, so that it can always be compared. The server adds one
+if it is needed, ten at once and then one a minute; else the head is up to a minute old. --size is the size
+of a head that was handed out before: others are refused.`,
 		Example: `  stele log checkpoint
   stele log checkpoint --sign log.key --previous head.txt --file head.txt`,
 		Args: usage.NoArguments,
@@ -43,7 +47,7 @@ that of --file, which is then replaced.`,
 	f.StringVar(&o.sign, "sign", "", "file of the key to sign with")
 	f.StringVar(&o.previous, "previous", "", "file of the last head: the new one must go on from it")
 	f.StringVar(&o.file, "file", "", "write to this file (default: standard output)")
-	f.Uint64Var(&o.size, "size", 0, "head of the log's first so many batches (default: all)")
+	f.Uint64Var(&o.size, "size", 0, "head of the log's first so many batches, if it was handed out before (default: all)")
 	for _, name := range []string{"sign", "previous", "file"} {
 		_ = cmd.MarkFlagFilename(name)
 	}

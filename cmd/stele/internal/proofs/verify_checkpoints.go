@@ -20,8 +20,9 @@ import (
 // checkpoints verifies the checkpoints of a log that has been verified.
 type checkpoints struct {
 	log   *eventlog.Log
-	tip   uint64 // its newest revision
-	quick bool   // only their checksums
+	tip   uint64        // its newest revision
+	quick bool          // only their checksums
+	keys  eventlog.Keys // nil for none; the log is read with them only to be folded
 	// erased has for each kind the revision up to which retention may have erased events.
 	erased map[schema.GroupResource]uint64
 }
@@ -30,7 +31,7 @@ type checkpoints struct {
 // that is damaged, ahead of the log, or not what the log makes of the objects or has recorded. One that could be compared
 // with neither vouches for no later one.
 func (c *checkpoints) verify(ctx context.Context, path string, v *verified) error {
-	folder, err := checkpoint.Open(path, nil)
+	folder, err := checkpoint.Open(path, nil, c.keys)
 	if err != nil {
 		return err
 	}
@@ -72,11 +73,14 @@ func (c *checkpoints) compare(ctx context.Context, folder *checkpoint.Folder, be
 		return false, fmt.Errorf("it is ahead of the log, which ends at revision %d", c.tip)
 	}
 	info, err := folder.Verify(ctx, revision, 0, nil)
+	if errors.As(err, new(*eventlog.KeyError)) {
+		return false, &notCompared{fmt.Errorf("revision %d: %w", revision, err)}
+	}
 	if err != nil {
 		return false, err
 	}
-	unknown := errors.New("--quick was given")
-	if !c.quick {
+	unknown := c.unknown(revision)
+	if unknown == nil {
 		var want checkpoint.Info
 		if want, unknown = c.fold(ctx, folder, before, revision); unknown == nil && want != info {
 			return false, fmt.Errorf("it does not hold what the log makes of the objects: its hash is %v, it should be %v", info.Fold, want.Fold)
@@ -92,14 +96,30 @@ func (c *checkpoints) compare(ctx context.Context, folder *checkpoint.Folder, be
 	return err == nil, err
 }
 
+// unknown returns why what the log makes of the objects at a revision is not to be found out; nil if it is. Retention erases changes that
+// later ones have superseded by its floor: before the floor, the objects cannot be made again.
+func (c *checkpoints) unknown(revision uint64) error {
+	if c.quick {
+		return errors.New("--quick was given")
+	}
+	for r, floor := range c.erased {
+		if revision < floor {
+			return fmt.Errorf("%s are erased up to revision %d", r, floor)
+		}
+	}
+	return nil
+}
+
 // fold returns what a checkpoint of a revision should be, from the log and the checkpoint of an earlier revision; 0 for
 // none.
 func (c *checkpoints) fold(ctx context.Context, folder *checkpoint.Folder, from, to uint64) (info checkpoint.Info, err error) {
 	options := commit.Options{
 		Log: c.log, Objects: objects.New(1),
-		Load: func(p *policies.Proposal) (*policy.Policy, error) { return probes.Load(p.Form) },
+		Load: func(p *policies.Proposal) (*policy.Policy, error) { return probes.Load(p.Form.Bytes()) },
 	}
 	options.Objects.MayLack(c.erased)
+	c.log.SetKeys(c.keys)
+	defer c.log.SetKeys(eventlog.LeaveSealed)
 	rebuild := func(r *checkpoint.Reader) error {
 		tip, err := commit.Rebuild(ctx, options, r, to, func() error { return ctx.Err() })
 		if err == nil && tip.Revision() != to {

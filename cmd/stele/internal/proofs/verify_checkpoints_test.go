@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/run/plane/planetest"
@@ -32,7 +33,7 @@ type site struct {
 func newSite(t *testing.T) *site {
 	p := &site{T: t, server: planetest.Start(t, planetest.Options{Bundle: bundle}), path: t.TempDir()}
 	var err error
-	if p.folder, err = checkpoint.Open(p.path, nil); err != nil {
+	if p.folder, err = checkpoint.Open(p.path, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	return p
@@ -79,6 +80,27 @@ func TestCheckpointsHoldWhatTheLogMakes(t *testing.T) {
 	v, err = p.verify(true)
 	if err != nil || v.Checkpoints != 2 || v.Compared != 0 || v.NotCompared == "" {
 		t.Errorf("quick: %+v, %v", v, err)
+	}
+}
+
+// What retention has erased is not there to be compared. A checkpoint from before is compared with what the log has recorded of it.
+func TestACheckpointBeforeWhatIsErased(t *testing.T) {
+	for _, recorded := range []bool{true, false} {
+		p := newSite(t)
+		older := p.create("one")
+		p.write(older.Revision(), older)
+		if recorded {
+			if _, err := p.server.Committer.RecordCheckpoint(t.Context(), older.Revision(), p.folder.Good()[0].Info.Fold); err != nil {
+				t.Fatal(err)
+			}
+		}
+		newer := p.create("two")
+		p.write(newer.Revision(), newer)
+		c := &checkpoints{log: p.server.Log, tip: p.server.Committer.Tip().Revision(), erased: map[schema.GroupResource]uint64{{Resource: "configmaps"}: newer.Revision()}}
+		v := &verified{}
+		if err := c.verify(t.Context(), p.path, v); err != nil || v.Checkpoints != 2 || v.Compared == 2 != recorded || strings.Contains(v.NotCompared, "configmaps are erased up to revision") == recorded {
+			t.Errorf("recorded %v: %+v, %v", recorded, v, err)
+		}
 	}
 }
 

@@ -14,9 +14,11 @@ import (
 	"github.com/spf13/cobra"
 	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
+	"stele.dev/stele/core/keep/encryption"
 	"stele.dev/stele/core/keep/retention"
 	controlplane "stele.dev/stele/core/run/plane"
 	"stele.dev/stele/core/run/plane/datadir"
+	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/archive"
 	"stele.dev/stele/eventlog/proof"
 	"stele.dev/stele/eventlog/verify"
@@ -27,6 +29,7 @@ type DatabaseCheck func(ctx context.Context, file string) error
 
 // verifyOptions are the flags of verify.
 type verifyOptions struct {
+	encryption string
 	serverFlags
 	keyFlags
 	show.FormatFlags
@@ -59,7 +62,8 @@ With --head it also compares the log with tree heads that you have kept. Only th
 replaced by another one as a whole.
 
 The exit code is 3 if nothing is wrong but something cannot be compared: a head, because retention has
-forgotten the batches around its end, or a checkpoint that the log neither makes again nor has recorded.
+forgotten the batches around its end; batches before others that a former version has forgotten without
+a record; or a checkpoint that the log neither makes again nor has recorded.
 
 For backups there is ` + "`stele backup verify`" + `, for what serves there is ` + "`stele projection verify`" + `.`,
 		Example: `  stele log verify
@@ -72,6 +76,7 @@ For backups there is ` + "`stele backup verify`" + `, for what serves there is `
 	f.StringVar(&o.dataDir, "data-dir", "", "data directory of a stopped server (default: ask the server of the kubeconfig)")
 	f.StringArrayVar(&o.heads, "head", nil, "file of a tree head that the log must agree with; may be repeated")
 	f.StringVar(&o.decisions, "decisions", "", "folder of a log of decisions, to verify only that; a server may use it")
+	f.StringVar(&o.encryption, "encryption-provider-config", "", "`FILE` with the keys under which the server encrypts what it stores, to compare checkpoints, too; the log itself is verified without keys")
 	f.BoolVar(&o.quick, "quick", false, "do not fold the log to compare checkpoints with it, which takes the memory of all objects")
 	_ = cmd.MarkFlagDirname("data-dir")
 	_ = cmd.MarkFlagFilename("head")
@@ -154,6 +159,15 @@ func (o *verifyOptions) directory(ctx context.Context, heads []proof.TreeHead, p
 	if err != nil {
 		return nil, err
 	}
+	keys, err := encryption.OpenIn(dir.Path("pki"), o.encryption)
+	if err != nil {
+		return nil, err
+	}
+	defer keys.Close()
+	log.SetKeys(eventlog.LeaveSealed)
+	if err := log.LearnLevel(ctx); err != nil {
+		return nil, err
+	}
 	var older *archive.Archive
 	source := verify.Source{ID: log.ID(), Name: dir.Path("etcd"), Batches: verify.BatchesOf(log), Confirm: verify.ConfirmBy(log)}
 	segments := dir.Path("segments")
@@ -172,7 +186,7 @@ func (o *verifyOptions) directory(ctx context.Context, heads []proof.TreeHead, p
 	}
 	v := newVerified(result, len(heads))
 	if path := dir.Path("checkpoints"); exists(path) {
-		c := &checkpoints{log: log, tip: result.Head.Revision, quick: o.quick}
+		c := &checkpoints{log: log, tip: result.Head.Revision, quick: o.quick, keys: keys.OfLog()}
 		if older != nil {
 			floors, err := retention.ReadFloors(dir.Path(retention.Folder), older.Segments())
 			if err != nil {

@@ -146,7 +146,7 @@ func (o *pushOptions) run(cmd *cobra.Command, dir string) error {
 	}
 	refused := 0
 	if planned != nil {
-		refused = len(planned.Refused(refusing...))
+		refused = planning.Refused(planned, refusing)
 	}
 	other := planned != nil && planned.From.Digest != "" && planned.From.Digest != p.Spec.Replaces // the plan says nothing of it
 	after, err := policies.Create(ctx, p, o.dryRun || refused > 0 || other)                        // the server may have more reasons to refuse it

@@ -55,8 +55,8 @@ func TestBothClustersCompileWithoutWarnings(t *testing.T) {
 				if len(compiled.Warnings) > 0 {
 					t.Errorf("warnings: %v", compiled.Warnings)
 				}
-				if f := compiled.Form; f.Cluster != cluster || len(f.Validations) != 1 {
-					t.Errorf("cluster %q with %d rules", f.Cluster, len(f.Validations))
+				if f := compiled.Form; f.Cluster != cluster || len(f.Validations) != 1 || len(f.Audit.Rules) == 0 {
+					t.Errorf("cluster %q with %d rules, and %+v", f.Cluster, len(f.Validations), f.Audit)
 				}
 			})
 		}

@@ -124,6 +124,7 @@ func describeChange(c *changes.Change) string {
 			"LogCreated": "created the log", "PolicyChunk": "stored a part of a policy", "PolicyProposed": "proposed policy",
 			"PolicyActivated": "activated policy", "EpochStarted": "started an epoch", "LevelRaised": "raised the format level", "ClockSet": "set log time back to the clock",
 			"DecisionsAnchored": "recorded the head of a log of decisions", "TreeHeadTaken": "handed out a tree head", "CheckpointRecorded": "recorded a checkpoint",
+			"PastErased": "recorded what is erased of the past",
 		}
 		text := words[c.Type]
 		if text == "" {

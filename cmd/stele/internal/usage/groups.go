@@ -1,6 +1,7 @@
 package usage
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -8,7 +9,11 @@ import (
 )
 
 // FlagGroups are the flags of a command that has many. Help shows them in groups, in the order of the groups.
-type FlagGroups struct{ groups []*pflag.FlagSet }
+type FlagGroups struct {
+	groups []*pflag.FlagSet
+	first  []string
+	all    bool
+}
 
 // Group returns the flags of a new group. The caller adds flags to it.
 func (g *FlagGroups) Group(title string) *pflag.FlagSet {
@@ -17,10 +22,20 @@ func (g *FlagGroups) Group(title string) *pflag.FlagSet {
 	return f
 }
 
-// Use adds the flags of all groups to a command, and to its help.
-func (g *FlagGroups) Use(cmd *cobra.Command) {
+// Use adds the flags of all groups to a command, and to its help. --help shows the flags that people need first, in this
+// order, and --help-all shows all.
+func (g *FlagGroups) Use(cmd *cobra.Command, first ...string) {
+	g.first = first
 	for _, f := range g.groups {
 		cmd.Flags().AddFlagSet(f)
+	}
+	cmd.Flags().BoolVar(&g.all, "help-all", false, "help with all flags")
+	run := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if g.all {
+			return cmd.Help()
+		}
+		return run(cmd, args)
 	}
 	const flags = "{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}"
 	template := cmd.UsageTemplate()
@@ -28,8 +43,31 @@ func (g *FlagGroups) Use(cmd *cobra.Command) {
 	if !found {
 		return // another version of cobra: one list is good enough
 	}
-	cobra.AddTemplateFunc("flagGroups", g.text)
+	cobra.AddTemplateFunc("flagGroups", func(all *pflag.FlagSet) string {
+		if g.all {
+			return g.text(all)
+		}
+		return g.short(all, cmd.CommandPath())
+	})
 	cmd.SetUsageTemplate(before + "{{flagGroups .LocalFlags}}" + after)
+}
+
+// short returns the help of the flags that people need first.
+func (g *FlagGroups) short(all *pflag.FlagSet, command string) string {
+	shown := pflag.NewFlagSet("", pflag.ContinueOnError)
+	shown.SortFlags = false
+	for _, name := range append(g.first[:len(g.first):len(g.first)], "help", "help-all") {
+		if f := all.Lookup(name); f != nil {
+			shown.AddFlag(f)
+		}
+	}
+	others := 0
+	all.VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden && shown.Lookup(f.Name) == nil {
+			others++
+		}
+	})
+	return fmt.Sprintf("Flags:\n%s\n\n`%s --help-all` shows %d more flags, in groups.", strings.TrimRight(shown.FlagUsages(), " \n"), command, others)
 }
 
 // text returns the help of all flags: of the groups, and of those that cobra has added.

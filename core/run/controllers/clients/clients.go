@@ -19,8 +19,10 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
+	"stele.dev/stele/core/resources/rendered"
 	"stele.dev/stele/projections/quotas"
 )
 
@@ -34,6 +36,31 @@ type Set struct {
 	Issuer *Issuer
 	// Usage is nil if it is not known.
 	Usage Usage
+
+	watches rest.Interface
+}
+
+// New returns the clients of a configuration of [loopback.Config].
+func New(config *rest.Config, logger *slog.Logger) (*Set, error) {
+	m, err := metadata.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	d, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	served, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	plain := metadata.ConfigFor(config)
+	plain.AcceptContentTypes, plain.ContentType = "", "application/json"
+	watches, err := rest.UnversionedRESTClientFor(plain)
+	if err != nil {
+		return nil, err
+	}
+	return &Set{Metadata: m, Objects: d, Served: served, Logger: logger, watches: watches}, nil
 }
 
 // Usage is what resource quotas count on this replica. It is safe for concurrent use.
@@ -60,6 +87,18 @@ var (
 	ResourceQuotas  = schema.GroupVersionResource{Version: "v1", Resource: "resourcequotas"}
 	Events          = schema.GroupVersionResource{Version: "v1", Resource: "events"}
 )
+
+// Rendered reports whether the objects of a resource show what the policy says. Controllers do not delete them: they go with the policy, or
+// with their namespace, and cannot have owners.
+func Rendered(r schema.GroupResource) bool { return renderedResources()[r] }
+
+var renderedResources = sync.OnceValue(func() map[schema.GroupResource]bool {
+	all := map[schema.GroupResource]bool{}
+	for _, k := range rendered.Kinds() {
+		all[k.Version.Kind.GroupResource()] = true
+	}
+	return all
+})
 
 // Absent reports whether an error says that an object does not exist, rather than that its kind is not served.
 func Absent(err error, name string) bool {
@@ -89,7 +128,7 @@ func (s *Set) Follow(ctx context.Context, r schema.GroupVersionResource, fields 
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.FieldSelector = fields
-			return resource.Watch(ctx, o)
+			return s.watch(ctx, r, o)
 		},
 	}, s.Metadata)
 	reflector := cache.NewReflectorWithOptions(lw, &metav1.PartialObjectMetadata{}, store{f}, cache.ReflectorOptions{Name: r.String()})
@@ -139,10 +178,10 @@ const (
 	sharedPause = 20 * time.Millisecond
 )
 
-// NewQueue returns an empty queue. The caller must shut it down.
-func NewQueue[T comparable]() Queue[T] {
+// NewQueue returns an empty queue, with the name that metrics of queues show. The caller must shut it down.
+func NewQueue[T comparable](name string) Queue[T] {
 	pauses := workqueue.NewTypedItemExponentialFailureRateLimiter[T](firstPause, longestPause)
-	return Queue[T]{workqueue.NewTypedRateLimitingQueue(pauses), pauses, &pace{}}
+	return Queue[T]{workqueue.NewTypedRateLimitingQueueWithConfig(pauses, workqueue.TypedRateLimitingQueueConfig[T]{Name: name}), pauses, &pace{}}
 }
 
 // pace spaces out retries.

@@ -24,7 +24,7 @@ func (l *lines) Write(line []byte) (int, error) {
 func TestWhatFailsForManyIsTriedAgainInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const many = 1500
-		q := clients.NewQueue[int]()
+		q := clients.NewQueue[int]("test")
 		for i := range many {
 			q.Add(i)
 		}

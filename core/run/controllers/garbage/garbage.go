@@ -162,7 +162,7 @@ func (c *collector) served() (map[schema.GroupVersionKind]kind, map[schema.Group
 			if _, ok := deletable[resource.GroupResource()]; ok && !preferred[list.GroupVersion] || slices.Contains(ignored, resource.GroupResource()) {
 				continue
 			}
-			if slices.Contains(r.Verbs, "delete") && slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "watch") {
+			if slices.Contains(r.Verbs, "delete") && slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "watch") && !clients.Rendered(resource.GroupResource()) {
 				deletable[resource.GroupResource()] = resource
 			}
 		}

@@ -71,7 +71,7 @@ type graph struct {
 
 func newGraph() *graph {
 	return &graph{
-		queue: clients.NewQueue[types.UID](), objects: map[types.UID]*object{}, dependents: map[types.UID]map[types.UID]bool{},
+		queue: clients.NewQueue[types.UID]("garbage_collector"), objects: map[types.UID]*object{}, dependents: map[types.UID]map[types.UID]bool{},
 		reported: map[types.UID]bool{},
 	}
 }

@@ -28,6 +28,8 @@ import (
 type Options struct {
 	// Software is the name and version of the program, which a new log records.
 	Software string
+	// Level is the format level of a new log; 0 for the first one.
+	Level uint32
 	// CheckDatabase looks for damage in etcd's database before etcd opens it, see
 	// [etcdlog.EmbedOptions.Check]; nil to skip the check.
 	CheckDatabase func(ctx context.Context, file string) error
@@ -171,7 +173,7 @@ func (d *Dir) OpenLog(ctx context.Context) (*eventlog.Log, error) {
 		return nil, err
 	}
 	d.giveReserve()
-	log, err := eventlog.Open(ctx, d.backend, eventlog.Options{Software: d.options.Software})
+	log, err := eventlog.Open(ctx, d.backend, eventlog.Options{Software: d.options.Software, Level: d.options.Level})
 	if err != nil {
 		return nil, err
 	}

@@ -28,6 +28,8 @@ func (d *Dir) Metrics() []prometheus.Collector {
 			func(u eventlog.Usage) float64 { return float64(u.Used) }),
 		d.usage("stele_log_allocated_bytes", "Size of etcd's database file. What is allocated and not used is used again.",
 			func(u eventlog.Usage) float64 { return float64(u.Allocated) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "apiserver_storage_size_bytes", Help: "Size of the storage database file physically allocated in bytes.", ConstLabels: prometheus.Labels{"storage_cluster_id": "etcd-0"}},
+			func() float64 { return float64(d.usageNow().Allocated) }),
 		d.usage("stele_log_limit_bytes", "The value of stele_log_used_bytes from which on writes are refused; deletes are accepted up to some more.",
 			func(u eventlog.Usage) float64 { return float64(u.Limit) }),
 		d.usage("stele_log_min_free_disk_bytes", "Free space of the disk below which writes are refused; deletes are accepted down to some less.",

@@ -152,6 +152,7 @@ func (d *Dir) StartEpoch(ctx context.Context, next uint64) (started *eventlog.Ba
 	if err != nil {
 		return nil, err
 	}
+	log.SetKeys(eventlog.LeaveSealed)
 	if err := d.claim(log.ID()); err != nil {
 		return nil, err
 	}

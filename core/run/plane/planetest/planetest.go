@@ -143,7 +143,7 @@ func (o *Options) config(p *Plane, tokens string) plane.Config {
 		return log, err
 	}
 	if c.Load == nil && c.Plugins.Dir == "" { // plugins need the authorizers of the plane
-		c.Load = func(proposal *policies.Proposal) (*policy.Policy, error) { return Load(proposal.Form) }
+		c.Load = func(proposal *policies.Proposal) (*policy.Policy, error) { return Load(proposal.Form.Bytes()) }
 	}
 	if c.Replicas == (plane.Replicas{}) {
 		c.Replicas.Alone = true // tests count the revisions

@@ -217,7 +217,7 @@ func OpenReplica(ctx context.Context, backend eventlog.Backend, historyBytes int
 // OpenReplicaAsking starts a replica whose policies are bound to authorizers outside of them.
 func OpenReplicaAsking(ctx context.Context, backend eventlog.Backend, bind func(*policy.Policy) *policy.Policy, enforceable core.Enforceable) (*Replica, error) {
 	return OpenReplicaWith(ctx, backend, Options{Config: plane.Config{Enforceable: enforceable, Load: func(proposal *policies.Proposal) (*policy.Policy, error) {
-		p, err := Load(proposal.Form)
+		p, err := Load(proposal.Form.Bytes())
 		if err != nil {
 			return nil, err
 		}

@@ -42,6 +42,8 @@ const head = `<!-- Made by go generate in policy/format from policy.cue. Edit th
 
 # Fields of a bundle
 
+*Reference for policy authors.*
+
 This is every field of the format of bundles, from the definitions in [policy.cue](../policy/format/policy.cue).
 [POLICY.md](POLICY.md) explains what the parts of a bundle do, [TESTING.md](TESTING.md) suites, [REVIEW.md](REVIEW.md) acceptances.
 
@@ -57,7 +59,12 @@ func reference(text []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &writer{text: text, seen: map[string]bool{}}
+	w := &writer{text: text, seen: map[string]bool{}, values: map[string]bool{}}
+	for _, d := range file.Decls {
+		if f, ok := d.(*ast.Field); ok && !hasSection(f) {
+			w.values[label(f.Label)] = true
+		}
+	}
 	var values strings.Builder
 	first := func(d ast.Decl) int { // what a reader looks for comes first
 		if f, ok := d.(*ast.Field); ok && label(f.Label) == "#Bundle" {
@@ -72,8 +79,8 @@ func reference(text []byte) ([]byte, error) {
 			continue
 		}
 		name := label(f.Label)
-		if s, ok := f.Value.(*ast.StructLit); ok && open(f) {
-			w.section(name, f, s)
+		if hasSection(f) {
+			w.section(name, f, f.Value.(*ast.StructLit))
 			continue
 		}
 		fmt.Fprintf(&values, "| `%s` | %s | %s |\n", name, w.code(f.Value), w.comment(name, f))
@@ -90,6 +97,13 @@ type writer struct {
 	page    strings.Builder
 	lacking []string // the fields without a comment
 	seen    map[string]bool
+	values  map[string]bool // the definitions that have no section of their own
+}
+
+// hasSection reports whether a definition has fields that a section lists.
+func hasSection(f *ast.Field) bool {
+	_, isStruct := f.Value.(*ast.StructLit)
+	return isStruct && open(f)
 }
 
 // section writes the fields of a definition.
@@ -242,7 +256,11 @@ func (w *writer) code(x ast.Expr) string {
 	out := "`" + cell(text) + "`"
 	for _, n := range slices.Compact(names) {
 		if !slices.Contains(plain, n) {
-			out += fmt.Sprintf(" [%s](#%s)", n[1:], strings.ToLower(n[1:]))
+			section := strings.ToLower(n[1:])
+			if w.values[n] {
+				section = "values"
+			}
+			out += fmt.Sprintf(" [%s](#%s)", n[1:], section)
 		}
 	}
 	return out

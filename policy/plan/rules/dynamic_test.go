@@ -1,0 +1,54 @@
+package rules_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"stele.dev/stele/policy/plan"
+	"stele.dev/stele/policy/plan/plantest"
+)
+
+func TestChangesOfDynamic(t *testing.T) {
+	with := func(more string) string {
+		return plantest.Edit(t, plantest.Databases, `cluster: "dev"`, `cluster: "dev"`+"\n\t"+more)
+	}
+	const refuse, match = "dynamic: {}", `dynamic: rbac: "Match"`
+	for _, c := range []struct {
+		from, to string
+		class    plan.Class
+	}{{refuse, match, plan.Widens}, {match, refuse, plan.Narrows}, {refuse, `dynamic: rbac: "Refuse"`, ""}} {
+		found := compare(t, plantest.Sides(t, with(c.from), with(c.to)))
+		if c.class == "" {
+			if len(found) > 0 {
+				t.Errorf("%s to %s: %v", c.from, c.to, found)
+			}
+			continue
+		}
+		if len(found) != 1 || found[0].Rule != "DYNAMIC_CHANGED" || found[0].Class != c.class || found[0].Path != "dynamic.rbac" || found[0].Source.Line+found[0].Was.Line == 0 {
+			t.Errorf("%s to %s: %v", c.from, c.to, found)
+		}
+	}
+}
+
+func TestRenamedObjectsAreFound(t *testing.T) {
+	const part = `teams: data: rbac: {clusterRoles: shown: {%rules: a: {apiGroups: ["data.corp.example"], resources: ["databases"], verbs: ["get"]}}, bindings: shown: {$clusterRole: "shown", subjects: [{user: "x"}], namespaces: ["data-one"]}}`
+	with := func(role, binding string) string {
+		return plantest.Edit(t, plantest.Databases, `cluster: "dev"`, `cluster: "dev"`+"\n\t"+strings.NewReplacer("%", role, "$", binding).Replace(part))
+	}
+	found := compare(t, plantest.Sides(t, with("", ""), with(`name: "Shown", namespace: "data-one", `, `name: "chart", `)))
+	want := []string{"data/bindings/shown data:shown chart", "data/clusterRoles/shown shown data-one/Shown"}
+	var got []string
+	for _, f := range found {
+		if f.Rule != "OBJECT_RENAMED" || f.Class != plan.Changes || f.Source.Line+f.Was.Line == 0 {
+			t.Errorf("%+v", f)
+		}
+		got = append(got, f.Path+" "+f.Before+" "+f.After)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if found := compare(t, plantest.Sides(t, with("", ""), with(`name: "shown", `, `name: "data:shown", `))); len(found) > 0 {
+		t.Errorf("names that are the same: %v", found)
+	}
+}
