@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"stele.dev/stele/cmd/stele/internal/apiserver"
 	"stele.dev/stele/cmd/stele/internal/auditing"
 	"stele.dev/stele/cmd/stele/internal/backup"
 	"stele.dev/stele/cmd/stele/internal/build"
@@ -31,6 +32,9 @@ func main() {
 // execute runs the command line and returns the exit code.
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := newCommand()
+	if isKubeAPIServer() {
+		args = append([]string{apiserver.Name}, args...)
+	}
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
@@ -85,7 +89,7 @@ Every flag can also be set by the environment: --data-dir by STELE_DATA_DIR.`,
 	addGroup(root, "server", "The control plane:", statusCommand(), top.Command(), auditing.Command(), doctor.Command(checkDatabaseApart), policyCommand(), whoCanCommand(), accessCommand(), projectionCommand())
 	root.AddCommand(versionCommand())
 	if !usage.IsPlugin() {
-		addGroup(root, "server", "", serveCommand(), kubeconfigCommand(), keysCommand(), backup.Command(checkDatabaseApart, proofs.ReadHead), plugincheck.Command(), installing.Command(serveCommand), installing.UninstallCommand())
+		addGroup(root, "server", "", serveCommand(), kubeAPIServerCommand(), kubeconfigCommand(), keysCommand(), backup.Command(checkDatabaseApart, proofs.ReadHead), plugincheck.Command(), installing.Command(serveCommand), installing.UninstallCommand())
 		root.AddCommand(checkDatabaseCommand())
 	}
 	root.InitDefaultCompletionCmd()

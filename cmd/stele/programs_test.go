@@ -18,6 +18,8 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"go.etcd.io/etcd/server/v3/etcdmain"
+	"stele.dev/stele/cmd/stele/internal/apiserver"
 	"stele.dev/stele/cmd/stele/internal/build"
 	"stele.dev/stele/cmd/stele/internal/calls"
 	"stele.dev/stele/cmd/stele/internal/flood"
@@ -36,6 +38,8 @@ var programs = map[string]func(){
 	"balancer":      balance.Main,
 	"sites-webhook": admit.Main,
 	"flood":         flood.Main,
+	apiserver.Name:  main,
+	"etcd":          func() { etcdmain.Main(os.Args) },
 	nextVersion:     func() { build.Version = "0.2.0-next"; main() },
 }
 

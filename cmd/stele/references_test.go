@@ -30,19 +30,14 @@ var (
 // foreignFlags are flags of other programs, which the documentation names without the program before them.
 var foreignFlags = map[string]string{
 	"assume-unchanged":    "git update-index",
-	"authorization-mode":  "kube-apiserver; the bundle has authorizers",
 	"bump-revision":       "etcdutl",
 	"env":                 "docker",
 	"include-crds":        "helm",
 	"max-request-bytes":   "etcd",
 	"quota-backend-bytes": "etcd",
-	"request-timeout":     "kube-apiserver, and the page says that stele has it not",
-	"service-account-extend-token-expiration": "kube-apiserver, and the page says that stele has it not",
-	"service-account-lookup":                  "kube-apiserver, and the page says that stele has it not",
-	"shutdown-send-retry-after":               "kube-apiserver, and the page says that stele has it not",
-	"skip-crds":                               "helm",
-	"skip-worktree":                           "git update-index",
-	"take-ownership":                          "helm",
+	"skip-crds":           "helm",
+	"skip-worktree":       "git update-index",
+	"take-ownership":      "helm",
 }
 
 // TestDocumentsNameCommandsAndFlagsThatExist checks what the documentation says about the command line: each command `stele …`, in text and in

@@ -57,6 +57,8 @@ type serveOptions struct {
 	memory      resource.QuantityValue
 	profiling   bool
 	contention  bool
+	// builtIn reads the policy of a server without --policy.
+	builtIn func() (*bundles.Source, error)
 	// replaceLostKeys creates the keys that are missing from a data directory in use.
 	replaceLostKeys bool
 
@@ -72,8 +74,10 @@ type serveOptions struct {
 	tracing        tracingOptions
 }
 
-func serveCommand() *cobra.Command {
-	o := &serveOptions{}
+func serveCommand() *cobra.Command { return (&serveOptions{builtIn: quickstart}).command() }
+
+// command returns the command that runs a control plane with these options.
+func (o *serveOptions) command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run a control plane",
@@ -314,21 +318,26 @@ func (o *serveOptions) ended(ctx context.Context, cmd *cobra.Command, err error)
 	case ctx.Err() != nil && errors.Is(err, context.Canceled):
 		return nil
 	case errors.As(err, &refused):
-		return show.ErrDiagnostics(cmd.ErrOrStderr(), refused.Source, refused.Diagnostics, cmp.Or(o.policyDir, "the quickstart"))
+		return show.ErrDiagnostics(cmd.ErrOrStderr(), refused.Source, refused.Diagnostics, cmp.Or(o.policyDir, "the built-in policy"))
 	}
 	return o.explain(err)
 }
 
-// source reads the bundle of --policy, or else the built-in quickstart.
+// source reads the bundle of --policy, or else the one in the program.
 func (o *serveOptions) source() (*bundles.Source, error) {
 	if o.policyDir == "" {
-		quickstart, err := fs.Sub(examples.Quickstart, "quickstart")
-		if err != nil {
-			return nil, err
-		}
-		return bundles.ReadFS(quickstart, ".")
+		return o.builtIn()
 	}
 	return bundles.ReadDir(o.policyDir)
+}
+
+// quickstart reads the bundle of a control plane that was given none.
+func quickstart() (*bundles.Source, error) {
+	files, err := fs.Sub(examples.Quickstart, "quickstart")
+	if err != nil {
+		return nil, err
+	}
+	return bundles.ReadFS(files, ".")
 }
 
 // compare prints a message if the policy in the folder differs from the one in force.

@@ -1,0 +1,157 @@
+package main
+
+import (
+	"context"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/server/options"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	"stele.dev/stele/cmd/stele/internal/apiserver"
+)
+
+// kubeadmFlags are the flags of a static pod of kubeadm 1.37, beside those that name files.
+const kubeadmFlags = `--advertise-address=127.0.0.1 --allow-privileged=true --authorization-mode=Node,RBAC --enable-admission-plugins=NodeRestriction --enable-bootstrap-token-auth=true
+ --etcd-servers=https://127.0.0.1:2379 --kubelet-preferred-address-types=InternalIP,ExternalIP,Hostname --proxy-client-cert-file=x --proxy-client-key-file=x --kubelet-client-certificate=x --kubelet-client-key=x
+ --requestheader-allowed-names=front-proxy-client --requestheader-extra-headers-prefix=X-Remote-Extra- --requestheader-group-headers=X-Remote-Group --requestheader-username-headers=X-Remote-User
+ --secure-port=6443 --service-account-issuer=https://kubernetes.default.svc.cluster.local --service-cluster-ip-range=10.96.0.0/12,fd00:10:96::/112 --runtime-config= --v=2`
+
+// parseKubeAPIServer parses flags of kube-apiserver, and sets those of serve.
+func parseKubeAPIServer(t *testing.T, text string) error {
+	t.Helper()
+	o := &serveOptions{builtIn: apiserver.Policy}
+	serve := o.command()
+	var own apiserver.Flags
+	f, without := pflag.NewFlagSet("", pflag.ContinueOnError), pflag.NewFlagSet("", pflag.ContinueOnError)
+	own.AddFlags(f, without)
+	f.AddFlagSet(without)
+	serve.Flags().VisitAll(func(s *pflag.Flag) {
+		if f.Lookup(s.Name) == nil {
+			f.AddFlag(s)
+		}
+	})
+	if err := f.Parse(strings.Fields(text)); err != nil {
+		return err
+	}
+	return own.Set(serve.Flags())
+}
+
+func TestFlagsOfKubeadmAreAccepted(t *testing.T) {
+	if err := parseKubeAPIServer(t, kubeadmFlags); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWhatKubeAPIServerCannotDoIsRefusedByName(t *testing.T) {
+	for flags, want := range map[string]string{
+		"--authorization-mode=AlwaysAllow":                                               "--authorization-mode AlwaysAllow: there is no such authorizer",
+		"--authorization-mode=RBAC,Webhook":                                              `give --policy with a bundle whose field authorizers has "webhook"`,
+		"--authorization-mode=Node":                                                      "RBAC is always on",
+		"--authorization-mode=Some":                                                      "want RBAC or Node",
+		"--disable-admission-plugins=ResourceQuota":                                      "--disable-admission-plugins ResourceQuota: it is always on",
+		"--enable-admission-plugins=EventRateLimit":                                      "--enable-admission-plugins EventRateLimit: stele does not have it",
+		"--enable-admission-plugins=Nope":                                                `there is no admission plugin "Nope"`,
+		"--enable-admission-plugins=LimitRanger --disable-admission-plugins=LimitRanger": "both",
+		"--feature-gates=A=true":                                                         "stele has no feature gates",
+		"--runtime-config=apps/v1=false":                                                 "all versions that stele has are always served",
+		"--storage-backend=etcd2":                                                        `want "" or etcd3`,
+		"--audit-policy-file=x":                                                          "the field audit of a bundle",
+		"--request-timeout=5s":                                                           "stele has no such flag",
+		"--secure-port=0":                                                                "want a port",
+		"--service-cluster-ip-range=10.0.0.0":                                            "invalid CIDR",
+		"--allow-privileged=maybe":                                                       "invalid syntax",
+		"--max-requests-inflight=0":                                                      "stele always limits requests",
+		"--enable-priority-and-fairness=false":                                           "requests are always limited",
+	} {
+		switch err := parseKubeAPIServer(t, flags); {
+		case err == nil:
+			t.Errorf("%s: no error", flags)
+		case !strings.Contains(err.Error(), want):
+			t.Errorf("%s: %v; want %q", flags, err, want)
+		case !strings.Contains(err.Error(), strings.SplitN(strings.TrimPrefix(flags, "--"), "=", 2)[0]) && !strings.Contains(err.Error(), "admission plugin"):
+			t.Errorf("%s: the error does not name the flag: %v", flags, err)
+		}
+	}
+}
+
+// TestEachFlagOfTheLibrariesOfKubeAPIServerIsKnown: each flag is one that has an effect, one without, or refused with a reason.
+func TestEachFlagOfTheLibrariesOfKubeAPIServerIsKnown(t *testing.T) {
+	upstream := pflag.NewFlagSet("", pflag.ContinueOnError)
+	options.NewSecureServingOptions().WithLoopback().AddFlags(upstream)
+	options.NewEtcdOptions(storagebackend.NewDefaultConfig("/registry", nil)).AddFlags(upstream)
+	options.NewAuditOptions().AddFlags(upstream)
+	options.NewFeatureOptions().AddFlags(upstream)
+	options.NewAdmissionOptions().AddFlags(upstream)
+	options.NewAPIEnablementOptions().AddFlags(upstream)
+	options.NewEgressSelectorOptions().AddFlags(upstream)
+	options.NewTracingOptions().AddFlags(upstream)
+	run := options.NewServerRunOptions()
+	run.AddUniversalFlags(upstream)
+	header := options.RequestHeaderAuthenticationOptions{}
+	header.AddFlags(upstream)
+	command := kubeAPIServerCommand()
+	upstream.VisitAll(func(f *pflag.Flag) {
+		if command.Flags().Lookup(f.Name) == nil && f.Deprecated == "" {
+			t.Errorf("--%s is unknown", f.Name)
+		}
+	})
+}
+
+// TestEnvtestStartsStele starts the program as kube-apiserver by controller-runtime's envtest, with an etcd of envtest's.
+func TestEnvtestStartsStele(t *testing.T) {
+	t.Parallel()
+	kubeAPIServer, err := exec.LookPath(apiserver.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	environment := &envtest.Environment{BinaryAssetsDirectory: filepath.Dir(kubeAPIServer)}
+	config, err := environment.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := environment.Stop(); err != nil {
+			t.Error(err)
+		}
+	}()
+	c, err := client.New(config, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "settings"}}
+	if err := c.Create(context.Background(), settings); err != nil {
+		t.Fatal(err)
+	}
+	user, err := environment.AddUser(envtest.User{Name: "nobody-in-particular"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := kubernetes.NewForConfig(user.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := other.CoreV1().ConfigMaps("default").List(context.Background(), metav1.ListOptions{}); err == nil {
+		t.Error("a user without a role reads ConfigMaps")
+	}
+	if _, err := other.Discovery().ServerVersion(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestUnderscoresOfKubeAPIServerAreDashes(t *testing.T) {
+	f := kubeAPIServerCommand().Flags()
+	if err := f.Parse([]string{"--secure_port=7443"}); err != nil {
+		t.Fatal(err)
+	}
+	if got := f.Lookup("secure-port").Value.String(); got != "7443" {
+		t.Errorf("--secure-port is %s", got)
+	}
+}
