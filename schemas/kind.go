@@ -35,6 +35,11 @@ func (k Kind) Resource() string {
 	return k.Plural + "." + k.Group
 }
 
+// Defines reports whether the kind is that of CustomResourceDefinitions as stored objects.
+func (k *Kind) Defines() bool {
+	return k.Plural == "customresourcedefinitions" && k.Group == "apiextensions.k8s.io" && k.Builtin
+}
+
 // Version returns the version with the given name. ok is false if the kind has no such version.
 func (k Kind) Version(name string) (*Version, bool) {
 	for i := range k.Versions {

@@ -15,6 +15,7 @@ import (
 	"stele.dev/stele/projections/history"
 	"stele.dev/stele/projections/objects"
 	"stele.dev/stele/projections/policies"
+	"stele.dev/stele/schemas/crd/definitions"
 )
 
 const (
@@ -115,7 +116,7 @@ func (p *Past) makeState(ctx context.Context, tip *commit.Tip, r schema.GroupRes
 // present returns the object of a change as it is now, if the change is its last one and the policy in force shows it as the
 // past one did. States of the past share it with the present.
 func (l *renderer) present(c *history.Change) *objects.Object {
-	if in := l.tip.Policies.Active; in == nil || in.Digest != l.digest || l.policy == nil {
+	if in := l.tip.Policies.Active; in == nil || l.tip.Policies.Form() != l.form || l.policy == nil {
 		return nil
 	}
 	o := l.tip.Objects.Get(l.kind.GroupResource, c.Object.GetNamespace(), c.Object.GetName())
@@ -131,21 +132,21 @@ type renderer struct {
 	tip    *commit.Tip
 	kind   objects.Kind
 	policy *policy.Kind // nil if the policy does not have the resource
-	digest policies.Digest
+	form   policies.Form
 	stored func([]byte) ([]byte, error)
 }
 
 func (p *Past) rendererAt(ctx context.Context, tip *commit.Tip, r schema.GroupResource, revision uint64) (*renderer, error) {
 	l := &renderer{p: p, tip: tip, kind: objects.Kind{GroupResource: r}}
 	record, found := tip.Policies.InForce(revision)
-	if !found {
+	if !found || r == definitions.Resource { // definitions are shown as they were written, whatever is in force
 		return l, nil
 	}
 	loaded, err := p.loadPolicy(ctx, tip, record)
 	if err != nil {
 		return nil, err
 	}
-	l.digest = record.Digest
+	l.form = record.Form()
 	if l.policy = loaded.policy.Kind(r); l.policy != nil {
 		l.kind, l.stored = commit.KindOf(l.policy), versions.Stored(l.policy)
 	}
@@ -172,10 +173,10 @@ func (l *renderer) payload(ctx context.Context, c *history.Change) ([]byte, erro
 // sameForm reports whether an object that was written at a revision is shown as it was written.
 func (l *renderer) sameForm(ctx context.Context, written uint64) (bool, error) {
 	record, found := l.tip.Policies.InForce(written)
-	if l.policy == nil || !found || record.Digest == l.digest {
+	if l.policy == nil || !found || record.Form() == l.form {
 		return true, nil
 	}
-	pair := formPair{record.Digest, l.digest, l.kind.GroupResource}
+	pair := formPair{record.Form(), l.form, l.kind.GroupResource}
 	if same, found := l.p.forms.Get(pair); found {
 		return same, nil
 	}

@@ -145,8 +145,9 @@ func (d *Draft) becomeNew(o *Object) error {
 	if err := d.prepare(o, nil); err != nil {
 		return err
 	}
+	d.keepDefinitionStatus(o.Content)
 	generation := int64(1)
-	if d.Kind.Kind.Builtin {
+	if d.Kind.Kind.Builtin && !d.Kind.Kind.Defines() {
 		generation = 0
 	}
 	sent := o.Meta.ManagedFields
@@ -159,6 +160,9 @@ func (d *Draft) becomeNew(o *Object) error {
 	}
 	d.manage(byClient, sent)
 	d.Object = o
+	if err := d.requireLivingKind(); err != nil {
+		return err
+	}
 	return d.RequireActiveNamespace()
 }
 
@@ -285,6 +289,7 @@ func (d *Draft) become(o *Object) error {
 	}
 	d.Object = o
 	d.OldMeta, d.OldContent = oldMeta, oldContent
+	d.keepDefinitionStatus(o.Content)
 	d.manage(byClient, sent)
 	o.Meta.ManagedFields = byClient.Meta.ManagedFields
 	return nil

@@ -36,6 +36,9 @@ func (d *Draft) Decide() (*Write, error) {
 	switch {
 	case d.Creates():
 		w.Type, w.Code, w.Checks.ActiveNamespace, w.Checks.Quota = logpb.Type_TYPE_CREATED, http.StatusCreated, d.Key.Namespace, true
+		if err := d.settleDefinition(); err != nil {
+			return nil, err
+		}
 		w.Payload, err = d.encode(d.Object.Meta, d.Object.Content)
 		if d.Old != nil {
 			return nil, d.alreadyExists(w.Payload)
@@ -44,8 +47,11 @@ func (d *Draft) Decide() (*Write, error) {
 		return d.decideDelete(w)
 	default:
 		w.Type, w.Checks.Quota = logpb.Type_TYPE_UPDATED, true
+		if err := d.settleDefinition(); err != nil {
+			return nil, err
+		}
 		d.keepTimes()
-		if !d.Kind.Kind.Builtin && d.Info.Subresource != "status" && !equalContent(d.Object.Content, d.OldContent, d.Kind.Status) {
+		if (!d.Kind.Kind.Builtin || d.Kind.Kind.Defines()) && d.Info.Subresource != "status" && !equalContent(d.Object.Content, d.OldContent, d.Kind.Status) {
 			d.Object.Meta.Generation++
 		}
 		if w.Payload, err = d.encode(d.Object.Meta, d.Object.Content); err != nil {
@@ -126,6 +132,9 @@ func (d *Draft) removed(stored []byte) ([]byte, error) {
 func (d *Draft) decideDelete(w *Write) (*Write, error) {
 	if d.Resource() == commit.Namespaces {
 		return d.deleteNamespace(w)
+	}
+	if d.Kind.Kind.Defines() {
+		return d.deleteDefinition(w)
 	}
 	finalizers := d.finalizersOfDelete()
 	if len(finalizers) > 0 {

@@ -189,7 +189,7 @@ func (w *Watch) save(ctx context.Context) {
 		case errors.As(err, &stale):
 			continue // another policy was activated meanwhile
 		case errors.Is(err, activation.ErrInForce):
-			fmt.Fprintf(w.out, "Policy %.12s is in force already, since revision %d.\n", digest, w.plane.Committer.Tip().PolicyRevision())
+			fmt.Fprintf(w.out, "Policy %.12s is in force already, since revision %d.\n", digest, w.plane.Committer.Tip().ActivationRevision())
 		case errors.As(err, &renamed):
 			w.stays(ctx, fmt.Errorf("%w; if that is meant, `stele policy push --rename %s`", renamed, w.dir))
 		case err != nil:
@@ -224,7 +224,7 @@ func (w *Watch) stays(ctx context.Context, err error) {
 		return // the server stops
 	}
 	active := w.plane.Committer.Tip().Policies.Active
-	w.complain(fmt.Errorf("%w; policy %.12s stays in force, since revision %d", err, active.Digest, w.plane.Committer.Tip().PolicyRevision()))
+	w.complain(fmt.Errorf("%w; policy %.12s stays in force, since revision %d", err, active.Digest, w.plane.Committer.Tip().ActivationRevision()))
 }
 
 func (w *Watch) complain(err error) { fmt.Fprintf(w.err, "stele: policy watch: %v\n", err) }
