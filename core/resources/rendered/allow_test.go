@@ -248,3 +248,29 @@ func TestDefinitionsAreInForceAfterARestart(t *testing.T) {
 	second.Must(t, 422, "POST", gaugesPath, gaugeNamed("two", `"size": -1`))
 	second.Must(t, 201, "POST", gaugesPath, gaugeNamed("two", ""))
 }
+
+// Each replica serves a kind from the revision of its definition on, whichever replica stored that.
+func TestEveryReplicaServesADefinitionFromItsRevisionOn(t *testing.T) {
+	var store memlog.Store
+	var all []*planetest.Replica
+	for range 3 {
+		all = append(all, planetest.StartReplica(t, store.Open(nil), 0))
+		if len(all) == 1 {
+			all[0].Bootstrap(t, allowing)
+		}
+	}
+	revision := planetest.Revision(t, all[0].Must(t, 201, "POST", planetest.DefinitionsPath, gauge("lab.example.org", "", "")))
+	for i, p := range all {
+		p.Must(t, 201, "POST", gaugesPath, gaugeNamed(fmt.Sprint("of", i), "")) // the write is decided on the newest state
+		if got := p.Committer.Tip().PolicyRevision(); got != revision {
+			t.Errorf("on replica %d the policy is as it is since revision %d, want %d", i, got, revision)
+		}
+	}
+	all[2].Must(t, 200, "PATCH", gaugePath, `{"spec": {"versions": [`+version("v1", `"served": true, "storage": true`, `"size": {"type": "integer", "maximum": 1}`)+`]}}`, merge...)
+	for i, p := range all {
+		p.Must(t, 422, "POST", gaugesPath, gaugeNamed(fmt.Sprint("late", i), `"size": 2`))
+		if got := len(p.Must(t, 200, "GET", gaugesPath, "").Names()); got != 3 {
+			t.Errorf("replica %d has %d objects", i, got)
+		}
+	}
+}
