@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
+	"stele.dev/stele/policy/conversion"
 	"stele.dev/stele/policy/expr"
 	"stele.dev/stele/policy/quotas"
 	"stele.dev/stele/policy/reach"
@@ -70,6 +71,8 @@ type Kind struct {
 	// forms numbers the versions by form: versions with the same form have the same number. It is
 	// nil if all versions have one form.
 	forms map[string]int
+	// ways convert objects between versions with different forms, by the names of both.
+	ways map[[2]string]*conversion.Way
 }
 
 // Stored returns the kind that stores the objects: Of, or the kind itself.
@@ -233,13 +236,13 @@ func (k *Kind) Storage() *Version {
 	return k.Versions[i]
 }
 
-// SelectableFields returns the selectable fields of all versions, as field selectors name them.
+// SelectableFields returns the paths of the selectable fields of all versions in stored objects, without a dot in front.
 func (k *Kind) SelectableFields() []string {
 	var fields []string
 	seen := map[string]bool{}
 	for _, v := range k.Versions {
 		for _, f := range v.Version.SelectableFields {
-			if f = strings.TrimPrefix(f, "."); !seen[f] {
+			if f = v.StoredField(strings.TrimPrefix(f, ".")); !seen[f] {
 				seen[f] = true
 				fields = append(fields, f)
 			}

@@ -61,6 +61,9 @@ type Version struct {
 	// Schema constrains the object. It does not cover apiVersion, kind and metadata.
 	Schema *Node `json:"schema"`
 
+	// Conversion says how objects of this version become objects of the hub. It is nil for versions with the form of the hub.
+	Conversion *Conversion `json:"conversion,omitempty"`
+
 	// Status reports whether the status subresource is enabled.
 	Status bool `json:"status,omitempty"`
 

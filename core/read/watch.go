@@ -330,7 +330,14 @@ var eventKinds = map[objects.EventType]string{objects.Added: "ADDED", objects.Mo
 
 // event sends an event of an object.
 func (s *Stream) event(e objects.Event) error {
-	return s.send(eventKinds[e.Type], s.version.Of(e.Object.JSON), e.Object.Revision)
+	if s.Format.As == negotiate.Metadata { // it is the same in each version
+		return s.send(eventKinds[e.Type], e.Object.JSON, e.Object.Revision)
+	}
+	text, err := s.rd.convert(s.c, s.version, e.Object)
+	if err != nil {
+		return err
+	}
+	return s.send(eventKinds[e.Type], text, e.Object.Revision)
 }
 
 // send adds an event to the buffer, with the object in the negotiated format.

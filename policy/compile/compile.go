@@ -182,6 +182,7 @@ func (c *compiler) bundle(v cue.Value) *policy.Form {
 			if kind, ok := c.kind(id, k); ok {
 				c.leftToCUE(&kind)
 				c.schemaRules(&kind)
+				c.conversions(&kind, k)
 				f.Kinds = append(f.Kinds, kind)
 			}
 		}

@@ -16,6 +16,8 @@ var Rules = []Rule{
 		"Clients that ask for the version get 404. Stored objects stay, and are served in the other versions. Deprecate a version before you remove it."},
 	{"VERSION_DEPRECATED", Kinds, Changes, "Clients of a version get another warning.",
 		"The warning that clients of a version get differs. Nothing is refused because of it."},
+	{"CONVERSION_CHANGED", Kinds, Changes, "Objects are converted to a version in another way.",
+		"The conversion of a version has other steps, or is new or gone. Clients of the version see other values of the same stored objects, and what they write is stored otherwise. The past stays as it was. Conversions are compared as they are written, and each was tried on generated objects when its bundle was compiled. The class is narrows if a step may lose values that were not lost before."},
 	{"STORAGE_VERSION_CHANGED", Kinds, Changes, "Objects are stored in another version.",
 		"Objects are converted when the policy takes effect. Fields that the new storage version lacks are dropped, and the push then needs --drop-fields."},
 	{"FIELD_ADDED", Kinds, Widens, "A field is new.",

@@ -71,7 +71,7 @@ func (e *Conflicts) Error() string {
 }
 
 // Check reports why a policy cannot be activated at the tip: [ErrInForce], a [*Renamed] unless rename is set, a
-// [*KindInUse], or [*Conflicts].
+// [*KindInUse], a [*VersionInUse], or [*Conflicts].
 func Check(tip *commit.Tip, p *policies.Proposal, form *policy.Form, rename bool) error {
 	if in := tip.Policies.Active; in != nil && in.Digest == p.Digest {
 		return ErrInForce
@@ -83,6 +83,9 @@ func Check(tip *commit.Tip, p *policies.Proposal, form *policy.Form, rename bool
 		if n := tip.Objects.Len(r); n > 0 {
 			return &KindInUse{r, n}
 		}
+	}
+	if err := writtenInRemoved(tip, form); err != nil {
+		return err
 	}
 	return conflicts(tip, form)
 }

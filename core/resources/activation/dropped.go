@@ -12,9 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/object/metadata"
+	"stele.dev/stele/core/object/versions"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/projections/objects"
-	"stele.dev/stele/schemas/program"
 )
 
 // Dropped is a field that stored objects have and that the new policy lacks.
@@ -79,7 +79,7 @@ func FieldsDropped(ctx context.Context, tip *commit.Tip, form *policy.Form, load
 	}
 	var all DropsFields
 	for _, resource := range changed {
-		dropped, err := droppedOf(ctx, tip, resource, next.Kind(resource).Storage().Program)
+		dropped, err := droppedOf(ctx, tip, resource, next.Kind(resource).Storage())
 		if err != nil {
 			return nil, err
 		}
@@ -91,8 +91,9 @@ func FieldsDropped(ctx context.Context, tip *commit.Tip, form *policy.Form, load
 // index matches the index of an item in a path.
 var index = regexp.MustCompile(`\[\d+\]`)
 
-func droppedOf(ctx context.Context, tip *commit.Tip, resource schema.GroupResource, program *program.Program) (DropsFields, error) {
+func droppedOf(ctx context.Context, tip *commit.Tip, resource schema.GroupResource, as *policy.Version) (DropsFields, error) {
 	found := map[string]*Dropped{}
+	unconvertible := &Unconvertible{Resource: resource}
 	for o := range tip.Objects.List(resource, &objects.Selection{}, "", "") {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
@@ -101,7 +102,13 @@ func droppedOf(ctx context.Context, tip *commit.Tip, resource schema.GroupResour
 		if err != nil {
 			return nil, fmt.Errorf("activation: %s %s/%s: %w", resource, o.Namespace, o.Name, err)
 		}
-		unknown, _, unasked := program.TryPrepare(content)
+		if as.Kind.Converted() {
+			if err := as.Convert(versions.NameOf(o.JSON), content); err != nil {
+				unconvertible.add(o, err)
+				continue
+			}
+		}
+		unknown, _, unasked := as.Program.TryPrepare(content)
 		if unasked != nil {
 			return nil, unasked
 		}
@@ -116,6 +123,9 @@ func droppedOf(ctx context.Context, tip *commit.Tip, resource schema.GroupResour
 				found[path] = &Dropped{Resource: resource, Field: path, Objects: 1, Example: strings.TrimPrefix(o.Namespace+"/"+o.Name, "/")}
 			}
 		}
+	}
+	if unconvertible.Objects > 0 {
+		return nil, unconvertible
 	}
 	var all DropsFields
 	for _, path := range slices.Sorted(maps.Keys(found)) {

@@ -97,6 +97,8 @@ func (w *push) Commit(ctx context.Context) error {
 			return err
 		}
 		var inUse *KindInUse
+		var version *VersionInUse
+		var unconvertible *Unconvertible
 		var renamed *Renamed
 		var dropped DropsFields
 		var conflicts *Conflicts
@@ -111,6 +113,10 @@ func (w *push) Commit(ctx context.Context) error {
 			return status.Conflict(w.c.Resource(), proposal.Digest.String(), inUse)
 		case errors.As(err, &conflicts):
 			return status.Conflict(w.c.Resource(), proposal.Digest.String(), conflicts)
+		case errors.As(err, &version):
+			return status.Conflict(w.c.Resource(), proposal.Digest.String(), version)
+		case errors.As(err, &unconvertible):
+			return status.Conflict(w.c.Resource(), proposal.Digest.String(), unconvertible)
 		case err != nil:
 			return err
 		}

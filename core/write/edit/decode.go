@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
 	"stele.dev/stele/core/call"
+	"stele.dev/stele/core/call/negotiate"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/object/canonical"
 	"stele.dev/stele/core/object/metadata"
@@ -224,7 +225,11 @@ func (d *Draft) decodePatch() error {
 	}
 	o := d.merged()
 	if o == nil {
-		patched, strict, err := patch.Apply(d.Kind.GroupVersionKind(), types.PatchType(d.Body.MediaType), d.patchTarget(), d.Body.Raw)
+		target, err := d.patchTarget()
+		if err != nil {
+			return err
+		}
+		patched, strict, err := patch.Apply(d.Kind.GroupVersionKind(), types.PatchType(d.Body.MediaType), target, d.Body.Raw)
 		if err != nil {
 			return err
 		}
@@ -349,5 +354,22 @@ func (d *Draft) decodeDelete(ctx context.Context) error {
 				"the ResourceVersion in the precondition (%s) does not match the ResourceVersion in record (%s). The object might have been modified", *pre.ResourceVersion, now))
 		}
 	}
+	if err := d.checkShown(); err != nil {
+		return err
+	}
 	return d.checkMortal()
+}
+
+// checkShown returns an error if the stored object cannot be converted to the version of the request, so that the answer of a delete
+// could not show it. A client that asks for metadata alone gets that in each case: so the garbage collector and the deletion of
+// namespaces do not depend on conversions.
+func (d *Draft) checkShown() error {
+	if !d.Kind.Kind.Converts() {
+		return nil
+	}
+	if f, err := d.Format(); err == nil && f.As == negotiate.Metadata {
+		return nil
+	}
+	_, err := d.Shown(d.Old.JSON)
+	return err
 }

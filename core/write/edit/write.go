@@ -2,15 +2,21 @@ package edit
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/object/canonical"
+	"stele.dev/stele/core/object/versions"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/eventlog/logpb"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/conversion"
 )
 
 // Write is the change to commit for a request.
@@ -68,7 +74,7 @@ func (d *Draft) Decide() (*Write, error) {
 		if !d.Anew && d.Old.HasPayload(w.Payload) {
 			return nil, nil
 		}
-		w.Kept, err = d.keepHidden(d.Object.Meta, d.Object.Content)
+		w.Kept, err = d.keepHidden(w.Payload)
 	}
 	return w, err
 }
@@ -93,7 +99,6 @@ func equalContent(a, b map[string]any, exceptStatus bool) bool {
 
 // encode returns an object as it is stored, in the storage version.
 func (d *Draft) encode(meta *metav1.ObjectMeta, content map[string]any) ([]byte, error) {
-	gvk := d.Kind.Kind.Stored().Storage().GroupVersionKind()
 	if face := d.Kind.Kind.Face; face != nil {
 		content = face.Store(content)
 	}
@@ -101,11 +106,43 @@ func (d *Draft) encode(meta *metav1.ObjectMeta, content map[string]any) ([]byte,
 		d.Kind.Program.Prune(content) // removes nulls that server-side apply lets through
 	}
 	if d.Kind.Kind.Converts() {
-		stored, changed := d.Kind.Store(content)
+		stored, changed, err := d.convertToStore(content)
+		if err != nil {
+			return nil, err
+		}
 		if content = stored; changed && d.Object != nil {
 			d.Object.Adapted = true
 		}
 	}
+	return d.encodeStored(meta, content)
+}
+
+// convertToStore returns the content of the object in the storage version. An object that cannot be converted is refused.
+func (d *Draft) convertToStore(content map[string]any) (map[string]any, bool, error) {
+	var old *policy.Before
+	if d.OldContent != nil && d.Kind.Loses() {
+		_, stored, err := call.DecodeStored(d.Old.JSON)
+		if err != nil {
+			return nil, false, err
+		}
+		if versions.NameOf(d.Old.JSON) == d.Kind.Kind.StorageVersion {
+			old = &policy.Before{Shown: d.OldContent, Stored: stored}
+		}
+	}
+	stored, changed, err := d.Kind.Store(content, old)
+	if err != nil {
+		at := field.NewPath("")
+		if step := (*conversion.Error)(nil); errors.As(err, &step) {
+			at = field.NewPath(step.Field)
+		}
+		return nil, false, status.Invalid(d.Kind.GroupVersionKind().GroupKind(), d.Key.Name, field.ErrorList{field.Invalid(at, field.OmitValueType{}, err.Error())})
+	}
+	return stored, changed, nil
+}
+
+// encodeStored returns an object of the storage version as it is stored.
+func (d *Draft) encodeStored(meta *metav1.ObjectMeta, content map[string]any) ([]byte, error) {
+	gvk := d.Kind.Kind.Stored().Storage().GroupVersionKind()
 	text, err := canonical.Object(gvk.GroupVersion().String(), gvk.Kind, meta, content)
 	if err == nil && len(text) > commit.MaxObject && len(meta.ManagedFields) > 0 && !d.Applies() {
 		// As upstream, an object that is too large loses its managedFields first.
@@ -138,17 +175,17 @@ func (d *Draft) decideDelete(w *Write) (*Write, error) {
 	}
 	finalizers := d.finalizersOfDelete()
 	if len(finalizers) > 0 {
-		meta, content, err := d.DecodeStored(d.Old.JSON)
+		meta, content, err := call.DecodeStored(d.Old.JSON)
 		if err != nil {
 			return nil, err
 		}
 		meta.Finalizers, meta.ResourceVersion = finalizers, ""
 		markDeleted(meta, d.Received)
 		w.Type, w.Code = logpb.Type_TYPE_UPDATED, d.Unchanged()
-		if w.Payload, err = d.encode(meta, content); err != nil || d.Old.HasPayload(w.Payload) {
+		if w.Payload, err = d.encodeStored(meta, content); err != nil || d.Old.HasPayload(w.Payload) {
 			return nil, err // already marked
 		}
-		w.Kept, err = d.keepHidden(meta, content)
+		w.Kept, err = d.keepHidden(w.Payload)
 		return w, err
 	}
 	d.remove(w)
