@@ -23,7 +23,7 @@ var happened = map[string]string{
 	"KIND_NAMES_CHANGED": "has other names", "VERSION_ADDED": "has another version", "VERSION_REMOVED": "is no longer served in a version",
 	"VERSION_DEPRECATED": "warns clients of a version", "STORAGE_VERSION_CHANGED": "is stored in another version",
 	"CONVERSION_CHANGED": "is converted in another way",
-	"FIELD_ADDED": "is new", "FIELD_REMOVED": "is removed", "FIELD_REQUIRED": "must be set", "FIELD_OPTIONAL": "need not be set",
+	"FIELD_ADDED":        "is new", "FIELD_REMOVED": "is removed", "FIELD_REQUIRED": "must be set", "FIELD_OPTIONAL": "need not be set",
 	"FIELD_TYPE_CHANGED": "has another type", "STRUCT_CLOSED": "keeps only declared fields", "STRUCT_OPENED": "keeps fields that are not declared",
 	"BOUND_TIGHTENED": "admits less", "BOUND_LOOSENED": "admits more", "PATTERN_CHANGED": "has another pattern",
 	"ENUM_VALUE_REMOVED": "admits fewer values", "ENUM_VALUE_ADDED": "admits more values",
