@@ -149,6 +149,12 @@ func (t *Table) Discovery(p *policy.Policy) []discovery.Resource {
 			listed := r.Resource
 			if r.VerbsUnder != nil {
 				listed.Verbs = r.VerbsUnder(p)
+				listed.Subresources = slices.Clone(listed.Subresources)
+				for i := range listed.Subresources {
+					if slices.Contains(listed.Verbs, "update") {
+						listed.Subresources[i].Verbs = metav1.Verbs{"get", "patch", "update"}
+					}
+				}
 			}
 			all = append(all, listed)
 			continue

@@ -40,6 +40,42 @@ func (t *translator) shape(raw map[string]any) {
 	}
 }
 
+// TooDeep returns the path to a schema of a definition, given as its decoded JSON, that nests too deeply for recursive code; "" if there is none.
+func TooDeep(definition map[string]any) string {
+	spec, _ := definition["spec"].(map[string]any)
+	versions, _ := spec["versions"].([]any)
+	for i, v := range versions {
+		version, _ := v.(map[string]any)
+		schema, _ := version["schema"].(map[string]any)
+		if deeper(schema["openAPIV3Schema"], 0) {
+			return path{"spec", "versions", strconv.Itoa(i), "schema", "openAPIV3Schema"}.String()
+		}
+	}
+	return ""
+}
+
+// deeper reports whether a schema nests more than maxDepth levels.
+func deeper(x any, depth int) bool {
+	if depth > 3*maxDepth { // each level has at most the schema, and a map or a list of schemas
+		return true
+	}
+	switch x := x.(type) {
+	case map[string]any:
+		for name, part := range x {
+			if name != "default" && name != "example" && name != "enum" && deeper(part, depth+1) {
+				return true
+			}
+		}
+	case []any:
+		for _, part := range x {
+			if deeper(part, depth+1) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // schemaShape checks a schema. The decoder rejects values of the wrong type.
 func (t *translator) schemaShape(x any, at path, depth int) {
 	schema, ok := x.(map[string]any)

@@ -1,11 +1,18 @@
 package rendered_test
 
 import (
+	"encoding/json"
 	"fmt"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	k8sruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
 	"stele.dev/stele/core/run/plane/planetest"
 	"stele.dev/stele/eventlog/memlog"
 )
@@ -161,6 +168,55 @@ func TestAChangedDefinitionIsInForceAtItsRevision(t *testing.T) {
 	}
 	if got := fmt.Sprint(p.Must(t, 200, "GET", fmt.Sprintf("/at/%d%s", before, gaugePath), "").Field("metadata", "generation")); got != "1" {
 		t.Errorf("the definition had the generation %s", got)
+	}
+}
+
+// Typed clients send Protocol Buffers.
+func TestTypedClientsBringDefinitions(t *testing.T) {
+	p := newAllowing(t)
+	server := httptest.NewServer(p)
+	defer server.Close()
+	for i, mediaType := range []string{"application/json", "application/vnd.kubernetes.protobuf", "application/cbor"} {
+		client := planetest.Must[*clientset.Clientset](t)(clientset.NewForConfig(&rest.Config{Host: server.URL, BearerToken: "admin-token", QPS: -1, ContentConfig: rest.ContentConfig{ContentType: mediaType, AcceptContentTypes: "application/json"}}))
+		of := &apiextensionsv1.CustomResourceDefinition{}
+		if err := json.Unmarshal([]byte(gauge(fmt.Sprintf("g%d.example.org", i), "", "")), of); err != nil {
+			t.Fatal(err)
+		}
+		made, err := client.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(), of, metav1.CreateOptions{FieldValidation: "Strict"})
+		if err != nil {
+			t.Errorf("%s: %v", mediaType, err)
+			continue
+		}
+		made.Labels = map[string]string{"a": "b"}
+		if made, err = client.ApiextensionsV1().CustomResourceDefinitions().Update(t.Context(), made, metav1.UpdateOptions{}); err != nil || made.Generation != 1 {
+			t.Errorf("%s: an update of labels: %v, generation %d", mediaType, err, made.Generation)
+		}
+	}
+}
+
+func TestSchemasThatNestTooDeeplyAreRefused(t *testing.T) {
+	p := newAllowing(t)
+	const levels = 3000
+	deep := version("v1", `"served": true, "storage": true`, `"a": `+strings.Repeat(`{"type": "object", "properties": {"a": `, levels)+"{}"+strings.Repeat("}}", levels))
+	if a := p.Must(t, 422, "POST", planetest.DefinitionsPath, gauge("lab.example.org", "", deep)); !strings.Contains(a.String(), "nest too deeply") {
+		t.Errorf("it says %.300s", a)
+	}
+	schema := &apiextensionsv1.JSONSchemaProps{Type: "object"}
+	for range 1000 {
+		schema = &apiextensionsv1.JSONSchemaProps{Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"a": *schema}}
+	}
+	of := &apiextensionsv1.CustomResourceDefinition{Spec: apiextensionsv1.CustomResourceDefinitionSpec{Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: schema}}}}}
+	raw, err := of.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	unknown := &k8sruntime.Unknown{TypeMeta: k8sruntime.TypeMeta{APIVersion: "apiextensions.k8s.io/v1", Kind: "CustomResourceDefinition"}, Raw: raw}
+	body, err := unknown.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a := p.Must(t, 400, "POST", planetest.DefinitionsPath, "k8s\x00"+string(body), "Content-Type", "application/vnd.kubernetes.protobuf"); !strings.Contains(a.String(), "messages nest more than") {
+		t.Errorf("it says %.300s", a)
 	}
 }
 

@@ -179,7 +179,7 @@ func (k *Kind) Resource() discovery.Resource {
 	kind := k.Version.Kind
 	var subresources []metav1.APIResource
 	if k.Version.Status {
-		subresources = []metav1.APIResource{{Name: kind.Plural + "/status", Namespaced: kind.Namespaced, Kind: kind.Kind.Kind, Verbs: metav1.Verbs{"get", "patch", "update"}}}
+		subresources = []metav1.APIResource{{Name: kind.Plural + "/status", Namespaced: kind.Namespaced, Kind: kind.Kind.Kind, Verbs: metav1.Verbs{"get"}}}
 	}
 	return discovery.Resource{Subresources: subresources, Group: kind.Group, Version: k.Name, APIResource: metav1.APIResource{
 		Name: kind.Plural, SingularName: kind.Singular, Namespaced: kind.Namespaced, Kind: kind.Kind.Kind, ShortNames: kind.ShortNames,

@@ -64,6 +64,9 @@ func write(d *Definition, content map[string]any) error {
 // Prepare fills in the defaults of a definition, and drops fields that definitions do not have, whose paths it returns. A content that cannot be
 // decoded stays as it is.
 func Prepare(content map[string]any) (unknown []string) {
+	if crd.TooDeep(content) != "" {
+		return nil // the validation refuses it
+	}
 	d, strict, err := of(content)
 	if err != nil {
 		return nil
@@ -122,6 +125,9 @@ type Written struct {
 
 // Validate returns the errors and the warnings of kube-apiserver. A content that cannot be decoded has no errors: the type of the object says that.
 func Validate(ctx context.Context, w *Written) (errs field.ErrorList, warnings []string) {
+	if path := crd.TooDeep(w.Content); path != "" {
+		return field.ErrorList{{Type: field.ErrorTypeTooLong, Field: path, BadValue: field.OmitValueType{}, Detail: "schemas nest too deeply"}}, nil
+	}
 	is := internalOf(w.Meta, w.Content)
 	if is == nil {
 		return nil, nil
