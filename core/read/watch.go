@@ -316,11 +316,15 @@ func (s *Stream) setEncoder() error {
 	return nil
 }
 
-// otherForm reports whether a new policy changes the schema of the watched version of a converted kind. The watch
-// then ends, because changed schemas of converted objects cause no events.
+// otherForm reports whether a new policy changes the schema of the watched version of a converted kind, or how its objects are
+// converted. The watch then ends, because such changes of converted objects cause no events.
 func (s *Stream) otherForm(before *policy.Version) bool {
 	if before == nil || !before.Kind.Converts() && !s.c.Kind.Kind.Converts() {
 		return false
+	}
+	if now := s.c.Kind; before.Kind.Converted() || now.Kind.Converted() {
+		stored := before.Name == before.Kind.StorageVersion && now.Name == now.Kind.StorageVersion
+		return !stored && !before.Kind.SameForm(now.Kind.Kind)
 	}
 	_, differ := schemas.Difference(before.Schema, s.c.Kind.Schema)
 	return differ

@@ -3,6 +3,7 @@ package versions_test
 import (
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -11,8 +12,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"stele.dev/stele/core/object/versions"
 	"stele.dev/stele/core/run/plane/planetest"
 	"stele.dev/stele/eventlog/memlog"
+	"stele.dev/stele/schemas/samples"
 )
 
 // machines is a bundle whose machines have two versions with different schemas.
@@ -280,6 +283,33 @@ func TestAnotherSchemaIsStored(t *testing.T) {
 	}
 }
 
+// A watch ends when its objects are converted in another way, because no event would say so. A watch of the stored version goes on.
+func TestAnotherConversionEndsWatches(t *testing.T) {
+	p := withMachines(t, machines("v1", steps))
+	p.Must(t, 201, "POST", v1Path, v1Machine("a"))
+	watch := p.Watch(t, fmt.Sprintf("%s?watch=1&resourceVersion=%d", betaPath, p.Committer.Tip().Revision()))
+	ofStored := p.Watch(t, fmt.Sprintf("%s?watch=1&resourceVersion=%d", v1Path, p.Committer.Tip().Revision()))
+	p.Activate(t, machines("v1", strings.Replace(steps, `small: "Small", large: "Large"`, `small: "Large", large: "Small"`, 1)))
+	if e := watch.Next(t); e.Type != "ERROR" || fmt.Sprint(e.Object["code"]) != "410" {
+		t.Errorf("%v", e)
+	}
+	p.Must(t, 201, "POST", v1Path, v1Machine("b"))
+	if e := ofStored.Next(t); e.Type != "ADDED" {
+		t.Errorf("%v", e)
+	}
+}
+
+// A push whose conversion some stored objects do not pass is refused, and says which.
+func TestAConversionThatStoredObjectsDoNotPassIsRefused(t *testing.T) {
+	p := withMachines(t, machines("v1beta1", steps))
+	p.Must(t, 201, "POST", betaPath, betaMachine("good"))
+	p.Must(t, 201, "POST", betaPath, strings.Replace(betaMachine("odd"), `"size":3`, `"size":3,"note":"bad"`, 1))
+	a := p.Must(t, 409, "POST", planetest.PoliciesPath, planetest.PolicyBody(t, machines("v1", fails), nil))
+	if !strings.Contains(string(a.Body), "1 objects of machines.example.com cannot be converted") || !strings.Contains(string(a.Body), "for example default/odd") {
+		t.Errorf("%s", a)
+	}
+}
+
 // fails converts all machines but those with a note.
 const fails = steps + `,
 	{cel: {up: "spec.note": "self.spec.?note.optMap(n, n == 'bad' ? string(1 / 0) : n)", down: "spec.note": "self.spec.?note.optMap(n, n == 'bad' ? string(1 / 0) : n)"}}`
@@ -310,4 +340,99 @@ func TestAnObjectThatCannotBeConverted(t *testing.T) {
 	p.Must(t, 200, "GET", betaPath+"/bad", "", "Accept", partial)
 	p.Must(t, 200, "GET", betaPath, "", "Accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1")
 	p.Must(t, 200, "DELETE", betaPath+"/bad", "", "Accept", partial)
+}
+
+// Any object of either version comes back as it was, by way of the other, whichever is stored.
+func TestRandomObjectsComeBack(t *testing.T) {
+	for _, storage := range []string{"v1", "v1beta1"} {
+		p := withMachines(t, machines(storage, steps))
+		rng := rand.New(rand.NewPCG(7, uint64(len(storage))))
+		kind := p.Committer.Tip().Policy.Kind(schema.GroupResource{Group: "example.com", Resource: "machines"})
+		for i := range 200 {
+			v := kind.Versions[i%2]
+			x, _ := samples.Maker{Rand: rng, Full: 60}.Witness(v.Schema).(map[string]any)
+			delete(x, "status") // written by its subresource
+			x["apiVersion"], x["kind"], x["metadata"] = "example.com/"+v.Name, "Machine", map[string]any{"name": fmt.Sprintf("m%d", i)}
+			body, err := json.Marshal(x)
+			if err != nil {
+				t.Fatal(err)
+			}
+			path, other := v1Path, betaPath
+			if v.Name != "v1" {
+				path, other = betaPath, v1Path
+			}
+			a := p.Do("POST", path+"?fieldValidation=Strict", string(body))
+			if a.Code == 400 || a.Code == 422 {
+				continue // nearly valid
+			}
+			if a.Code != 201 {
+				t.Fatalf("%s: %s", body, a)
+			}
+			name := fmt.Sprintf("/m%d", i)
+			first := specOf(p.Must(t, 200, "GET", path+name, ""))
+			seen := p.Must(t, 200, "GET", other+name, "")
+			p.Must(t, 200, "PUT", other+name, string(seen.Body))
+			if again := specOf(p.Must(t, 200, "GET", path+name, "")); again != first {
+				t.Errorf("%s stored, %s: %s\nis %s\nafter it was written as %s", storage, path, body, again, specOf(seen))
+			}
+		}
+	}
+}
+
+// Rules that name one version see the objects of others in it, and what they change reaches the version of the write.
+func TestRulesSeeConvertedObjects(t *testing.T) {
+	rules := `admission: validate: small: {match: {apiGroups: ["example.com"], apiVersions: ["v1beta1"], resources: ["machines"]}, validations: x: {expression: "object.spec.size <= 5", message: "too large"}}
+		admission: mutate: note: {order: 1, match: {apiGroups: ["example.com"], apiVersions: ["v1beta1"], resources: ["machines"], operations: ["CREATE"]}, mutations: x: {patchType: "ApplyConfiguration", expression: "Object{spec: Object.spec{note: string(object.spec.size)}}"}}
+		kinds:`
+	p := withMachines(t, strings.Replace(machines("v1", steps), "kinds:", rules, 1))
+	p.Must(t, 201, "POST", v1Path, v1Machine("a"))
+	if spec := specOf(p.Must(t, 200, "GET", v1Path+"/a", "")); spec != `{"class":"Large","cpus":2,"host":"db","mode":"slow","note":"2","port":80}` {
+		t.Errorf("%s", spec)
+	}
+	if a := p.Must(t, 422, "POST", v1Path, strings.Replace(v1Machine("b"), `"cpus":2`, `"cpus":6`, 1)); !strings.Contains(string(a.Body), "too large") {
+		t.Errorf("%s", a)
+	}
+	p.Must(t, 201, "POST", betaPath, betaMachine("c"))
+}
+
+// bigMachine is an object of about 1 KiB, in the stored version.
+func bigMachine(i int) string {
+	return fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Machine","metadata":{"name":"m%05d","labels":{"app":"bench"}},"spec":{"cpus":%d,"host":"db","port":80,"class":"Large","note":%q},"status":{}}`, i, 1+i, strings.Repeat("Lorem ipsum dolor sit amet ", 20))
+}
+
+// One conversion of a stored object of about 1 KiB, with decoding and encoding.
+func BenchmarkConvert(b *testing.B) {
+	p := withMachines(b, machines("v1", steps))
+	p.Must(b, 201, "POST", v1Path, bigMachine(1))
+	o := p.Committer.Tip().Objects.Get(schema.GroupResource{Group: "example.com", Resource: "machines"}, "default", "m00001")
+	as := versions.As(p.Committer.Tip().Policy.Version(schema.GroupVersionResource{Group: "example.com", Version: "v1beta1", Resource: "machines"}))
+	b.SetBytes(int64(len(o.JSON)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := as.Of(o.JSON); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// A list of 10,000 objects of about 1 KiB: as they are stored, in another version for the first time, and again.
+func BenchmarkListConverted(b *testing.B) {
+	p := withMachines(b, machines("v1", steps))
+	for i := range 10_000 {
+		p.Must(b, 201, "POST", v1Path, bigMachine(i))
+	}
+	list := func(b *testing.B, path string) {
+		w := httptest.NewRecorder()
+		p.ServeHTTP(w, planetest.Request("GET", path, ""))
+		if w.Code != 200 {
+			b.Fatal(w.Code)
+		}
+	}
+	for name, path := range map[string]string{"stored": v1Path, "converted": betaPath} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				list(b, path)
+			}
+		})
+	}
 }
