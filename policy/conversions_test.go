@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/compile"
+	"stele.dev/stele/policy/probes"
 	"stele.dev/stele/schemas"
 )
 
@@ -114,6 +115,27 @@ func TestStepsOfConversions(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A program that converts in another way than the one that compiled the bundle does not load it.
+func TestConversionsAreProbed(t *testing.T) {
+	result, diags := compileConverted(t, `spec: size: int`, `spec: replicas: int`, `{rename: {from: "spec.size", to: "spec.replicas"}}`)
+	if len(diags) > 0 {
+		t.Fatal(diags)
+	}
+	list := result.Form.Probes.Conversions
+	if len(list) == 0 {
+		t.Fatal("there are no probes")
+	}
+	encoded, _ := result.Form.Encode()
+	if _, err := probes.Load(encoded); err != nil {
+		t.Fatal(err)
+	}
+	list[0].Converted = json.RawMessage(`{"spec":{}}`)
+	encoded, _ = result.Form.Encode()
+	if _, err := probes.Load(encoded); err == nil || !strings.Contains(err.Error(), "makes another policy of the form") {
+		t.Error(err)
 	}
 }
 

@@ -108,6 +108,7 @@ type split struct {
 	integers  []bool // whether a part is an integer
 	wholeLeft int    // see emptied
 	partsLeft []int
+	secret    bool // errors do not show the whole
 }
 
 func newSplit(separator string, items Path, from, to []Path, s sides) (*split, error) {
@@ -116,6 +117,9 @@ func newSplit(separator string, items Path, from, to []Path, s sides) (*split, e
 	}
 	op := &split{separator: separator, whole: names(from)[0], parts: names(to)}
 	op.wholeLeft = emptied(items, op.whole, s.hub)
+	if n, _ := from[0].Node(s.version); n != nil {
+		op.secret = n.HasSensitive()
+	}
 	for i, p := range to {
 		n, _ := p.Node(s.hub)
 		op.integers = append(op.integers, n != nil && n.Kinds == schemas.IntegerKind)
@@ -137,6 +141,9 @@ func (op *split) up(m map[string]any) error {
 		var value any = piece
 		if op.integers[i] {
 			n, err := strconv.ParseInt(piece, 10, 64)
+			if (err != nil || strconv.FormatInt(n, 10) != piece) && op.secret {
+				return fmt.Errorf("a part of %s is no integer", fieldText(op.whole))
+			}
 			if err != nil || strconv.FormatInt(n, 10) != piece {
 				return fmt.Errorf("%q in %s is no integer", piece, fieldText(op.whole))
 			}
