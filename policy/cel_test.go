@@ -61,8 +61,8 @@ func TestWhatIsWrongWithAnExpressionIsSaid(t *testing.T) {
 	}{
 		"a field of the object":           {body: one("object.spec.size < 5")},
 		"a field that is not there":       {body: one("object.spec.sise < 5"), want: inBody + "admission.validate.v.validations.x.expression: in CEL: undefined field 'sise'; did you mean \"size\"?"},
-		"a field of something else":       {body: one("object.metadata.size < 5"), want: inBody + "admission.validate.v.validations.x.expression: in CEL: undefined field 'size'$"},
-		"a field that something else has": {body: one("object.spec.names.all(n, n == 'x') && object.spec.lables == 'x'"), want: "in CEL: undefined field 'lables'$"},
+		"a field of something else":       {body: one("object.metadata.size < 5"), want: inBody + "admission.validate.v.validations.x.expression: in CEL: undefined field 'size'; its fields are "},
+		"a field that something else has": {body: one("object.spec.names.all(n, n == 'x') && object.spec.lables == 'x'"), want: "in CEL: undefined field 'lables'; its fields are "},
 		"a field in a loop":               {body: one("object.spec.ports.all(p, p.nam != '')"), want: "undefined field 'nam'; did you mean \"name\"?$"},
 		"a field in a loop over a map":    {body: one("object.spec.ports.all(i, p, p.prt > i)"), want: "undefined field 'prt'; did you mean \"port\"?$"},
 		"a field of an item":              {body: one("object.spec.ports[0].nams == ''"), want: "undefined field 'nams'; did you mean \"name\"?$"},

@@ -196,7 +196,7 @@ func TestAMistakeIsSaidOnceWhereItWasMade(t *testing.T) {
 		"a list's elements":     {`teams: a: kinds: §["x"]`, []string{`bundle.teams.a.kinds: conflicting values ["x"] and struct (mismatched types list and struct)`}},
 		"a struct's type":       {`teams: a: kinds: §5`, []string{`bundle.teams.a.kinds: conflicting values 5 and struct (mismatched types int and struct)`}},
 		"two values":            {`cluster: §"other"`, []string{`bundle.cluster: conflicting values "other" and "test"; the other one is at bundle.cue:6`}},
-		"two values, one wrong": {"{\n" + binding(`clusterRole: "view", `+somebody+somewhere) + "\nteams: a: rbac: bindings: b: clusterRole: §\"edt\"\n}", []string{bindingPath + `.clusterRole: conflicting values "edt" and "view"; the other one is at bundle.cue:12`}},
+		"two values, one wrong": {"{\n" + binding(`clusterRole: "view", `+somebody+somewhere) + "\nteams: a: rbac: bindings: b: clusterRole: §\"edt\"\n}", []string{bindingPath + `.clusterRole: "edt" is not one of "admin", "cluster-admin", "edit", "view"; did you mean "edit"?`}},
 		"a schema's field":      {widgets(widgetNames + `, versions: v1: #schema: spec: a: int & §string`), []string{widgetPath + `.versions.v1.#schema.spec.a: conflicting values int and string (mismatched types int and string)`}},
 		"groups, which others use": {
 			`teams: c: {groups: §"c.org", namespaces: [], kinds: "widgets.c.org": {group: "c.org", ` + widgetNames + `, ` + widgetSchema + `}}`,
@@ -445,7 +445,7 @@ bundle: platform.bundle & widgets.bundle & {
 	// In the order of files, as the diagnostics are.
 	expectAt(t, source, places,
 		`bundle.clustr: field not allowed; did you mean "cluster"?`,
-		`bundle.teams.widgets.contact: conflicting values "#widgets" and "#ops"; the other one is at platform/base.cue:6`,
+		`bundle.teams.widgets.contact: conflicting values "#widgets" and "#ops"; the other one is at platform/base.cue:6; to let an environment choose, write a default there: contact: string | *"#widgets"`,
 		`bundle.audit.rules.all.level: "Metdata" is not one of "Metadata", "None", "Request", "RequestResponse"; did you mean "Metadata"?`,
 		`bundle.teams.widgets.rbac.clusterRoles."widgets:editor".rules.edit.resources.0: "wigets" is not served in the API group "example.com"; did you mean "widgets"?`,
 		`bundle.teams.widgets.rbac.bindings.dev.clusterRole: "widgets:editr" is not one of "admin", "cluster-admin", "edit", "view", "widgets:editor"; did you mean "widgets:editor"?`,

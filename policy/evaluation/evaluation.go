@@ -26,8 +26,8 @@ func (c *Evaluation) Add(pos schemas.Position, path, message, hint string) {
 
 // AddAll reports diagnostics, except those that only follow from an undefined name.
 func (c *Evaluation) AddAll(diags schemas.Diagnostics) {
-	for _, d := range diags {
-		if !strings.Contains(d.Message, meaningless) { // the name has been reported
+	for i, d := range diags {
+		if !strings.Contains(d.Message, meaningless) && !c.isExplained(&diags[i]) { // else the name or the line has been reported
 			c.Diags = append(c.Diags, d)
 		}
 	}
@@ -134,14 +134,15 @@ type Evaluation struct {
 	visited     cue.Value // the last one of Fields
 	instance    *build.Instance
 
-	found           map[string]finding // by path
-	FieldsSeen      int                // in a kind, see LostDefaults
+	found           map[string]finding        // by path
+	explained       map[schemas.Position]bool // lines with a mistake from which other errors follow
+	FieldsSeen      int                       // in a kind, see LostDefaults
 	Diags, Warnings schemas.Diagnostics
 }
 
 // New returns an evaluation of a source. [Evaluation.Evaluate] runs it.
 func New(source *bundles.Source) *Evaluation {
-	return &Evaluation{Source: source, folder: source.Package, found: map[string]finding{}}
+	return &Evaluation{Source: source, folder: source.Package, found: map[string]finding{}, explained: map[schemas.Position]bool{}}
 }
 
 // DefinitionsPath is the import path of the definitions of bundles.
@@ -151,6 +152,7 @@ const DefinitionsPath = "stele.dev/policy"
 // errors.
 func (c *Evaluation) Evaluate(instance *build.Instance, compile func(bundle cue.Value)) {
 	c.Build(instance)
+	c.habits()
 	if err := instance.Err; err != nil {
 		c.CUE(err)
 		if r := repaired(c.Source, err); r != nil {

@@ -84,6 +84,7 @@ func (d *defaultsOf) field(f *ast.Field, at []string) {
 			others = append(others, a)
 		}
 	}
+	d.covered(f, at, others)
 	if len(defaults) == 0 {
 		return
 	}
@@ -97,6 +98,43 @@ func (d *defaultsOf) field(f *ast.Field, at []string) {
 		d.warn("DEFAULTS_CONFLICT", f, at, fmt.Sprintf("there are %d defaults, so that none applies", len(defaults)), fmt.Sprintf("leave one *, as in %s: %s", label, d.onlyFirst(alternatives)))
 	case len(defaults) == 1:
 		d.outside(f, at, defaults[0], others)
+	}
+}
+
+// covered warns of constants beside a type that admits them, so that they say nothing.
+func (d *defaultsOf) covered(f *ast.Field, at []string, alternatives []ast.Expr) {
+	var constants, types []ast.Expr
+	for _, a := range alternatives {
+		switch x := a.(type) {
+		case *ast.BasicLit:
+			if x.Kind == token.STRING || x.Kind == token.INT || x.Kind == token.FLOAT {
+				constants = append(constants, a)
+			}
+		case *ast.Ident, *ast.SelectorExpr:
+			types = append(types, a)
+		}
+	}
+	if len(constants) == 0 || len(at) == 0 {
+		return
+	}
+	for _, t := range types {
+		v := d.value(t)
+		if v.Err() != nil || v.IsConcrete() {
+			continue
+		}
+		if op, _ := v.Expr(); op == cue.OrOp {
+			continue // an enumeration of its own
+		}
+		var lost []ast.Expr
+		for _, x := range constants {
+			if d.value(x).Unify(v).Err() == nil {
+				lost = append(lost, x)
+			}
+		}
+		if len(lost) > 0 {
+			d.warn("ALTERNATIVE_COVERED", f, at, fmt.Sprintf("%s says nothing beside %s, which admits it: the field takes any such value", sources(lost), source(t)),
+				fmt.Sprintf("leave %s out, so that only the named values are taken, or leave %s out", source(t), sources(lost)))
+		}
 	}
 }
 
@@ -140,7 +178,32 @@ func (d *defaultsOf) outside(f *ast.Field, at []string, mark ast.Expr, others []
 	case bound != nil && value.Kind()&cue.NumberKind != 0:
 		d.warn("DEFAULT_OUTSIDE", f, at, fmt.Sprintf("the default %s is outside of %s", shown, source(bound)),
 			fmt.Sprintf("write a default within it, or, if it is meant, %s: *%s | %s | %s", label, shown, shown, sources(others)))
+	case bound != nil && isForm(bound):
+		d.warn("DEFAULT_OUTSIDE", f, at, fmt.Sprintf("the default %s is no %s", shown, source(bound)),
+			fmt.Sprintf("write one%s, or, if it is meant, %s: *%s | %s | %s", formExample(bound), label, shown, shown, sources(others)))
 	}
+}
+
+// isForm reports whether an expression is a form of strings of a CUE package, such as time.Duration or net.IPv4.
+func isForm(e ast.Expr) bool {
+	if call, ok := e.(*ast.CallExpr); ok {
+		e = call.Fun
+	}
+	s, ok := e.(*ast.SelectorExpr)
+	if !ok {
+		return false
+	}
+	pkg, ok := s.X.(*ast.Ident)
+	return ok && (pkg.Name == "time" || pkg.Name == "net" || pkg.Name == "uuid" || pkg.Name == "regexp")
+}
+
+// formExample returns an example of a form, to be appended to a hint; "" for the others.
+func formExample(e ast.Expr) string {
+	example := map[string]string{"time.Duration": "24h", "time.Time": "2026-11-20T14:00:00Z", "net.IPv4": "192.0.2.1", "net.IPCIDR": "192.0.2.0/24", "net.FQDN": "www.example.com"}[strings.TrimSuffix(source(e), "()")]
+	if example == "" {
+		return ""
+	}
+	return fmt.Sprintf(" such as %q", example)
 }
 
 // admitsNothing reports whether an error says that bounds exclude each other, rather than that a

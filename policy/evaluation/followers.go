@@ -22,7 +22,7 @@ func withoutFollowers(diags schemas.Diagnostics) schemas.Diagnostics {
 	index := map[int]int{} // maps an index in diags to one in left
 	for i, d := range diags {
 		if cause := causeOf(d, diags); cause >= 0 && cause != i {
-			if !ofRegexp(d.Message) && d.Message != "@embed" { // a repetition
+			if !ofRegexp(d.Message) && d.Message != "@embed" && !ofAlternatives(d.Message) { // a repetition
 				follow[cause]++
 			}
 			continue
@@ -52,6 +52,8 @@ func causeOf(d schemas.Diagnostic, diags schemas.Diagnostics) int {
 			return causes.MatchString(cause.Message) && cause.Path != "" && strings.HasPrefix(d.Path, cause.Path+".")
 		case strings.HasPrefix(d.Message, "cannot call non-function"):
 			return strings.HasPrefix(cause.Message, "reference ") && cause.Pos.File == d.Pos.File && cause.Pos.Line == d.Pos.Line
+		case ofAlternatives(d.Message):
+			return strings.HasPrefix(cause.Message, "reference ") && cause.Pos.File == d.Pos.File && cause.Pos.Line == d.Pos.Line
 		case strings.HasSuffix(d.Path, ".storageVersion"):
 			return strings.Contains(cause.Message, "cannot be a name here") && strings.HasPrefix(cause.Path, strings.TrimSuffix(d.Path, "storageVersion")+"versions.")
 		case d.Message == "@embed":
@@ -59,4 +61,9 @@ func causeOf(d schemas.Diagnostic, diags schemas.Diagnostics) int {
 		}
 		return false
 	})
+}
+
+// ofAlternatives reports whether a message is about alternatives of which CUE knows no value, as one of them has an undefined name.
+func ofAlternatives(message string) bool {
+	return strings.HasPrefix(message, "an alternative of type ") && strings.Contains(message, "which CUE drops")
 }

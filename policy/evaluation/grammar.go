@@ -85,7 +85,19 @@ func (g grammar) refuse(name string) (message, hint string) {
 			return fmt.Sprintf("%q cannot be a name here", name), "write " + words
 		}
 	}
-	return notAllowed, wording.DidYouMean(name, g.names(), "allowed here are")
+	if meant := g.meant(name); meant != "" {
+		return notAllowed, fmt.Sprintf("did you mean %q?", meant)
+	}
+	return notAllowed, "allowed here are " + wording.EnumerateAll(wording.Quoted(g.names()))
+}
+
+// meant returns the field that a name is probably meant to be; "" if there is none.
+func (g grammar) meant(name string) string {
+	names := g.names()
+	if near := wording.Nearest(name, names); near != "" {
+		return near
+	}
+	return otherWord(name, names)
 }
 
 // declared returns the field names in a struct of the definitions.

@@ -184,7 +184,7 @@ func (c *Evaluation) mistake(m *mistake) {
 		x := c.conflict(e)
 		switch format := formatOf(e); {
 		case x != nil && x.both: // the user wrote both values
-			c.Add(x.at, m.String(), MessageOf(e), x.hint())
+			c.twoValues(m, e, x)
 			return
 		case x != nil && (format == conflicting || alternatives):
 			choice, allowed = x, append(allowed, x.allowed)
@@ -215,7 +215,7 @@ func (c *Evaluation) mistake(m *mistake) {
 		c.Add(c.sourceOf(first), m.String(), MessageOf(first), c.toImport(first))
 	case formatOf(first) == outOfBound:
 		c.bounded(m, first)
-	case c.shouldBeList(m, first):
+	case c.shouldBeList(m, first), c.shouldBeText(m, first):
 	case nothingToChoose(first):
 		c.Add(c.enclosing(m.path), m.String(), "nothing can stand here yet: there is nothing to choose from", "")
 	default:
@@ -223,16 +223,79 @@ func (c *Evaluation) mistake(m *mistake) {
 	}
 }
 
+// twoValues reports two values of the user's that exclude each other.
+func (c *Evaluation) twoValues(m *mistake, e cueerrors.Error, x *conflict) {
+	if m.name() == "clusterRole" && slices.Contains(m.path, "bindings") {
+		roles := c.roles()
+		for _, v := range []struct {
+			value string
+			at    schemas.Position
+		}{{x.value, x.at}, {x.allowed, x.other}} {
+			if name := wording.Unquoted(v.value); name != v.value && !slices.Contains(roles, name) {
+				c.Add(v.at, m.String(), v.value+" is not one of "+wording.Enumerate(wording.Quoted(roles)), wording.DidYouMean(name, roles, ""))
+				return
+			}
+		}
+	}
+	hint := x.hint()
+	if hint != "" && path.Dir(x.at.File) != path.Dir(x.other.File) {
+		hint += fmt.Sprintf("; to let an environment choose, write a default there: %s: %s", m.name(), asDefault(x.allowed))
+	}
+	c.Add(x.at, m.String(), MessageOf(e), hint)
+}
+
+// asDefault returns a value as the default of a field that takes others of its type.
+func asDefault(value string) string {
+	kind := "_"
+	switch first := value[:min(len(value), 1)]; {
+	case first == `"`:
+		kind = "string"
+	case value == "true", value == "false":
+		kind = "bool"
+	case first >= "0" && first <= "9", first == "-":
+		kind = "number"
+		if !strings.ContainsAny(value, ".eE") {
+			kind = "int"
+		}
+	}
+	return fmt.Sprintf("%s | *%s", kind, shortened(value, maxValue))
+}
+
+// roles returns the names of the roles that bindings can name, but those of the server's own components.
+func (c *Evaluation) roles() []string {
+	names := c.Words("#BuiltinRoles")
+	for _, team := range c.Fields(c.Root, "bundle.teams") {
+		for name := range c.Fields(team, "rbac.clusterRoles") {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
 // toImport returns the hint for an undefined name: a CUE package to import, or the most similar
 // name.
 func (c *Evaluation) toImport(e cueerrors.Error) string {
 	name := argument(e, 0)
+	if meant := typeNames[name]; meant != "" && !strings.Contains(c.lineAt(e), name+".") {
+		return "write " + meant
+	}
 	for _, pkg := range builtinPackages {
 		if path.Base(pkg) == name {
 			return fmt.Sprintf("write import %q", pkg)
 		}
 	}
 	return wording.DidYouMean(name, c.inScope(e.Position().Filename()), "")
+}
+
+// lineAt returns the line of the source at which an error is.
+func (c *Evaluation) lineAt(e cueerrors.Error) string {
+	pos := c.sourceOf(e)
+	i := slices.IndexFunc(c.Source.Files, func(f bundles.File) bool { return f.Path == pos.File })
+	if i < 0 {
+		return ""
+	}
+	return lineOf(c.Source.Files[i].Data, pos.Line)
 }
 
 // builtinPackages are CUE's packages for schemas, and the package of the format.
@@ -248,6 +311,8 @@ func (c *Evaluation) bounded(m *mistake, e cueerrors.Error) {
 		c.Add(c.sourceOf(e), m.String(), MessageOf(e), "")
 	case isGlob(bound):
 		c.outsideNamespaces(c.sourceOf(e), m, value, []string{words})
+	case value == `""`:
+		c.Add(c.sourceOf(e), m.String(), "it is empty, and must be "+words, "")
 	default:
 		c.Add(c.sourceOf(e), m.String(), shortened(value, maxValue)+" is not "+words, "")
 	}
@@ -270,6 +335,23 @@ func (c *Evaluation) shouldBeList(m *mistake, e cueerrors.Error) bool {
 	}
 	value := shortened(x.value, maxValue)
 	c.Add(c.sourceOf(e), m.String(), fmt.Sprintf("%s is not a list", value), fmt.Sprintf("write [%s]", value))
+	return true
+}
+
+// expressions are fields that hold expressions in CEL.
+var expressions = []string{"expression", "messageExpression", "valueExpression", "rule", "when", "unless", "filter", "up", "down"}
+
+// shouldBeText reports a value of CUE in place of an expression in CEL; false if the error is another one.
+func (c *Evaluation) shouldBeText(m *mistake, e cueerrors.Error) bool {
+	x := c.conflict(e)
+	if x == nil || !slices.Contains(expressions, m.name()) || !strings.HasSuffix(MessageOf(e), " and string)") {
+		return false
+	}
+	hint := `write it in quotes: "…", and texts in it in single quotes`
+	if strings.HasPrefix(x.value, "{") {
+		hint = `write the text of an expression: "Object{…}" for what is to be applied, as in "Object{metadata: Object.metadata{labels: {'a': 'b'}}}"`
+	}
+	c.Add(c.sourceOf(e), m.String(), "an expression in CEL is a text, and this is "+shortened(x.value, maxValue), hint)
 	return true
 }
 
@@ -373,7 +455,7 @@ func (c *Evaluation) noPlugin(at schemas.Position, path, name string) {
 // missing reports a required field that is missing, unless it exists under a wrong name.
 func (c *Evaluation) missing(at []string, hint string) {
 	m := &mistake{path: at}
-	if c.noTeam(at) {
+	if c.noTeam(at) || c.noPart(at) {
 		return
 	}
 	c.found[m.parent()] |= lacking
@@ -413,6 +495,73 @@ func (c *Evaluation) noTeam(at []string) bool {
 	c.found[team] |= badName
 	c.Add(c.enclosing(at[:3]), team, fmt.Sprintf("nothing says what the team %q is", name), hint)
 	return true
+}
+
+// namedParts are the parts of a team, and of a bundle, that stand under names of the author's, with what each is.
+var namedParts = map[string]string{
+	"admission.validate": "rule", "admission.mutate": "rule", "rbac.bindings": "binding", "rbac.denies": "deny", "views": "view", "kinds": "kind", "crds": "definition",
+	"flow.flowSchemas": "flow schema", "flow.priorityLevels": "priority level", "audit.rules": "audit rule", "plugins": "plugin",
+}
+
+// noPart reports a rule, binding or other part that exists only because an environment changes one under a misspelled name; false if
+// the missing field is not in such a part. Such a part lacks what it needs, and one of almost that name does not.
+func (c *Evaluation) noPart(at []string) bool {
+	from := 1
+	if len(at) > 3 && at[1] == "teams" {
+		from = 3
+	}
+	for i := from + 1; i < len(at)-1 && i < from+3; i++ {
+		what := namedParts[strings.Join(at[from:i], ".")]
+		if what == "" {
+			continue
+		}
+		path := at[:i+1]
+		if c.found[strings.Join(path, ".")]&badName != 0 {
+			return true
+		}
+		name := wording.Unquoted(at[i])
+		near := wording.Nearest(name, c.whole(at[:i]))
+		if near == "" {
+			return false
+		}
+		of := "the bundle"
+		if from == 3 {
+			of = "the team " + wording.Unquoted(at[2])
+		}
+		sibling := append(slices.Clone(at[:i]), strconv.Quote(near))
+		c.found[strings.Join(path, ".")] |= badName
+		c.Add(c.enclosing(path), strings.Join(path, "."), fmt.Sprintf("%s has no %s %q", of, what, name), fmt.Sprintf("did you mean %q%s?", near, wording.At(c.sourceAt(sibling).String())))
+		return true
+	}
+	return false
+}
+
+// whole returns the names of the parts at a path that lack nothing.
+func (c *Evaluation) whole(at []string) (names []string) {
+	v := c.Root
+	for _, label := range at {
+		v = child(v, label)
+	}
+	for label, x := range FieldsOf(v) {
+		if label.IsString() && !lacks(x, 0) {
+			names = append(names, label.Unquoted())
+		}
+	}
+	return names
+}
+
+// lacks reports whether a required field is missing in a value.
+func lacks(v cue.Value, depth int) bool {
+	const deepest = 4
+	if depth > deepest {
+		return false
+	}
+	for _, x := range FieldsOf(v) {
+		if err := x.Err(); err != nil && formatOf(cueerrors.Errors(err)[0]) == notPresent || lacks(x, depth+1) {
+			return true
+		}
+	}
+	return false
 }
 
 // unset reports a field without a value, unless that follows from a missing field beside it.
@@ -459,7 +608,7 @@ func (c *Evaluation) wrongName(at []string, pos schemas.Position, either bool) {
 		if allowed < len(at)-1 || pos.IsZero() {
 			pos = c.enclosing(at[:allowed+1])
 		}
-		if near := wording.Nearest(name, g.names()); near != "" {
+		if near := g.meant(name); near != "" {
 			c.found[strings.Join(append(slices.Clone(at[:allowed]), near), ".")] |= meantBy
 		}
 		where := strings.Join(at[:allowed+1], ".")

@@ -150,12 +150,29 @@ func explainSyntax(message string, pos *schemas.Position, text []byte) (said, hi
 			return message, fmt.Sprintf("the bracket that is opened in line %d is not closed", open)
 		}
 		return message, ""
+	case strings.HasPrefix(message, "missing ','") && quotesInText(line, pos):
+		return "the text ends at this quote", `inside "…" write '…' for the texts of CEL, or \" for a quote`
 	case strings.HasPrefix(message, "missing ','"):
 		return message, "write a comma between the elements, or each on a line of its own"
 	case strings.HasPrefix(message, "expected operand, found"):
 		return message, "a value is missing before it"
 	}
 	return message, ""
+}
+
+// quotesInText reports whether a syntax error is behind a text that ends in the middle of what was meant, because it has quotes
+// in it, and moves the position to that quote.
+func quotesInText(line string, pos *schemas.Position) bool {
+	at := pos.Column - 1
+	if at < 1 || at > len(line) || strings.Count(line, `"`) < 4 && strings.Count(line, `"`)%2 == 0 {
+		return false
+	}
+	before := strings.TrimRight(line[:at], " ")
+	if !strings.HasSuffix(before, `"`) || at < len(line) && line[at-1] == ' ' && !strings.ContainsAny(line[at:at+1], "|&=!<>+)") {
+		return false
+	}
+	pos.Column = len(before)
+	return true
 }
 
 // assigns reports whether a line sets a field with "=" instead of ":".

@@ -19,10 +19,14 @@ func (f *Fault) Explain(text string) (message, hint string) {
 		}
 		return message, f.Hint
 	}
+	if message, hint, known := f.unlikeCEL(text); known {
+		return message, hint
+	}
+	if hint = f.habit(text); hint != "" {
+		return message, hint
+	}
 	hint = wording.DidYouMean(f.Name, f.Known, "")
 	switch {
-	case strings.Contains(message, "token recognition error at: '=>'"):
-		return "=> is no operator", "CEL has >=, and no =>"
 	case strings.Contains(message, "token recognition error at: '= '"), strings.Contains(message, "token recognition error at: '='"):
 		return "= is no operator", "CEL compares with =="
 	case strings.Contains(message, "token recognition error at: '& '"), strings.Contains(message, "token recognition error at: '| '"):

@@ -157,6 +157,8 @@ type Fault struct {
 	// Name is the misspelled name, if there is one, and Known are the names that exist.
 	Name  string
 	Known []string
+	// Inside is the path of a field of that name inside of the value, if it has none itself.
+	Inside string
 	// Hint is what to do, if it does not follow from the others.
 	Hint string
 }

@@ -41,7 +41,9 @@ func (s *Scope) fault(e *common.Error, text string) *Fault {
 	}
 	if m := undefined.FindStringSubmatch(e.Message); m != nil {
 		f.Name = m[1]
-		if f.Known = s.fieldsOf(text, e.ExprID); f.Known == nil {
+		if of := s.selectedFrom(text, e.ExprID); of != nil {
+			f.Known, f.Inside = of.FieldNames(), fieldInside(of, f.Name, 0)
+		} else {
 			for _, t := range s.vars {
 				f.Known = append(f.Known, fieldNames(t, 0)...)
 			}
@@ -49,6 +51,27 @@ func (s *Scope) fault(e *common.Error, text string) *Fault {
 	}
 	f.Known = slices.DeleteFunc(sorted(f.Known), func(name string) bool { return name == f.Name })
 	return f
+}
+
+// fieldInside returns the path of the first field of a name in the fields of a type; "" if there is none.
+func fieldInside(t *celtype.Type, name string, depth int) string {
+	const deepest = 3
+	if depth > deepest {
+		return ""
+	}
+	for _, field := range t.FieldNames() {
+		of := t.Field(field).Type
+		if of == nil || !of.IsMessage() {
+			continue
+		}
+		if of.Field(name) != nil {
+			return field + "." + name
+		}
+		if inner := fieldInside(of, name, depth+1); inner != "" {
+			return field + "." + inner
+		}
+	}
+	return ""
 }
 
 // fieldNames returns the field names of a type and of the types in it.

@@ -12,8 +12,8 @@ import (
 // bindings are the types of variables, also those of loops.
 type bindings map[string]*celtype.Type
 
-// fieldsOf returns the fields of the operand of a selection; nil if its type is not known.
-func (s *Scope) fieldsOf(text string, id int64) []string {
+// selectedFrom returns the type whose field the selection with an id selects; nil if it is not known.
+func (s *Scope) selectedFrom(text string, id int64) *celtype.Type {
 	parsed, issues := s.env.Parse(text)
 	if issues.Err() != nil {
 		return nil
@@ -23,7 +23,7 @@ func (s *Scope) fieldsOf(text string, id int64) []string {
 		return nil
 	}
 	if t := in.typeOf(operand); t != nil && t.IsMessage() {
-		return t.FieldNames()
+		return t
 	}
 	return nil
 }

@@ -69,11 +69,16 @@ func Check(ctx context.Context, b *Bundle) ([]Finding, error) {
 	}
 	c.unusedRoles()
 	c.grants()
+	c.deadGrants()
 	if err := c.denies(); err != nil {
 		return nil, err
 	}
 	c.kindsOfKubernetes()
 	c.fieldsNeverSet()
+	c.schemasInOpenAPI()
+	if err := c.quotas(); err != nil {
+		return nil, err
+	}
 	c.flows()
 	c.auditRules()
 	c.expressions()

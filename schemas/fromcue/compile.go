@@ -360,7 +360,15 @@ func (c *Compiler) checkDefaults(n *schemas.Node, path string) {
 	if n == nil {
 		return
 	}
-	if n.Default != nil || path == "" {
+	if path == "" { // the whole is checked when its parts have been, whose errors have a place of their own
+		before := len(c.diags)
+		defer func() {
+			if _, err := program.NewChecker(n); err != nil && len(c.diags) == before {
+				c.refuse(&place{path: path, source: n.Source}, nil, strings.TrimPrefix(err.Error(), "schemas: "), "")
+			}
+		}()
+	}
+	if n.Default != nil && path != "" {
 		if _, err := program.NewChecker(n); err != nil {
 			c.refuse(&place{path: path, source: n.Source}, nil, strings.TrimPrefix(err.Error(), "schemas: "), "")
 			return

@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"slices"
 
+	"strings"
+
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/jsonvalue"
@@ -310,7 +312,7 @@ func (c *check) addDefault(text []byte) error {
 	}
 	var run inspection
 	if run.value(c, v); len(run.errs) > 0 {
-		return fmt.Errorf("schemas: the default %s does not satisfy its own field: %w", text, run.errs.ToAggregate())
+		return fmt.Errorf("schemas: the default %s does not satisfy its own field: %s", text, detailOf(run.errs))
 	}
 	c.fallback = v
 	switch v.(type) {
@@ -319,6 +321,19 @@ func (c *check) addDefault(text []byte) error {
 		c.acts = true
 	}
 	return nil
+}
+
+// detailOf returns what is wrong with a value that is a field of its own, in one line.
+func detailOf(errs field.ErrorList) string {
+	var details []string
+	for _, e := range errs {
+		text := e.Detail
+		if text == "" || e.Field != "" && e.Field != "<nil>" {
+			text = e.Error()
+		}
+		details = append(details, text)
+	}
+	return strings.Join(details, "; ")
 }
 
 func (c *check) addList(l *schemas.List, b building) error {

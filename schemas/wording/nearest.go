@@ -125,6 +125,15 @@ func Enumerate(words []string) string {
 	return strings.Join(words, ", ")
 }
 
+// EnumerateAll joins words. It shows them all up to a number that fits on a few lines.
+func EnumerateAll(words []string) string {
+	const most = 24
+	if len(words) > most {
+		return Enumerate(words)
+	}
+	return strings.Join(words, ", ")
+}
+
 // Quoted returns the words in quotes.
 func Quoted(words []string) []string {
 	quoted := make([]string, len(words))
