@@ -89,18 +89,22 @@ func (o *options) run(cmd *cobra.Command, args []string) error {
 	}
 	document := document{APIVersion: client.DocumentVersion, Kind: "BundleReport", Bundles: []*vetted{}}
 	var worst counts
+	var results []*result
 	failed := 0
 	for _, t := range targets {
-		v, err := o.vet(cmd, t)
+		v, r, err := o.vet(cmd, t)
 		if err != nil {
 			return err
 		}
-		document.Bundles = append(document.Bundles, v)
+		document.Bundles, results = append(document.Bundles, v), append(results, r)
 		n := v.counts()
 		if o.fails(n) {
 			failed++
 		}
 		worst.add(n)
+	}
+	if o.Format == "" {
+		worst = o.print(cmd, results)
 	}
 	switch {
 	case report.Is(o.Format):
@@ -158,9 +162,9 @@ func (o *options) fails(n counts) bool {
 	return n.errors > 0 || o.failOn == string(lint.Warning) && n.warnings > 0
 }
 
-// vet checks a bundle and prints the result.
-func (o *options) vet(cmd *cobra.Command, t compiling.Target) (*vetted, error) {
-	v := &vetted{Bundle: t.Name}
+// vet checks a bundle.
+func (o *options) vet(cmd *cobra.Command, t compiling.Target) (*vetted, *result, error) {
+	v, r := &vetted{Bundle: t.Name}, &result{target: t}
 	ctx := cmd.Context()
 	if !o.Quiet {
 		tracked, done := progress.Track(ctx, cmd.ErrOrStderr(), show.IsTerminal(cmd.ErrOrStderr()))
@@ -169,7 +173,7 @@ func (o *options) vet(cmd *cobra.Command, t compiling.Target) (*vetted, error) {
 	}
 	compiled, found, diags, err := o.compile.Lint(ctx, t.Source)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	stderr := cmd.ErrOrStderr()
 	if o.Quiet {
@@ -178,38 +182,29 @@ func (o *options) vet(cmd *cobra.Command, t compiling.Target) (*vetted, error) {
 	if len(diags) == 0 {
 		around, err := o.surroundings(cmd.Context(), t, compiled)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		found = slices.DeleteFunc(append(found, around...), func(f lint.Finding) bool { return slices.Contains(o.allow, f.Lint) })
 		lint.Sort(found)
 		for _, f := range found {
 			v.add(f)
-			if o.Format == "" {
-				fmt.Fprintf(stderr, "%s: %s (%s)\n", f.Severity, f.Diagnostic(), f.Lint)
-			}
 		}
-		for _, d := range compiled.Costs {
-			if o.verbose && o.Format == "" {
-				fmt.Fprintln(stderr, d)
-			}
+		r.found = found
+		if o.verbose {
+			r.costs = compiled.Costs
 		}
 		if diags, err = checkPlugins(cmd.Context(), stderr, compiled, t.Source, o.pluginDir); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	if len(diags) > 0 {
-		v.Errors = append(v.Errors, findings(diags)...)
-		if o.Format == "" {
-			_ = show.ErrDiagnostics(cmd.ErrOrStderr(), t.Source, diags, t.Name) // which prints them
-		}
-		return v, nil
+		v.Errors, r.diags = append(v.Errors, findings(diags)...), diags
+		return v, r, nil
 	}
 	if len(v.Errors) > 0 {
-		return v, nil
+		return v, r, nil
 	}
 	v.describe(compiled.Form)
-	if o.Format == "" {
-		o.Say(cmd, "%s is valid: %s, policy %.12s", t.Name, show.ContentsText(compiled.Form), v.Policy)
-	}
-	return v, nil
+	r.valid = fmt.Sprintf("%s is valid: %s, policy %.12s", t.Name, show.ContentsText(compiled.Form), v.Policy)
+	return v, r, nil
 }
