@@ -97,9 +97,7 @@ Every flag can also be set by the environment: --data-dir by STELE_DATA_DIR.`,
 		if cmd.Name() == "completion" {
 			cmd.AddCommand(completionForKubectl())
 		}
-		if cmd.HasSubCommands() && !cmd.Runnable() {
-			usage.Parent(cmd)
-		}
+		usage.Parents(cmd)
 	}
 	usage.Parent(root)
 	usage.CheckUsage(root)

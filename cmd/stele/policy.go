@@ -25,6 +25,6 @@ func policyCommand() *cobra.Command {
 	}
 	cmd.AddCommand(pushing.PublishCommand(), importing.Command(), exporting.Command(), documenting.Command())
 	cmd.AddCommand(vetting.Command(), planning.Command(), pushing.PushCommand(), showCommand(), explaining.Command(), pushing.RollbackCommand(), policyLogCommand(), compiling.Command(), configsCommand(), evaluateCommand())
-	cmd.AddCommand(policytest.Command(), policytest.SuiteCommand(), scaffold.InitCommand(), scaffold.VendorCommand(), scaffold.FormatCommand(), shadowing.Command())
+	cmd.AddCommand(policytest.Command(), policytest.SuiteCommand(), scaffold.InitCommand(), scaffold.AddCommand(), scaffold.VendorCommand(), scaffold.FormatCommand(), shadowing.Command())
 	return cmd
 }

@@ -145,6 +145,16 @@ func Parent(cmd *cobra.Command) {
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 }
 
+// Parents makes a command, and those below it, list their subcommands if they do nothing themselves.
+func Parents(cmd *cobra.Command) {
+	if cmd.HasSubCommands() && !cmd.Runnable() {
+		Parent(cmd)
+	}
+	for _, sub := range cmd.Commands() {
+		Parents(sub)
+	}
+}
+
 // unknownCommand returns an error for an argument that is not a subcommand.
 func unknownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
