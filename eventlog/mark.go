@@ -59,5 +59,5 @@ func (e *MarkedError) Error() string {
 	if e.Mark.Kind == Moved {
 		return fmt.Sprintf("log %s has moved to %s, and is not to be used here any more", e.Mark.At.Log, e.Mark.Place)
 	}
-	return fmt.Sprintf("the copy of log %s from %s is not complete; repeat the same `stele log move`, which continues", e.Mark.At.Log, e.Mark.Place)
+	return fmt.Sprintf("the copy of log %s from %s is not complete; repeat the same `stele store move`, which continues", e.Mark.At.Log, e.Mark.Place)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/clientcmd"
 	"stele.dev/stele/cmd/stele/internal/client"
 	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
@@ -140,7 +141,39 @@ func (o *diffOptions) run(cmd *cobra.Command, args []string) (err error) {
 	if err := d.printer.End(); err != nil {
 		return err
 	}
-	return d.result(len(resources))
+	return d.result(ctx, objects, loader, resources)
+}
+
+// elsewhere returns how many objects differ in other namespaces, and outside of namespaces, as far as the user may read them.
+func (d *diffing) elsewhere(ctx context.Context, loader clientcmd.ClientConfig) (n int) {
+	everywhere := d.Flags
+	everywhere.Everywhere = true
+	resources, err := d.past.Resources(nil, &everywhere, loader, d.from, d.to)
+	if err != nil {
+		return 0 // the hint is left out
+	}
+	for _, r := range resources {
+		before, after, err := d.past.ListAtBoth(ctx, r, d.from, &d.to)
+		if err != nil {
+			continue
+		}
+		shape := d.today
+		if r.Gone {
+			shape = d.then
+		}
+		n += len(d.compare(r, before, after, shape, d.seen))
+	}
+	return n
+}
+
+// scope names what was compared: "", or " in namespace NAME".
+func (d *diffing) scope(resources []*client.PastResource) string {
+	for _, r := range resources {
+		if r.Namespace != "" {
+			return " in namespace " + r.Namespace
+		}
+	}
+	return ""
 }
 
 // resource compares the objects of a kind and prints how they differ.
@@ -175,17 +208,28 @@ func (d *diffing) resource(ctx context.Context, r *client.PastResource) error {
 	return nil
 }
 
-// result prints a hint if nothing differs. It returns the error of the command, after a number of kinds.
-func (d *diffing) result(kinds int) error {
+// result prints a hint if nothing differs, which names the scope and what differs outside of it. It returns the error of the
+// command.
+func (d *diffing) result(ctx context.Context, objects []client.ObjectNames, loader clientcmd.ClientConfig, resources []*client.PastResource) error {
+	kinds, scope := len(resources), d.scope(resources)
 	shown := d.printer.Shown > 0
 	switch {
 	case d.unknown > 0 && d.unknown == kinds:
 		return errors.New("nothing could be compared")
 	case shown || d.Format != "":
 	case d.unknown > 0:
-		d.Hint(d.cmd, "Of what could be compared nothing differs between the revisions %d and %d.", d.from, d.to)
+		d.Hint(d.cmd, "Of what could be compared nothing differs%s between the revisions %d and %d.", scope, d.from, d.to)
 	default:
-		d.Hint(d.cmd, "Nothing differs between the revisions %d and %d.", d.from, d.to)
+		others := ""
+		if len(objects) == 0 && !d.Everywhere {
+			if n := d.elsewhere(ctx, loader); n > 0 {
+				others = fmt.Sprintf(" Elsewhere %s differ: -A", usage.Count(n, "object"))
+				if n == 1 {
+					others = " Elsewhere 1 object differs: -A"
+				}
+			}
+		}
+		d.Hint(d.cmd, "Nothing differs%s between the revisions %d and %d.%s", scope, d.from, d.to, others)
 	}
 	switch {
 	case d.exitCode && shown:

@@ -84,7 +84,7 @@ func TestEtcdThatIsRefused(t *testing.T) {
 
 	restore()
 	before := newestOf(t, r.etcd)
-	refusedServe(t, "stele log new-epoch", dir, "--etcd-endpoints", endpoints)
+	refusedServe(t, "stele store new-epoch", dir, "--etcd-endpoints", endpoints)
 	if after := newestOf(t, r.etcd); after != before {
 		t.Error("a refused start has written something")
 	}

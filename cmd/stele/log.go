@@ -61,8 +61,8 @@ func logCommand() *cobra.Command {
 		Long: `Log shows the changes in the log, one line each, newest first: revision, time, user, object, and
 the most important field that changed. -p shows below each line all fields that were added (+),
 removed (-) or replaced (~). -o wide adds the client. Values of Secrets and of fields that a policy
-marks as sensitive are shown only by -o json, jsonl and yaml. -v also shows the parts in which
-policies are stored.
+marks as sensitive are shown only by -o json, jsonl and yaml. -v also shows the log's own
+records: parts of policies, tree heads, checkpoints.
 
 --stat counts the writes of each user and client by kind and verb. It shows the fields that changed
 and the times of the first and the last write.
@@ -79,6 +79,9 @@ left out.
   stele log -o jsonl | jq 'select(.actor.user == "alice")'`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
+				if near := cmd.Root().SuggestionsFor(args[0]); len(near) > 0 {
+					return usage.Errorf("unexpected argument %q; did you mean `%s %s`?", args[0], cmd.Root().DisplayName(), near[0])
+				}
 				return usage.Errorf("unexpected argument %q; for the changes of one object: %s history %s", args[0], cmd.Root().DisplayName(), strings.Join(args, " "))
 			}
 			return nil
@@ -86,7 +89,7 @@ left out.
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			q := client.ChangesQuery{Namespace: o.Namespace}
 			if !o.verbose && o.Format == "" {
-				for _, hidden := range []string{"PolicyChunk", "PolicyProposed"} {
+				for _, hidden := range own {
 					q.Without = append(q.Without, fields.OneTermNotEqualSelector("type", hidden))
 				}
 			}
@@ -103,12 +106,18 @@ left out.
 	o.addFlags(cmd)
 	o.addFilters(cmd)
 	o.AddObjects(cmd, &o.Flags)
-	cmd.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "also show the parts in which policies are stored, and their proposals")
+	cmd.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "also show the log's own records: parts of policies and their proposals, tree heads, checkpoints")
 	cmd.Flags().Lookup("namespace").Usage = "only changes of objects in this namespace (default: all)"
 	cmd.ValidArgsFunction = cobra.NoFileCompletions
-	cmd.AddCommand(append(proofs.Commands(checkDatabaseApart), logRetentionCommand(), logmove.Command(checkDatabaseApart), logmove.NewEpochCommand())...)
+	for _, former := range append(proofs.Commands(checkDatabaseApart), logRetentionCommand(), logmove.Command(checkDatabaseApart), logmove.NewEpochCommand()) {
+		former.Hidden = true // they are below proof and store, and scripts may have these names
+		cmd.AddCommand(former)
+	}
 	return cmd
 }
+
+// own are the types of the log's own records, which no request of a user made.
+var own = []string{"PolicyChunk", "PolicyProposed", "DecisionsAnchored", "TreeHeadTaken", "CheckpointRecorded"}
 
 func policyLogCommand() *cobra.Command {
 	o := &logOptions{}

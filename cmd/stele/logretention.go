@@ -7,7 +7,7 @@ import (
 	"stele.dev/stele/cmd/stele/internal/usage"
 )
 
-// logRetentionCommand returns `stele log retention`.
+// logRetentionCommand returns `stele store retention`.
 func logRetentionCommand() *cobra.Command {
 	var flags client.Flags
 	var output show.OutputFlags
@@ -20,8 +20,8 @@ what is in segments; the newest events are still in etcd.
 
 The policy says how long the past is kept, and the flags --retain and --retain-bytes of the server
 limit it. You need permission to get the path /log/retention.`,
-		Example: `  stele log retention
-  stele log retention -o json`,
+		Example: `  stele store retention
+  stele store retention -o json`,
 		Args: usage.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := usage.Interruptible(cmd)

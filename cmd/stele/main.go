@@ -18,6 +18,7 @@ import (
 	"stele.dev/stele/cmd/stele/internal/client"
 	"stele.dev/stele/cmd/stele/internal/doctor"
 	"stele.dev/stele/cmd/stele/internal/installing"
+	"stele.dev/stele/cmd/stele/internal/logmove"
 	"stele.dev/stele/cmd/stele/internal/plugincheck"
 	"stele.dev/stele/cmd/stele/internal/proofs"
 	"stele.dev/stele/cmd/stele/internal/restore"
@@ -85,11 +86,16 @@ Every flag can also be set by the environment: --data-dir by STELE_DATA_DIR.`,
 	root.Version = build.Version
 	root.SetVersionTemplate(versionText())
 	root.SetHelpCommand(usage.HelpCommand())
-	addGroup(root, "past", "The past:", logCommand(), historyCommand(), diffCommand(), blameCommand(), atCommand(), restore.RevertCommand(), restore.UndeleteCommand(), restore.UndoCommand())
-	addGroup(root, "server", "The control plane:", statusCommand(), top.Command(), auditing.Command(), doctor.Command(checkDatabaseApart), policyCommand(), whoCanCommand(), accessCommand(), projectionCommand())
+	addGroup(root, "look", "Look:", statusCommand(), logCommand(), historyCommand(), diffCommand(), blameCommand(), atCommand(), top.Command())
+	addGroup(root, "undo", "Take back:", restore.UndoCommand(), restore.RevertCommand(), restore.UndeleteCommand())
+	addGroup(root, "policy", "Change the policy:", policyCommand())
+	addGroup(root, "access", "Access:", whoCanCommand(), accessCommand())
+	addGroup(root, "proof", "Audit and prove:", auditing.Command(), proofCommand())
+	addGroup(root, "operate", "Operate:", doctor.Command(checkDatabaseApart), projectionCommand())
 	root.AddCommand(versionCommand())
 	if !usage.IsPlugin() {
-		addGroup(root, "server", "", serveCommand(), kubeAPIServerCommand(), kubeconfigCommand(), keysCommand(), backup.Command(checkDatabaseApart, proofs.ReadHead), plugincheck.Command(), installing.Command(serveCommand), installing.UninstallCommand())
+		addGroup(root, "access", "", kubeconfigCommand())
+		addGroup(root, "operate", "", serveCommand(), kubeAPIServerCommand(), keysCommand(), backup.Command(checkDatabaseApart, proofs.ReadHead), storeCommand(), plugincheck.Command(), installing.Command(serveCommand), installing.UninstallCommand())
 		root.AddCommand(checkDatabaseCommand())
 	}
 	root.InitDefaultCompletionCmd()
@@ -118,6 +124,30 @@ func addGroup(root *cobra.Command, id, title string, commands ...*cobra.Command)
 		cmd.GroupID = id
 	}
 	root.AddCommand(commands...)
+}
+
+// proofCommand returns the command `proof`.
+func proofCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "proof",
+		Short: "Prove what the log has, and check proofs",
+		Long: `Proof has what auditors need: tree heads, which are hashes of the whole log, proofs that an event is in the log
+or that the log was only appended to, and their checks, which need no server.`,
+		Args: usage.NoArguments,
+	}
+	cmd.AddCommand(proofs.Commands(checkDatabaseApart)...)
+	return cmd
+}
+
+// storeCommand returns the command `store`.
+func storeCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "store",
+		Short: "Show how much of the log is kept, and move it",
+		Args:  usage.NoArguments,
+	}
+	cmd.AddCommand(logRetentionCommand(), logmove.Command(checkDatabaseApart), logmove.NewEpochCommand())
+	return cmd
 }
 
 // pluginHelp is the help of `kubectl stele`.

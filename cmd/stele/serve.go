@@ -155,7 +155,12 @@ func (o *serveOptions) serve(cmd *cobra.Command) error {
 	// From here on a signal stops the server, also while it starts. A second one ends the process.
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	context.AfterFunc(ctx, stop)
+	context.AfterFunc(ctx, func() {
+		if cmd.Context().Err() == nil { // it was a signal
+			fmt.Fprintln(o.messages(cmd), "Stopping; a second signal ends it at once")
+		}
+		stop()
+	})
 	// A program that reads messages or audit lines from a pipe may end before the server: writes then fail, and the server goes on.
 	broken := make(chan os.Signal, 1)
 	signal.Notify(broken, syscall.SIGPIPE)
@@ -229,6 +234,9 @@ func (o *serveOptions) serve(cmd *cobra.Command) error {
 	err = p.Run(ctx)
 	end()
 	<-greeted
+	if tip := p.Committer.Tip(); ctx.Err() != nil && tip != nil {
+		fmt.Fprintf(o.messages(cmd), "Stopped at revision %d\n", tip.Revision())
+	}
 	return o.ended(ctx, cmd, err)
 }
 

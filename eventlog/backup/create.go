@@ -426,7 +426,7 @@ func (c *creation) copyFile(ctx context.Context, f StateFile) (File, error) {
 	case err != nil:
 		return File{}, err
 	case s.size != f.Size || f.SHA256 != "" && s.sum() != f.SHA256:
-		return File{}, &changedError{fmt.Errorf("%s of the server has another content than its state says: it is damaged; `stele log verify` says where", f.Name)}
+		return File{}, &changedError{fmt.Errorf("%s of the server has another content than its state says: it is damaged; `stele proof verify` says where", f.Name)}
 	}
 	return c.keep(ctx, f.Name, s)
 }

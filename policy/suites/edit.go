@@ -186,7 +186,7 @@ func unquote(x ast.Expr) {
 
 // Write returns a file of a package of tests with one test. Its value is that of the JSON of the map.
 func Write(name string, test map[string]any) ([]byte, error) {
-	text, err := json.Marshal(map[string]any{"tests": map[string]any{name: test}})
+	text, err := json.MarshalIndent(map[string]any{"tests": map[string]any{name: test}}, "", "\t") // a field on each line
 	if err != nil {
 		return nil, err
 	}

@@ -41,7 +41,7 @@ that is missing or damaged. Without --identity it compares only the checksums of
 
 Whoever can write to the place can replace a backup as a whole, with checksums that are right. Only
 --signers finds that, if create has signed the backup, and --head, a tree head of
-` + "`stele log checkpoint`" + ` that you have kept elsewhere.
+` + "`stele proof checkpoint`" + ` that you have kept elsewhere.
 
 To repair a place, delete the damaged file: the next create sends it again, if the server still
 has it. The exit code is 1 if something is wrong. It is 3 if nothing is wrong, but something could

@@ -73,7 +73,7 @@ func (e *NoMomentError) Error() string {
 
 var (
 	digits    = regexp.MustCompile(`^[0-9]+$`)
-	clockTime = regexp.MustCompile(`^\d\d?:\d\d(:\d\d)?$`)
+	clockTime = regexp.MustCompile(`^\d\d?:\d\d(:\d\d([.]\d+)?)?Z?$`)
 )
 
 // zonedLayouts are layouts of times with a zone. localLayouts are layouts of local times.
@@ -105,9 +105,13 @@ func parseTime(text string, now time.Time) (time.Time, bool) {
 	default:
 		return parseAgo(text, now)
 	}
-	hour, minute, second := 0, 0, 0
-	if clock = strings.TrimSpace(clock); clock != "" {
-		at, err := time.Parse("15:04:05", clock)
+	hour, minute, second, fraction := 0, 0, 0, 0
+	clock, utc := strings.CutSuffix(strings.TrimSpace(clock), "Z") // as --utc prints times
+	if utc {
+		now = now.UTC()
+	}
+	if clock != "" {
+		at, err := time.Parse("15:04:05", clock) // or with a fraction of a second
 		if err != nil {
 			at, err = time.Parse("15:04", clock)
 		}
@@ -115,9 +119,10 @@ func parseTime(text string, now time.Time) (time.Time, bool) {
 			return time.Time{}, false
 		}
 		hour, minute, second = at.Clock()
+		fraction = at.Nanosecond()
 	}
 	// A day may have 23 or 25 hours, so this does not subtract 24 hours.
-	return time.Date(now.Year(), now.Month(), now.Day()-back, hour, minute, second, 0, now.Location()), true
+	return time.Date(now.Year(), now.Month(), now.Day()-back, hour, minute, second, fraction, now.Location()), true
 }
 
 // parseAgo parses the age of a time, such as 10m or 3d.

@@ -183,7 +183,7 @@ func (d *directory) segments(context.Context) {
 		return
 	}
 	slices.Sort(files)
-	verify := "stele log verify --data-dir " + d.Dir
+	verify := "stele proof verify --data-dir " + d.Dir
 	cache := segment.NewCache(1 << 20)
 	var last *segment.Info
 	bad := 0

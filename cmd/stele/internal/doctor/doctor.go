@@ -72,7 +72,7 @@ func Command(check DatabaseCheck) *cobra.Command {
 		Long: `Doctor looks at a running server, or with --data-dir at a data directory, and prints a line for each
 thing that it has looked at: ok, warn or fail. Below a line that is not ok stands what to do.
 
-It changes nothing. A data directory may be in use; more is looked at if it is not. ` + "`stele log verify`" + `
+It changes nothing. A data directory may be in use; more is looked at if it is not. ` + "`stele proof verify`" + `
 reads the whole log.
 
 The exit code is 1 if a line says fail.`,

@@ -1,5 +1,5 @@
-// Package logmove has the commands that take a log to another store, or on from one that was restored: `stele log move`, whose work
-// package eventlog/moving does, and `stele log new-epoch`.
+// Package logmove has the commands that take a log to another store, or on from one that was restored: `stele store move`, whose work
+// package eventlog/moving does, and `stele store new-epoch`.
 package logmove
 
 import (
@@ -55,10 +55,10 @@ Segments, checkpoints and keys stay in the data directory, which goes on being u
 move to must be empty, or one that this log has left before. What was copied is read back before it
 is used. If the command is interrupted, repeat it: it continues. Until it is complete no server can
 use the log; --abandon gives up an incomplete move instead.`,
-		Example: `  stele log move --to etcd --data-dir /var/lib/stele --etcd-endpoints https://etcd-1:2379,https://etcd-2:2379 --etcd-cafile etcd-ca.crt
+		Example: `  stele store move --to etcd --data-dir /var/lib/stele --etcd-endpoints https://etcd-1:2379,https://etcd-2:2379 --etcd-cafile etcd-ca.crt
   stele serve --data-dir /var/lib/stele --etcd-endpoints https://etcd-1:2379,https://etcd-2:2379 --etcd-cafile etcd-ca.crt
 
-  stele log move --to data-dir --data-dir /var/lib/stele --etcd-endpoints http://localhost:2379
+  stele store move --to data-dir --data-dir /var/lib/stele --etcd-endpoints http://localhost:2379
   stele serve --data-dir /var/lib/stele`,
 		Args:              usage.NoArguments,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },

@@ -11,7 +11,7 @@ import (
 	"stele.dev/stele/core/run/plane/datadir"
 )
 
-// NewEpochCommand returns `stele log new-epoch`.
+// NewEpochCommand returns `stele store new-epoch`.
 func NewEpochCommand() *cobra.Command {
 	var etcd flags.Etcd
 	var dataDir string
@@ -28,7 +28,7 @@ Stop all servers of the log first. Run it on the data directory of the replica t
 the other replicas must begin with empty data directories, see docs/REPLICAS.md.
 
 It changes nothing if the log has everything that this data directory has seen.`,
-		Example: `  stele log new-epoch --data-dir /var/lib/stele --etcd-endpoints https://10.0.0.1:2379,https://10.0.0.2:2379`,
+		Example: `  stele store new-epoch --data-dir /var/lib/stele --etcd-endpoints https://10.0.0.1:2379,https://10.0.0.2:2379`,
 		Args:    usage.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := usage.Interruptible(cmd)

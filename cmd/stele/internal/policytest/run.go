@@ -3,6 +3,7 @@ package policytest
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"path"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 	"stele.dev/stele/cmd/stele/internal/show"
+	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/core/run/suiterun"
 	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/policy/suites"
@@ -87,7 +89,7 @@ func (o *options) results(ctx context.Context, cmd *cobra.Command, args []string
 		}
 	}
 	if wrong > 0 {
-		return nil, fmt.Errorf("%d errors in tests", wrong)
+		return nil, errors.New(usage.Count(wrong, "error") + " in tests")
 	}
 	if o.run != "" && !slices.ContainsFunc(out.parts, func(p *part) bool { return len(p.tests)+len(p.invariants) > 0 }) {
 		return nil, fmt.Errorf("no test and no invariant matches --run %s", o.run)
@@ -155,7 +157,7 @@ func (o *options) plan(ctx context.Context, cmd *cobra.Command, args []string) (
 		}
 	}
 	if wrong > 0 {
-		return nil, fmt.Errorf("%d errors in tests", wrong)
+		return nil, errors.New(usage.Count(wrong, "error") + " in tests")
 	}
 	return plan, nil
 }

@@ -30,7 +30,7 @@ func checkCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check FILE",
 		Short: "Check a proof or a signed tree head, without a server",
-		Long: `Check verifies a proof of ` + "`stele log prove`" + `, or a head of ` + "`stele log checkpoint --sign`" + `, and prints what it
+		Long: `Check verifies a proof of ` + "`stele proof prove`" + `, or a head of ` + "`stele proof checkpoint --sign`" + `, and prints what it
 proves. It needs no server and no kubeconfig.
 
 Somebody must vouch for the head of a proof. Give --key, the public key that has signed the head in the
@@ -38,9 +38,9 @@ proof; or --head, your own copy of that head; or both. For a proof that the log 
 head, --from is your copy of the older one.
 
 The exit code is 1 if the proof is wrong, and 2 if it could not be checked.`,
-		Example: `  stele log check proof.json --head head.txt --key log.key.pub
-  stele log check proof.json --from old.txt --head head.txt --key log.key.pub
-  stele log check head.txt --key log.key.pub`,
+		Example: `  stele proof check proof.json --head head.txt --key log.key.pub
+  stele proof check proof.json --from old.txt --head head.txt --key log.key.pub
+  stele proof check head.txt --key log.key.pub`,
 		Args: usage.Exactly("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0]) },
 	}

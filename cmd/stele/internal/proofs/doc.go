@@ -124,7 +124,7 @@ func (o *keyFlags) verifiers() ([]note.Verifier, error) {
 				return nil, fmt.Errorf("--key %s: neither a public key nor a file that can be read: %w", key, fileErr)
 			}
 			if v, err = note.NewVerifier(strings.TrimSpace(string(text))); err != nil {
-				return nil, fmt.Errorf("--key %s: the file has no public key of a note; `stele log keygen` makes one", key)
+				return nil, fmt.Errorf("--key %s: the file has no public key of a note; `stele proof keygen` makes one", key)
 			}
 		}
 		all = append(all, v)
@@ -161,7 +161,7 @@ func (o *keyFlags) openHead(text string) (proof.TreeHead, error) {
 		return proof.ParseHead(proof.Body(text))
 	}
 	if proof.Body(text) == text {
-		return proof.TreeHead{}, errors.New("this tree head is not signed, so --key cannot check it; sign heads by `stele log checkpoint --sign`")
+		return proof.TreeHead{}, errors.New("this tree head is not signed, so --key cannot check it; sign heads by `stele proof checkpoint --sign`")
 	}
 	return proof.OpenHead([]byte(text), keys...)
 }

@@ -74,7 +74,7 @@ func (b *branch) write(name string, n int) {
 
 func (b *branch) server() server { return server{b.Client("admin", "system:masters")} }
 
-// head returns the newest head, as `stele log checkpoint` prints it.
+// head returns the newest head, as `stele proof checkpoint` prints it.
 func (b *branch) head() proof.TreeHead {
 	b.Helper()
 	head, err := b.server().head(b.Context(), 0)

@@ -30,15 +30,15 @@ func headCommand() *cobra.Command {
 heads where the server's operators cannot change them: then nobody can change the log up to there
 without being found out. The format is the checkpoint of C2SP.
 
---sign signs the head, with a key of ` + "`stele log keygen`" + ` that the server does not have. --previous names
+--sign signs the head, with a key of ` + "`stele proof keygen`" + ` that the server does not have. --previous names
 the last head that was signed: the new one is signed only if the log goes on from it. The file may be
 that of --file, which is then replaced.
 
 A head ends with an event that is never forgotten, so that it can always be compared. The server adds one
 if it is needed, ten at once and then one a minute; else the head is up to a minute old. --size is the size
 of a head that was handed out before: others are refused.`,
-		Example: `  stele log checkpoint
-  stele log checkpoint --sign log.key --previous head.txt --file head.txt`,
+		Example: `  stele proof checkpoint
+  stele proof checkpoint --sign log.key --previous head.txt --file head.txt`,
 		Args: usage.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}
@@ -134,7 +134,7 @@ func readSigner(file string) (note.Signer, error) {
 	}
 	signer, err := note.NewSigner(strings.TrimSpace(string(text)))
 	if err != nil {
-		return nil, fmt.Errorf("%s has no key that signs notes; `stele log keygen` makes one", file)
+		return nil, fmt.Errorf("%s has no key that signs notes; `stele proof keygen` makes one", file)
 	}
 	return signer, nil
 }

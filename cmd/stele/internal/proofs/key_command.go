@@ -20,7 +20,7 @@ func keyCommand() *cobra.Command {
 writes the secret key to the file, and the public key to the file with .pub behind its name.
 
 Keep the secret key on another machine than the server: whoever runs the server must not be able to sign.`,
-		Example: `  stele log keygen log.key`,
+		Example: `  stele proof keygen log.key`,
 		Args:    usage.Exactly("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, stop := usage.Interruptible(cmd)

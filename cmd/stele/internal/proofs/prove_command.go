@@ -25,7 +25,7 @@ func proveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "prove REVISION",
 		Short: "Write a proof that an event is in the log, or that the log goes on from a tree head",
-		Long: `Prove asks the server for a proof and writes it as JSON. ` + "`stele log check`" + ` verifies it later, without
+		Long: `Prove asks the server for a proof and writes it as JSON. ` + "`stele proof check`" + ` verifies it later, without
 the server.
 
 With a revision it proves that the event of that revision is in the log of a tree head, with the
@@ -37,8 +37,8 @@ With --from it proves that the log of the newer head begins with the whole log o
 --head names the file of the (newer) head; without it, it is the newest, and not signed.
 
 The exit code is 3 if the server cannot prove it, because what is around a head is forgotten.`,
-		Example: `  stele log prove 1234 --head head.txt --file proof.json
-  stele log prove --from old.txt --head head.txt --file proof.json`,
+		Example: `  stele proof prove 1234 --head head.txt --file proof.json
+  stele proof prove --from old.txt --head head.txt --file proof.json`,
 		Args: usage.AtMost(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if (len(args) == 1) == (o.from != "") {

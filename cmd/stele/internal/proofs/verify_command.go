@@ -66,9 +66,9 @@ forgotten the batches around its end; batches before others that a former versio
 a record; or a checkpoint that the log neither makes again nor has recorded.
 
 For backups there is ` + "`stele backup verify`" + `, for what serves there is ` + "`stele projection verify`" + `.`,
-		Example: `  stele log verify
-  stele log verify --data-dir ./stele-data
-  stele log verify --data-dir ./stele-data --head head.txt --key log.key.pub`,
+		Example: `  stele proof verify
+  stele proof verify --data-dir ./stele-data
+  stele proof verify --data-dir ./stele-data --head head.txt --key log.key.pub`,
 		Args: usage.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}

@@ -15,6 +15,7 @@ import (
 	"stele.dev/stele/cmd/stele/internal/compiling"
 	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
+	"stele.dev/stele/policy/formatting"
 )
 
 // AddCommand returns the command `add`.
@@ -351,7 +352,7 @@ func (o *adding) ofKind(r *repository, a *addition, name string) error {
 	if err != nil {
 		return err
 	}
-	a.Name, a.Identifier, a.Kind, a.Plural, a.Group, a.Version = name, identifier(name), k.Kind, k.Plural, k.Group, k.StorageVersion
+	a.Name, a.Identifier, a.Kind, a.Plural, a.Group, a.Version = name, formatting.Label(name), k.Kind, k.Plural, k.Group, k.StorageVersion
 	if !k.Namespaced {
 		a.Namespaces = `["*"]`
 	}
@@ -390,7 +391,7 @@ func (o *adding) quotaFiles(r *repository, name string) ([]File, error) {
 	if err := o.ofKind(r, &a, name); err != nil {
 		return nil, err
 	}
-	a.Identifier = identifier(a.Plural)
+	a.Identifier = formatting.Label(a.Plural)
 	var err error
 	if a.Package, err = o.common(r); err != nil {
 		return nil, err

@@ -2,6 +2,7 @@ package scaffold
 
 import (
 	"bytes"
+	"cmp"
 	"embed"
 	"fmt"
 	"os"
@@ -12,8 +13,6 @@ import (
 	"strings"
 	"text/template"
 
-	"cuelang.org/go/cue/ast"
-	"cuelang.org/go/cue/parser"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/formatting"
 	"stele.dev/stele/schemas"
@@ -139,20 +138,11 @@ func (r *repository) packageOf(dir string) (name string, fields []string, err er
 		if err != nil {
 			return "", nil, err
 		}
-		parsed, err := parser.ParseFile(file, data)
+		pkg, top, err := formatting.Outline(file, data)
 		if err != nil {
 			return "", nil, fmt.Errorf("%s: %w", path.Join(dir, e.Name()), err)
 		}
-		if n := parsed.PackageName(); n != "" && n != "_" {
-			name = n
-		}
-		for _, d := range parsed.Decls {
-			if f, ok := d.(*ast.Field); ok {
-				if label, _, err := ast.LabelName(f.Label); err == nil {
-					fields = append(fields, label)
-				}
-			}
-		}
+		name, fields = cmp.Or(pkg, name), append(fields, top...)
 	}
 	return name, fields, nil
 }
@@ -164,14 +154,6 @@ func quotedList(values []string) string {
 		quoted[i] = strconv.Quote(v)
 	}
 	return "[" + strings.Join(quoted, ", ") + "]"
-}
-
-// identifier returns a name as the label of a field.
-func identifier(name string) string {
-	if ast.IsValidIdent(name) {
-		return name
-	}
-	return strconv.Quote(name)
 }
 
 // pluralOf returns the usual plural of a kind's name in English, in lower case.

@@ -105,8 +105,9 @@ type showOptions struct {
 func showCommand() *cobra.Command {
 	o := &showOptions{}
 	cmd := &cobra.Command{
-		Use:   "show",
-		Short: "Show what the proposed policy decides differently",
+		Use:        "show",
+		SuggestFor: []string{"status", "list", "get", "report"},
+		Short:      "Show what the proposed policy decides differently",
 		Long: `Show counts the requests since the start, and lists those that the two policies decide differently,
 grouped by user, verb, resource and reason. It includes all requests that were answered before,
 unless too many are waiting.

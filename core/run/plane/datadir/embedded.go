@@ -37,5 +37,5 @@ func (d *Dir) checkEmbedded() error {
 	if there, err := exists(d.Path("etcd")); err != nil || there {
 		return err
 	}
-	return fmt.Errorf("the log of %s is in an etcd cluster: give --etcd-endpoints, or move the log with `stele log move`", d.root)
+	return fmt.Errorf("the log of %s is in an etcd cluster: give --etcd-endpoints, or move the log with `stele store move`", d.root)
 }

@@ -54,7 +54,7 @@ func (e *LostError) Error() string {
 	if e.Now.Revision >= e.Seen.Revision {
 		what = fmt.Sprintf("has another revision %d", e.Seen.Revision)
 	}
-	return fmt.Sprintf("the log in %s %s, but this replica has seen revision %d: etcd was restored from a snapshot, or has lost writes; `stele log new-epoch` declares them lost, see \"You restored etcd\" in docs/REPLICAS.md",
+	return fmt.Sprintf("the log in %s %s, but this replica has seen revision %d: etcd was restored from a snapshot, or has lost writes; `stele store new-epoch` declares them lost, see \"You restored etcd\" in docs/REPLICAS.md",
 		e.Store, what, e.Seen.Revision)
 }
 
