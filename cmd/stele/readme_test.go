@@ -24,7 +24,7 @@ var update = flag.Bool("update", false, "write into the READMEs and the scripts 
 func TestREADMEs(t *testing.T) {
 	withKubectl(t)
 	t.Parallel()
-	for _, file := range []string{"README.md", "examples/quickstart/README.md", "examples/platform/README.md", "examples/packs/README.md", "examples/mutation/README.md", "examples/controller/README.md", "examples/authorizer-plugin/README.md", "examples/admission-plugin/README.md", "docs/HISTORY.md", "docs/ACCESS.md", "docs/AUTHENTICATION.md", "docs/AUTHORIZATION.md", "docs/PROOF.md", "examples/ha/README.md"} {
+	for _, file := range []string{"README.md", "examples/quickstart/README.md", "examples/platform/README.md", "examples/packs/README.md", "examples/mutation/README.md", "examples/controller/README.md", "examples/authorizer-plugin/README.md", "examples/admission-plugin/README.md", "docs/TUTORIAL.md", "docs/HISTORY.md", "docs/ACCESS.md", "docs/AUTHENTICATION.md", "docs/AUTHORIZATION.md", "docs/PROOF.md", "examples/ha/README.md"} {
 		t.Run(file, func(t *testing.T) {
 			t.Parallel()
 			path := filepath.Join("..", "..", file)
@@ -154,13 +154,13 @@ func (t *tour) run(test *testing.T) {
 	env := append(os.Environ(), "HOME="+filepath.Join(dir, "home"), "KUBECONFIG=", "TZ=UTC") // as it stands in the READMEs
 	env = append(env, forGo(test)...)
 	steps := t.steps()
-	start := slices.IndexFunc(steps, func(s *step) bool { return strings.HasPrefix(s.command, program+" serve") })
+	start := slices.IndexFunc(steps, func(s *step) bool { return strings.HasPrefix(built.Replace(s.command), "stele serve") })
 	if start < 0 { // its own script starts servers
 		t.runScript(test, dir, env)
 		return
 	}
 	shell(test, dir, env, steps[:start])
-	args := strings.Fields(strings.TrimPrefix(steps[start].command, program+" serve"))
+	args := strings.Fields(strings.TrimPrefix(built.Replace(steps[start].command), "stele serve"))
 	stele, err := exec.LookPath("stele")
 	if err != nil {
 		test.Fatal(err)
