@@ -102,6 +102,9 @@ func (t *trial) selectable() {
 		*side
 		way *conversion.Way
 	}{{&t.mine, t.up}, {&t.hub, t.down}} {
+		if s.Name == t.kind.StorageVersion {
+			continue // its fields are those of stored objects
+		}
 		for _, f := range s.SelectableFields {
 			if _, ok := s.way.Field(strings.TrimPrefix(f, ".")); !ok {
 				t.refuse(nil, fmt.Sprintf("the field %s of %s cannot be selected by, because the conversion makes another value of it", f, s.Name), "select by fields that are the same in each version, or are renamed or moved")
