@@ -119,7 +119,7 @@ func (o *Flags) Set(serve *pflag.FlagSet) error {
 		set.to("max-seats", strconv.Itoa(o.requests+o.mutations))
 	}
 	if o.certDir != "" && !serve.Changed("tls-cert-file") {
-		cert, key, err := certificate(o.certDir, o.bind, serve)
+		cert, key, err := certificate(o.certDir, o.bind, o.hostname, serve)
 		if err != nil {
 			return fmt.Errorf("--cert-dir: %w", err)
 		}

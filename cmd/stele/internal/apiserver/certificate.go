@@ -2,26 +2,31 @@ package apiserver
 
 import (
 	"errors"
+	"io"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/util/cert"
-	"k8s.io/client-go/util/keyutil"
+	"stele.dev/stele/limits/durable"
 )
 
 // names are the names of the API inside of a cluster.
 var names = []string{"kubernetes.default.svc", "kubernetes.default", "kubernetes"}
 
-// certificate returns the files of the certificate in --cert-dir. Like kube-apiserver, it makes one that signs itself if they are missing.
-func certificate(folder string, bind net.IP, serve *pflag.FlagSet) (certFile, keyFile string, err error) {
+// certificate returns the files of the certificate in --cert-dir. Like kube-apiserver, it makes one that signs itself if there is none, also for
+// another name.
+func certificate(folder string, bind net.IP, other string, serve *pflag.FlagSet) (certFile, keyFile string, err error) {
 	certFile, keyFile = filepath.Join(folder, "apiserver.crt"), filepath.Join(folder, "apiserver.key")
-	switch there, err := cert.CanReadCertAndKey(certFile, keyFile); {
-	case err != nil:
-		return "", "", err
-	case there:
-		return certFile, keyFile, nil
+	// The certificate is written last: a key alone is of a start that was interrupted.
+	if _, err := os.Stat(certFile); !errors.Is(err, fs.ErrNotExist) {
+		if err == nil {
+			_, err = cert.CanReadCertAndKey(certFile, keyFile)
+		}
+		return certFile, keyFile, err
 	}
 	host, addresses := "localhost", []net.IP{net.IPv4(127, 0, 0, 1)}
 	if advertise := serve.Lookup("advertise-address"); advertise.Changed {
@@ -31,9 +36,26 @@ func certificate(folder string, bind net.IP, serve *pflag.FlagSet) (certFile, ke
 	} else if name, err := os.Hostname(); err == nil {
 		host = name
 	}
-	certificate, key, err := cert.GenerateSelfSignedCertKey(host, addresses, names)
+	others := names
+	if other != "" {
+		others = append(slices.Clone(names), other)
+	}
+	certificate, key, err := cert.GenerateSelfSignedCertKey(host, addresses, others)
 	if err != nil {
 		return "", "", err
 	}
-	return certFile, keyFile, errors.Join(keyutil.WriteKey(keyFile, key), cert.WriteCert(certFile, certificate))
+	if err := durable.MakeFolder(folder); err != nil {
+		return "", "", err
+	}
+	if err := write(keyFile, key); err != nil {
+		return "", "", err
+	}
+	return certFile, keyFile, write(certFile, certificate)
+}
+
+func write(file string, text []byte) error {
+	return durable.WriteFile(file, func(w io.Writer) error {
+		_, err := w.Write(text)
+		return err
+	})
 }
