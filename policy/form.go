@@ -97,6 +97,15 @@ func (f *Form) AllowsDefinitions(group string) bool {
 	})
 }
 
+// AllowedDefinitions says of which groups clients may bring definitions and which line says so, in parentheses after a space; "" if of none.
+func (f *Form) AllowedDefinitions() string {
+	d := f.Dynamic[DynamicDefinitions]
+	if d.Mode != AllowWrites {
+		return ""
+	}
+	return fmt.Sprintf(" (it allows %s at %s)", strings.Join(d.Groups, ", "), d.Source)
+}
+
 // Expression is a CEL expression that has been type-checked.
 type Expression struct {
 	Text string `json:"text"`

@@ -114,6 +114,21 @@ func TestDefinitionsOfTheBundleStayItsOwn(t *testing.T) {
 	p.Must(t, 404, "GET", "/apis/example.com/v1/gauges", "")
 }
 
+// A text may have a name twice. What counts is the last one, which is stored.
+func TestADefinitionWithTwoNamesIsThatOfTheSecond(t *testing.T) {
+	p := newAllowing(t)
+	twice := func(body, first string) string {
+		return strings.Replace(body, `"metadata": {`, `"metadata": {"name": "`+first+`", `, 1)
+	}
+	const allowed = "gauges.lab.example.org"
+	if a := p.Must(t, 403, "POST", planetest.DefinitionsPath, twice(gauge("else.example", "", ""), allowed)); !strings.Contains(a.String(), `does not allow definitions of the group \"else.example\"`) || !strings.Contains(a.String(), ".cue:") {
+		t.Errorf("another group: %s", a)
+	}
+	widgets := strings.NewReplacer("gauges", "widgets", "Gauge", "Widget").Replace(gauge("example.com", "", ""))
+	p.Must(t, 409, "POST", planetest.DefinitionsPath, twice(widgets, allowed))
+	p.Must(t, 201, "POST", planetest.DefinitionsPath, twice(gauge("lab.example.org", "", ""), "meters.lab.example.org"))
+}
+
 func TestBadDefinitionsAreRefusedAsUpstream(t *testing.T) {
 	p := newAllowing(t)
 	rule := func(text string) string {

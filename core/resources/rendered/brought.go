@@ -3,7 +3,6 @@ package rendered
 import (
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/tidwall/gjson"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -24,6 +23,7 @@ func (v *service) stored(c *call.Call) (*policy.Version, error) {
 		if err != nil {
 			return nil, err
 		}
+		// The text may have a name twice. What is created decides Draft.becomeNew about once more, from what is stored.
 		name = gjson.GetBytes(body, "metadata.name").String()
 		if name == "" { // what is not named so is not valid
 			name = gjson.GetBytes(body, "spec.names.plural").String() + "." + gjson.GetBytes(body, "spec.group").String()
@@ -41,21 +41,12 @@ func (v *service) stored(c *call.Call) (*policy.Version, error) {
 		if c.Info.Verb == "delete" || gjson.GetBytes(o.JSON, "metadata.deletionTimestamp").Exists() {
 			return policy.Definitions(), nil
 		}
-		return nil, status.Refused(c.Resource(), name, errors.New("the API has brought it, and the policy does not allow definitions of its group any more"+allowance(form)+": it can only be deleted"))
+		return nil, status.Refused(c.Resource(), name, errors.New("the API has brought it, and the policy does not allow definitions of its group any more"+form.AllowedDefinitions()+": it can only be deleted"))
 	}
 	if form.Dynamic[v.kind.Section].Mode == policy.AllowWrites {
-		return nil, status.Refused(c.Resource(), name, fmt.Errorf("the policy does not allow definitions of the group %q through the API%s; `%s` brings it into the bundle", of.Group, allowance(form), v.kind.imported()))
+		return nil, status.Refused(c.Resource(), name, fmt.Errorf("the policy does not allow definitions of the group %q through the API%s; `%s` brings it into the bundle", of.Group, form.AllowedDefinitions(), v.kind.imported()))
 	}
 	return nil, nil
-}
-
-// allowance says what a form allows, for the end of a clause.
-func allowance(form *policy.Form) string {
-	d := form.Dynamic[policy.DynamicDefinitions]
-	if d.Mode != policy.AllowWrites {
-		return ""
-	}
-	return fmt.Sprintf(" (it allows %s at %s)", strings.Join(d.Groups, ", "), d.Source)
 }
 
 // overlaid returns an error if the log still has what clients have written beside a definition that the bundle had. The [Sweeper] removes it soon.

@@ -155,6 +155,9 @@ func (d *Draft) becomeNew(o *Object) error {
 	if err := d.fillNew(o.Meta, generation); err != nil {
 		return err
 	}
+	if err := d.requireAllowed(); err != nil {
+		return err
+	}
 	byClient := &Object{Meta: o.Meta, Content: content}
 	if d.Resource() == commit.Namespaces {
 		byClient.Content = withFinalizers(o.Content, asked)
@@ -276,6 +279,11 @@ func (d *Draft) become(o *Object) error {
 			return err
 		}
 		return d.decoded(o, status.Modified(d.Resource(), d.Key.Name))
+	}
+	if oldMeta.DeletionTimestamp == nil {
+		if err := d.requireAllowed(); err != nil {
+			return err
+		}
 	}
 	oldMeta.ResourceVersion = ""
 	sent := o.Meta.ManagedFields

@@ -2,6 +2,7 @@ package edit
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -25,6 +26,23 @@ func (d *Draft) keepDefinitionStatus(content map[string]any) {
 	if d.Kind.Kind.Defines() && d.Info.Subresource == "" {
 		definitions.KeepStatus(content, d.OldContent)
 	}
+}
+
+// requireAllowed returns an error if the object is a definition that the bundle has, or of a group of which the policy allows none. It decides by the
+// name under which the definition is stored, and by the policy of this round.
+func (d *Draft) requireAllowed() error {
+	if !d.Kind.Kind.Defines() || d.Key.Name == "" { // the validation refuses what has no name
+		return nil
+	}
+	of := schema.ParseGroupResource(d.Key.Name)
+	form := d.Tip.Policy.Base().Form()
+	switch {
+	case d.Tip.Policy.DefinedBy(of) != nil:
+		return status.AlreadyExists(d.Resource(), d.Key.Name)
+	case !form.AllowsDefinitions(of.Group):
+		return status.Refused(d.Resource(), d.Key.Name, fmt.Errorf("the policy does not allow definitions of the group %q through the API%s", of.Group, form.AllowedDefinitions()))
+	}
+	return nil
 }
 
 // settleDefinition writes the conditions of a definition that is stored. What they depend on is what is in force at the tip.
