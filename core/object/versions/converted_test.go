@@ -283,6 +283,49 @@ func TestAnotherSchemaIsStored(t *testing.T) {
 	}
 }
 
+// sized is a bundle whose boxes have some versions.
+func sized(storage, versions string) string {
+	return `package test
+
+import "stele.dev/policy"
+
+#Sized: spec: size: int
+#Replicated: spec: replicas: int
+#Rename: [{rename: {from: "spec.size", to: "spec.replicas"}}]
+
+bundle: policy.#Bundle & {
+	cluster: "test"
+	teams: t: {
+		contact: "#t", groups: ["example.com"], namespaces: ["*"]
+		kinds: "boxes.example.com": {
+			group: "example.com", names: {kind: "Box", plural: "boxes"}, storageVersion: "` + storage + `"
+			` + versions + `
+		}
+	}
+}
+`
+}
+
+// A version of the same schema as others can be removed while objects are stored that were written in it. A later policy with a conversion
+// is refused without it: nothing says how these objects are converted.
+func TestAVersionThatWasRemovedBeforeIsNeededAgain(t *testing.T) {
+	const one, two = "versions: v1: #schema: #Sized\n", "versions: v2: #schema: #Sized\n"
+	const three = "versions: v3: #schema: #Replicated\nversions: v2: {#schema: #Sized, conversion: #Rename}\n"
+	p := withMachines(t, sized("v1", one))
+	p.Must(t, 201, "POST", "/apis/example.com/v1/namespaces/default/boxes", `{"apiVersion":"example.com/v1","kind":"Box","metadata":{"name":"a"},"spec":{"size":3}}`)
+	p.Activate(t, sized("v2", one+two))
+	p.Activate(t, sized("v2", two))
+	if a := p.Must(t, 409, "POST", planetest.PoliciesPath, planetest.PolicyBody(t, sized("v3", three), nil)); !strings.Contains(string(a.Body), "1 object of boxes.example.com was written in v1, for example default/a") {
+		t.Errorf("%s", a)
+	}
+	p.Activate(t, sized("v3", three+"versions: v1: {#schema: #Sized, served: false, conversion: #Rename}\n"))
+	for version, want := range map[string]string{"v3": `{"replicas":3}`, "v2": `{"size":3}`} {
+		if spec := specOf(p.Must(t, 200, "GET", "/apis/example.com/"+version+"/namespaces/default/boxes/a", "")); spec != want {
+			t.Errorf("%s: %s, want %s", version, spec, want)
+		}
+	}
+}
+
 // A watch ends when its objects are converted in another way, because no event would say so. A watch of the stored version goes on.
 func TestAnotherConversionEndsWatches(t *testing.T) {
 	p := withMachines(t, machines("v1", steps))

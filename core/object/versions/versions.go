@@ -18,8 +18,8 @@ import (
 
 // Stored returns a function that renders the payload of an object, written under any policy: it prunes, fills in
 // defaults, and converts to the storage version. The result is the payload itself if nothing changes. The function is
-// pure and safe for concurrent use. An error means that this server did not write the payload, or that CUE could not
-// be evaluated.
+// pure and safe for concurrent use. An error means that this server did not write the payload, that CUE could not
+// be evaluated, or that the object cannot be converted, for example because the kind no longer has the payload's version.
 func Stored(k *policy.Kind) func(payload []byte) ([]byte, error) {
 	v := k.Storage()
 	gvk, version := v.GroupVersionKind(), VersionOf(v.GroupVersionKind().GroupVersion())
@@ -39,10 +39,10 @@ func Stored(k *policy.Kind) func(payload []byte) ([]byte, error) {
 		written := writtenIn(k, payload)
 		if written != nil { // complete it in the version in which it was written
 			written.Program.Prepare(content)
-			if k.Converted() {
-				if err := v.Convert(written.Name, content); err != nil {
-					return nil, fmt.Errorf("shown: %s: %w", meta.Name, err)
-				}
+		}
+		if k.Converted() {
+			if err := v.Convert(NameOf(payload), content); err != nil {
+				return nil, fmt.Errorf("shown: %s: %w", meta.Name, err)
 			}
 		}
 		_, changed, unasked := v.Program.TryPrepare(content)

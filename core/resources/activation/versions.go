@@ -9,7 +9,6 @@ import (
 	"stele.dev/stele/core/object/versions"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/projections/objects"
-	"stele.dev/stele/schemas"
 )
 
 // VersionInUse reports that the new policy lacks a version in which objects were written, so that nothing says how these objects
@@ -26,11 +25,11 @@ func (e *VersionInUse) Error() string {
 	if e.Objects == 1 {
 		were = fmt.Sprintf("1 object of %s was", e.Resource)
 	}
-	return fmt.Sprintf("%s written in %s, for example %s, and the new policy has no such version. Keep the version with its conversion, with served: false if nobody may use it.", were, e.Version, e.Example)
+	return fmt.Sprintf("%s written in %s, for example %s, and the new policy has no such version. Add the version with its conversion, with served: false if nobody may use it.", were, e.Version, e.Example)
 }
 
-// writtenInRemoved returns a [*VersionInUse] if objects of a kind whose versions are converted were written in a version that the form
-// does not have.
+// writtenInRemoved returns a [*VersionInUse] if objects of a kind whose versions are or will be converted were written in a version that
+// the form does not have. An earlier policy may have removed the version when it had the same schema as others.
 func writtenInRemoved(tip *commit.Tip, form *policy.Form) error {
 	if tip.Policy == nil {
 		return nil
@@ -38,7 +37,7 @@ func writtenInRemoved(tip *commit.Tip, form *policy.Form) error {
 	for i := range form.Kinds {
 		next := &form.Kinds[i]
 		was := tip.Policy.Kind(schema.GroupResource{Group: next.Group, Resource: next.Plural})
-		if was == nil || !was.Converted() || !lacks(next, was) {
+		if was == nil || !was.Converted() && !next.Converted() || was.SameForm(next) {
 			continue
 		}
 		var found *VersionInUse
@@ -61,16 +60,6 @@ func writtenInRemoved(tip *commit.Tip, form *policy.Form) error {
 		}
 	}
 	return nil
-}
-
-// lacks reports whether a kind lacks a version of another.
-func lacks(k *schemas.Kind, other *policy.Kind) bool {
-	for _, v := range other.Versions {
-		if _, has := k.Version(v.Name); !has {
-			return true
-		}
-	}
-	return false
 }
 
 // Unconvertible reports that stored objects cannot be converted to the version that the new policy stores.
