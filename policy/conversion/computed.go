@@ -45,6 +45,7 @@ func fieldsOf(list []schemas.ComputedField) (fields []computedField, err error) 
 }
 
 // compute evaluates all expressions on the object before it is converted, so that they do not depend on other steps.
+// The budget limits their cost, and no time does: what is stored must not depend on how fast a machine is.
 func (c *Conversion) compute(content map[string]any, up bool) (results map[*computed][]any, err error) {
 	if !c.computed {
 		return nil, nil
@@ -54,8 +55,6 @@ func (c *Conversion) compute(content map[string]any, up bool) (results map[*comp
 		self = c.up
 	}
 	vars, budget := &selfOf{self, content}, expr.NewBudget()
-	ctx, cancel := expr.Limited(context.Background())
-	defer cancel()
 	results = map[*computed][]any{}
 	for i := range c.steps {
 		op, ok := c.steps[i].op.(*computed)
@@ -67,7 +66,7 @@ func (c *Conversion) compute(content map[string]any, up bool) (results map[*comp
 			fields = op.toHub
 		}
 		for _, f := range fields {
-			value, err := f.program.Eval(ctx, vars, &budget)
+			value, err := f.program.Eval(context.Background(), vars, &budget)
 			var x any
 			if err == nil {
 				x, err = celtype.Native(value)
