@@ -191,6 +191,8 @@ func TestMistakesInConversions(t *testing.T) {
 		{"an expression about what is not there", `spec: a: int`, `spec: b: int`, `{cel: {up: "spec.b": "self.spec.c", down: "spec.a": "self.spec.b"}}`, "undefined field 'c'", ""},
 		{"different items", `spec: {a: [...{x: int}], b: [...{}]}`, `spec: {a: [...{}], b: [...{x: int}]}`, `{move: {from: "spec.a[*].x", to: "spec.b[*].x"}}`, "not in the same items", ""},
 		{"a secret that would be shown", `spec: {token: string @stele(sensitive)}`, `spec: {key: string}`, `{rename: {from: "spec.token", to: "spec.key"}}`, "a secret of v1beta1 or v1 would become a field that is none", "sensitive"},
+		{"a secret with dots in its name", `spec: {"tls.key": string @stele(sensitive)}`, `spec: {key: string}`, `{move: {from: "spec[\"tls.key\"]", to: "spec.key"}}`, "a secret of v1beta1 or v1 would become a field that is none", "sensitive"},
+		{"a result that depends on the order of a map", `spec: a: [...string]`, `spec: b: [...string]`, `{cel: {up: "spec.b": "{'x': 1, 'y': 2, 'z': 3}.map(k, k)", down: "spec.a": "self.spec.b", drop: "x"}}`, "spec.b[0] of v1 depends on the order of a map", "sort"},
 		{"a field that is a secret in one version", `spec: {token: string @stele(sensitive)}`, `spec: {token: string}`, ``, "spec.token is @stele(sensitive) in one of v1beta1 and v1 only", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -219,6 +221,24 @@ func TestSelectableFieldsOfConvertedVersions(t *testing.T) {
 		t.Error(diff)
 	}
 	if _, diags := with(".spec.level"); !strings.Contains(diags.Error(), "cannot be selected by") {
+		t.Error(diags)
+	}
+}
+
+// A third version selects by the way through the hub to the stored version.
+func TestSelectableFieldsOfAThirdVersion(t *testing.T) {
+	old, hub := `spec: level: "a" | "b"`, `spec: level: "A" | "B"`
+	third := "versions: v1alpha1: {\n#schema: spec: tier: \"A\" | \"B\"\nselectableFields: [\".spec.tier\"]\nconversion: [{rename: {from: \"spec.tier\", to: \"spec.level\"}}]\n}\n"
+	with := func(storage string) schemas.Diagnostics {
+		text := strings.NewReplacer("OLD", old, "HUB", hub, "STEPS", `{map: {field: "spec.level", values: {a: "A", b: "B"}}}`, `storageVersion: "v1"`, `storageVersion: "`+storage+`"`, "versions: v1beta1:", third+"versions: v1beta1:").Replace(convertedBundle)
+		source, _ := module(t, ".", map[string]string{"bundle.cue": text})
+		_, diags := compile.Bundle(source)
+		return diags
+	}
+	if diags := with("v1"); len(diags) > 0 {
+		t.Error(diags)
+	}
+	if diags := with("v1beta1"); len(diags) != 1 || !strings.Contains(diags.Error(), "the field .spec.tier of v1alpha1 cannot be selected by") {
 		t.Error(diags)
 	}
 }

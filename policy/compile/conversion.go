@@ -22,6 +22,7 @@ func (c *compiler) conversions(k *schemas.Kind, v cue.Value) {
 	if hub == nil {
 		return
 	}
+	before := len(c.Diags)
 	for i := range k.Versions {
 		version := &k.Versions[i]
 		if version.Conversion == nil {
@@ -38,6 +39,9 @@ func (c *compiler) conversions(k *schemas.Kind, v cue.Value) {
 		if len(c.Diags) == said {
 			x.tryOut()
 		}
+	}
+	if k.Converted() && len(c.Diags) == before {
+		c.selectable(k, v.Path().String())
 	}
 }
 
@@ -259,14 +263,6 @@ func anySecret(fields []string, secrets [][]string) bool {
 func secretIn(secret []string, fields []string) bool {
 	return slices.ContainsFunc(fields, func(field string) bool {
 		p, err := conversion.ParsePath(field)
-		if err != nil {
-			return false
-		}
-		for i := range min(len(p), len(secret)) {
-			if name := p[i : i+1].String(); name != "[*]" && secret[i] != schemas.Any && name != secret[i] {
-				return false
-			}
-		}
-		return true
+		return err == nil && schemas.Overlap(secret, p.Names())
 	})
 }

@@ -54,6 +54,7 @@ type trial struct {
 	mine, hub side
 	up, down  *conversion.Way
 	said      map[string]bool
+	repeated  int // objects that were converted several times
 }
 
 // tryOut converts generated objects of the version to the hub and back, and the reverse. What is lost is an error with an example.
@@ -82,7 +83,6 @@ func (x *converting) tryOut() {
 		t.mine.steps = append(t.mine.steps, sideStep{step, parsed(version)})
 		t.hub.steps = append(t.hub.steps, sideStep{step, parsed(hub)})
 	}
-	t.selectable()
 	t.from(&t.mine, t.up, &t.hub, t.down)
 	t.from(&t.hub, t.down, &t.mine, t.up)
 }
@@ -96,21 +96,48 @@ func parsed(texts []string) (paths []conversion.Path) {
 	return paths
 }
 
-// selectable refuses selectable fields whose value is another one in the other version: objects are selected as they are stored.
-func (t *trial) selectable() {
-	for _, s := range []struct {
-		*side
-		way *conversion.Way
-	}{{&t.mine, t.up}, {&t.hub, t.down}} {
-		if s.Name == t.kind.StorageVersion {
-			continue // its fields are those of stored objects
+// selectable refuses selectable fields whose value is another one in the stored version: objects are selected as they are stored.
+func (c *compiler) selectable(k *schemas.Kind, path string) {
+	storage, _ := k.Version(k.StorageVersion)
+	if storage == nil {
+		return // refused before
+	}
+	to, err := program.New(storage.Schema)
+	if err != nil {
+		c.Add(k.Source, path, err.Error(), "")
+		return
+	}
+	for i := range k.Versions {
+		v := &k.Versions[i]
+		if len(v.SelectableFields) == 0 || schemas.Same(v.Schema, storage.Schema) && schemas.SameConversion(v.Conversion, storage.Conversion) {
+			continue
 		}
-		for _, f := range s.SelectableFields {
-			if _, ok := s.way.Field(strings.TrimPrefix(f, ".")); !ok {
-				t.refuse(nil, fmt.Sprintf("the field %s of %s cannot be selected by, because the conversion makes another value of it", f, s.Name), "select by fields that are the same in each version, or are renamed or moved")
+		way, at, err := wayTo(k, v, storage, to)
+		if err != nil {
+			c.Add(at, path, err.Error(), "")
+			continue
+		}
+		for _, f := range v.SelectableFields {
+			if moved, ok := way.Field(strings.TrimPrefix(f, ".")); !ok || strings.Contains(moved, "[") {
+				c.Add(at, path+".versions."+v.Name+".conversion", fmt.Sprintf("the field %s of %s cannot be selected by, because the conversion makes another value of it", f, v.Name), "select by fields that are the same in each version, or are renamed or moved")
 			}
 		}
 	}
+}
+
+// wayTo returns the way from a version to another, whose program is given, and the position of a conversion on it.
+func wayTo(k *schemas.Kind, v, other *schemas.Version, to *program.Program) (way *conversion.Way, at schemas.Position, err error) {
+	var loaded [2]*conversion.Conversion
+	for i, side := range []*schemas.Version{other, v} {
+		if side.Conversion == nil {
+			continue
+		}
+		at = side.Conversion.Source
+		if loaded[i], err = conversion.New(k, side, k.Hub()); err != nil {
+			return nil, at, err
+		}
+	}
+	return conversion.NewWay(loaded[1], loaded[0], v.Schema, to), at, nil
 }
 
 // from tries objects of one side.
@@ -174,6 +201,10 @@ func (t *trial) try(a *side, there *conversion.Way, b *side, back *conversion.Wa
 		t.found(fmt.Sprintf("an object of %s cannot be converted to %s: %s", a.Name, b.Name, why), x, step, "narrow the schema, or convert such objects as well")
 		return true
 	}
+	if at := t.unstable(there, x, y); at != "" {
+		t.found(fmt.Sprintf("%s of %s depends on the order of a map", at, b.Name), x, t.stepAt(b, at), "the order of a map that an expression makes is another one each time: make a list, or sort")
+		return true
+	}
 	complete, _ := jsonvalue.Clone(y).(map[string]any)
 	b.program.Prepare(complete)
 	if errs := b.program.Validate(complete); len(errs) > 0 {
@@ -198,6 +229,31 @@ func (t *trial) try(a *side, there *conversion.Way, b *side, back *conversion.Wa
 		t.lost(a, b, at, before, after, x)
 	}
 	return true
+}
+
+// How often an object is converted to find out that the result depends on the order of a map, and how many objects are.
+const (
+	repeatedObjects = 100
+	repetitions     = 64
+)
+
+// unstable converts an object several times, and returns a field that is not always the same. Go iterates over a map that an expression
+// makes in another order each time, so that replicas would disagree.
+func (t *trial) unstable(there *conversion.Way, x, converted map[string]any) (field string) {
+	if t.repeated >= repeatedObjects || !slices.ContainsFunc(t.version.Conversion.Steps, func(s schemas.ConversionStep) bool { return s.Do == schemas.StepCEL }) {
+		return ""
+	}
+	t.repeated++
+	for range repetitions {
+		again, _ := jsonvalue.Clone(x).(map[string]any)
+		if err := there.Convert(again); err != nil {
+			continue
+		}
+		if at, _, _ := firstDifference("", converted, again); at != "" {
+			return at
+		}
+	}
+	return ""
 }
 
 // explain returns why an object cannot be converted, and the step; nil if there is none.

@@ -81,6 +81,17 @@ func (p Path) String() string {
 	return b.String()
 }
 
+// Names returns the names of the path, with [schemas.Any] for each item of a list or value of a map.
+func (p Path) Names() (names []string) {
+	for _, x := range p {
+		if x.each {
+			x.name = schemas.Any
+		}
+		names = append(names, x.name)
+	}
+	return names
+}
+
 // split returns the path to the items in which the fields are, and the names from there on.
 func (p Path) split() (items Path, names []string) {
 	last := 0
