@@ -235,6 +235,21 @@ func TestSchemasThatNestTooDeeplyAreRefused(t *testing.T) {
 	}
 }
 
+// Who may write the status of a definition cannot make it the definition of another kind.
+func TestTheStatusOfADefinitionGivesItNoOtherPlural(t *testing.T) {
+	p := newAllowing(t)
+	meters := strings.NewReplacer("gauges", "meters", "Gauge", "Meter").Replace(gauge("lab.example.org", `, "shortNames": ["SHORT"]`, ""))
+	p.Must(t, 201, "POST", planetest.DefinitionsPath, strings.Replace(meters, "SHORT", "gauges", 1))
+	p.Must(t, 201, "POST", planetest.DefinitionsPath, gauge("lab.example.org", "", ""))
+	a := p.Must(t, 200, "PATCH", gaugePath+"/status", `{"status": {"acceptedNames": {"plural": "others", "singular": "other", "kind": "Other", "listKind": "OtherList"}, "conditions": [
+		{"type": "NamesAccepted", "status": "True", "reason": "x", "message": "x", "lastTransitionTime": "2020-01-01T00:00:00Z"},
+		{"type": "Established", "status": "True", "reason": "x", "message": "x", "lastTransitionTime": "2020-01-01T00:00:00Z"}]}}`, merge...)
+	if diff := cmp.Diff([]string{"NamesAccepted=False PluralConflict", "Established=False NotAccepted"}, conditions(a)); diff != "" {
+		t.Errorf("(-want +got):\n%s\n%s", diff, a)
+	}
+	p.Must(t, 404, "GET", "/apis/lab.example.org/v1/namespaces/default/others", "")
+}
+
 func TestWatchesSeeDefinitionsThatTheAPIBrings(t *testing.T) {
 	p := newAllowing(t)
 	list := p.Must(t, 200, "GET", planetest.DefinitionsPath, "")

@@ -100,15 +100,15 @@ func acceptNames(d *Definition, others *Names, now time.Time) {
 	set(d, condition, now)
 }
 
-// established sets the condition Established. A definition stays established.
+// established sets the condition Established. A definition stays established, unless a client has written that the plural of another one is accepted.
 func established(d *Definition, now time.Time) {
-	if apihelpers.IsCRDConditionTrue(d, apiextensionsv1.Established) {
+	if InForce(d) {
 		return
 	}
 	condition := apiextensionsv1.CustomResourceDefinitionCondition{
 		Type: apiextensionsv1.Established, Status: apiextensionsv1.ConditionFalse, Reason: "NotAccepted", Message: "not all names are accepted",
 	}
-	if apihelpers.IsCRDConditionTrue(d, apiextensionsv1.NamesAccepted) {
+	if apihelpers.IsCRDConditionTrue(d, apiextensionsv1.NamesAccepted) && hasPlural(d) {
 		condition.Status, condition.Reason, condition.Message = apiextensionsv1.ConditionTrue, "InitialNamesAccepted", "the initial names have been accepted"
 	}
 	set(d, condition, now)
@@ -166,10 +166,13 @@ func set(d *Definition, c apiextensionsv1.CustomResourceDefinitionCondition, now
 	*old = c
 }
 
-// InForce reports whether the kind of a definition is served: it is established.
+// InForce reports whether the kind of a definition is served: it is established, under the plural that its name has.
 func InForce(d *Definition) bool {
-	return apihelpers.IsCRDConditionTrue(d, apiextensionsv1.Established)
+	return apihelpers.IsCRDConditionTrue(d, apiextensionsv1.Established) && hasPlural(d)
 }
+
+// hasPlural reports whether the plural of a definition is accepted. Clients can write the accepted names of the status.
+func hasPlural(d *Definition) bool { return d.Status.AcceptedNames.Plural == d.Spec.Names.Plural }
 
 // Terminating reports whether a definition is being deleted.
 func Terminating(d *Definition) bool {
