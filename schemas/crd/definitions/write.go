@@ -36,8 +36,11 @@ func Is(text []byte) bool {
 	return gjson.GetBytes(text, "spec").IsObject()
 }
 
-// of returns a definition with the content of an object: all its fields but metadata. strict are the errors of strict decoding.
+// of returns a definition with the content of an object: all its fields but metadata. It decodes no schemas that nest too deeply. strict are the errors of strict decoding.
 func of(content map[string]any) (d *Definition, strict []error, err error) {
+	if path := crd.TooDeep(content); path != "" {
+		return nil, nil, fmt.Errorf("%s: schemas nest too deeply", path)
+	}
 	text, err := json.Marshal(map[string]any{"spec": content["spec"], "status": content["status"]})
 	if err != nil {
 		return nil, nil, err
@@ -64,12 +67,9 @@ func write(d *Definition, content map[string]any) error {
 // Prepare fills in the defaults of a definition, and drops fields that definitions do not have, whose paths it returns. A content that cannot be
 // decoded stays as it is.
 func Prepare(content map[string]any) (unknown []string) {
-	if crd.TooDeep(content) != "" {
-		return nil // the validation refuses it
-	}
 	d, strict, err := of(content)
 	if err != nil {
-		return nil
+		return nil // the validation refuses what nests too deeply
 	}
 	for _, e := range strict {
 		if _, quoted, ok := strings.Cut(e.Error(), `unknown field "`); ok {
