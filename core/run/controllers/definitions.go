@@ -1,13 +1,12 @@
 // This file is the controller that completes deletions of CustomResourceDefinitions that the API brought: it deletes the objects of their kinds, waits for
 // the finalizers of these, and then removes the finalizer of the definition. It also has the server decide again about names that
-// were taken, once another definition is gone.
+// were taken, once another definition has changed or is gone.
 
 package controllers
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -52,12 +51,12 @@ func (f followedDefinitions) Changed(o *metav1.PartialObjectMetadata) {
 	if o.DeletionTimestamp != nil {
 		f.queue.Add(o.Name)
 	}
+	f.Gone(o) // perhaps it had names before that are free now
 }
 
 func (f followedDefinitions) Replace(there []*metav1.PartialObjectMetadata) {
 	for _, o := range there {
-		f.Changed(o)
-		f.Gone(o) // perhaps another one of the group has gone since
+		f.Changed(o) // perhaps another one of the group has gone since
 	}
 }
 
@@ -99,12 +98,12 @@ func (c *definitionController) emptyKind(ctx context.Context, d *definitions.Def
 	}
 	i := slices.IndexFunc(d.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Served })
 	if i < 0 {
-		return 0, fmt.Errorf("no version of %s is served, so that its objects cannot be deleted", d.Name)
+		return 0, nil // nothing can be listed; the commit checks that there are no objects
 	}
 	r := c.Metadata.Resource(schema.GroupVersionResource{Group: d.Spec.Group, Version: d.Spec.Versions[i].Name, Resource: d.Status.AcceptedNames.Plural})
 	there, err := r.List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return 0, err
+		return 0, ignoreNotFound(err) // the kind is not served if its definition does not compile any more
 	}
 	var done []string
 	for i := range there.Items {

@@ -69,3 +69,32 @@ func TestNamesAreDecidedAgainOnceTheyAreFree(t *testing.T) {
 		return strings.HasPrefix(condition(o, "Established"), "True InitialNamesAccepted")
 	})
 }
+
+func TestNamesAreDecidedAgainOnceAnUpdateFreesThem(t *testing.T) {
+	p := newAllowing(t)
+	short := func(plural, kind string) func(*unstructured.Unstructured) {
+		return func(o *unstructured.Unstructured) {
+			defining(plural, kind)(o)
+			_ = unstructured.SetNestedStringSlice(o.Object, []string{"g"}, "spec", "names", "shortNames")
+		}
+	}
+	p.create(t, definitions, "", "gauges.lab.example.org", short("gauges", "Gauge"))
+	late := p.create(t, definitions, "", "meters.lab.example.org", short("meters", "Meter"))
+	if got := condition(late, "NamesAccepted"); !strings.HasPrefix(got, "False ShortNamesConflict") {
+		t.Errorf("its names are %s", got)
+	}
+	p.patch(t, definitions, "", "gauges.lab.example.org", `{"spec": {"names": {"shortNames": null}}}`)
+	p.await(t, definitions, "", "meters.lab.example.org", "established", func(o *unstructured.Unstructured) bool {
+		return strings.HasPrefix(condition(o, "Established"), "True InitialNamesAccepted")
+	})
+}
+
+func TestADefinitionWithoutAServedVersionCanBeDeleted(t *testing.T) {
+	p := newAllowing(t)
+	p.create(t, definitions, "", "gauges.lab.example.org", func(o *unstructured.Unstructured) {
+		defining("gauges", "Gauge")(o)
+		o.Object["spec"].(map[string]any)["versions"].([]any)[0].(map[string]any)["served"] = false
+	})
+	p.delete(t, definitions, "", "gauges.lab.example.org")
+	p.awaitGone(t, definitions, "", "gauges.lab.example.org")
+}
