@@ -59,7 +59,9 @@ type Past struct {
 
 	loading *shared[policies.Form, *loadedPolicy]
 	making  *shared[place, *objects.State] // states are large
-	loaded  *lru.Cache[policies.Form, *loadedPolicy]
+	// makingDefinitions is for the states of definitions. Others wait for them, because a policy needs them; they load no policy themselves.
+	makingDefinitions *shared[place, *objects.State]
+	loaded            *lru.Cache[policies.Form, *loadedPolicy]
 	// rendered is by the revision of an activation.
 	rendered *lru.Cache[uint64, *policies.Rendered]
 	forms    *lru.Cache[formPair, bool]
@@ -104,7 +106,8 @@ func New(o Options) *Past {
 	p := &Past{
 		committer: o.Committer, log: o.Log, history: o.History, memory: o.Memory, hasten: o.Hasten, logger: o.Logger,
 		loading: newShared[policies.Form, *loadedPolicy](runtime.GOMAXPROCS(0)), making: newShared[place, *objects.State](runtime.GOMAXPROCS(0)),
-		loaded: lru.New[policies.Form, *loadedPolicy](policiesKept), forms: lru.New[formPair, bool](4096), states: lru.New[place, *objects.State](bytesKept),
+		makingDefinitions: newShared[place, *objects.State](runtime.GOMAXPROCS(0)),
+		loaded:            lru.New[policies.Form, *loadedPolicy](policiesKept), forms: lru.New[formPair, bool](4096), states: lru.New[place, *objects.State](bytesKept),
 		rights: lru.New[policies.Digest, *Rights](rightsKept), rendered: lru.New[uint64, *policies.Rendered](renderedKept),
 	}
 	p.states.AtLeast, p.states.Idle = statesKept, unasked
@@ -257,7 +260,7 @@ func (p *Past) Objects(ctx context.Context, tip *commit.Tip, r schema.GroupResou
 		}
 	}
 	at := place{r, namespace, revision}
-	return p.making.do(ctx, at, func(ctx context.Context) (*objects.State, error) {
+	return p.makers(r).do(ctx, at, func(ctx context.Context) (*objects.State, error) {
 		m, err := p.makeCounted(ctx, tip, at)
 		if err != nil {
 			return nil, p.forgotten(r, revision, err)
@@ -281,7 +284,7 @@ func (p *Past) recent(ctx context.Context, tip *commit.Tip, r schema.GroupResour
 	if s, found := p.states.Get(at); found {
 		return s, nil
 	}
-	return p.making.do(ctx, at, func(ctx context.Context) (*objects.State, error) {
+	return p.makers(r).do(ctx, at, func(ctx context.Context) (*objects.State, error) {
 		bytes := min(nodeBytes*int64(n), 2*pointers*int64(tip.Objects.Len(r)+n))
 		done, err := p.memory.Take(ctx, memory.Past, bytes)
 		if err != nil {
@@ -296,6 +299,14 @@ func (p *Past) recent(ctx context.Context, tip *commit.Tip, r schema.GroupResour
 		p.states.Add(at, s, int(bytes))
 		return s, nil
 	})
+}
+
+// makers limits how many states of a resource are made at once.
+func (p *Past) makers(r schema.GroupResource) *shared[place, *objects.State] {
+	if r == definitions.Resource {
+		return p.makingDefinitions
+	}
+	return p.making
 }
 
 // DropCached drops the cached states. Requests that use them keep them.

@@ -38,6 +38,10 @@ var errGrown = errors.New("past: the state is larger than its share of memory")
 // known only when it is made. If it needs more, and there is no room, it begins again once it has a larger share: to wait
 // with the share that it has could be a deadlock.
 func (p *Past) makeCounted(ctx context.Context, tip *commit.Tip, at place) (*sizedState, error) {
+	// The policy in force is loaded first: it may need the definitions of then, which have a share of their own.
+	if _, err := p.rendererAt(ctx, tip, at.GroupResource, at.revision); err != nil {
+		return nil, err
+	}
 	for share := int64(leastShare); ; {
 		m, err := p.makeWithin(ctx, tip, at, &share)
 		if !errors.Is(err, errGrown) {
