@@ -11,6 +11,7 @@ import (
 	"errors"
 	"log/slog"
 	"runtime"
+	"sort"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -156,6 +157,7 @@ func (p *Past) loadBundle(ctx context.Context, tip *commit.Tip, r policies.Recor
 
 // layer returns a policy with the definitions that were in force at a revision.
 func (p *Past) layer(ctx context.Context, tip *commit.Tip, l *loadedPolicy, revision uint64) (*loadedPolicy, error) {
+	revision = p.stillKept(tip, revision)
 	if err := p.history.Reach(ctx, revision); err != nil {
 		return nil, err
 	}
@@ -164,6 +166,17 @@ func (p *Past) layer(ctx context.Context, tip *commit.Tip, l *loadedPolicy, revi
 		return nil, err
 	}
 	return &loadedPolicy{p.committer.Layered(l.policy, tip.Policy, o), l.proposal}, nil
+}
+
+// stillKept returns the first revision that is kept and has the same definitions as the given one, which is that of a change of them; the given one
+// if there is none.
+func (p *Past) stillKept(tip *commit.Tip, changed uint64) uint64 {
+	kept := max(changed, p.history.Oldest(), p.history.OldestOf(definitions.Resource))
+	next := sort.Search(len(tip.Policies.Layers), func(i int) bool { return tip.Policies.Layers[i] > changed })
+	if kept > tip.Revision() || next < len(tip.Policies.Layers) && kept >= tip.Policies.Layers[next] {
+		return changed
+	}
+	return kept
 }
 
 // Policy returns the policy in force at a revision, nil if there was none. The revision must not be above the tip's.

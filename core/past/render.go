@@ -6,6 +6,7 @@ import (
 	"iter"
 	"runtime"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/object/versions"
@@ -185,6 +186,9 @@ func (l *renderer) sameForm(ctx context.Context, written uint64) (bool, error) {
 		return same, nil
 	}
 	loaded, err := l.p.loadPolicy(ctx, l.tip, record)
+	if apierrors.IsResourceExpired(err) || errors.Is(err, history.ErrForgotten) {
+		return false, nil // its definitions are not kept any more: to render what has the same form changes nothing
+	}
 	if err != nil {
 		return false, err
 	}
