@@ -248,7 +248,8 @@ func (c *Cache) decode(o *objects.Object, v *policy.Version) (*policy.Object, er
 	}
 	if v.Kind.Converts() && versions.As(v).Converts(o.JSON) {
 		if err := v.Convert(versions.NameOf(o.JSON), content); err != nil {
-			return nil, fmt.Errorf("%s %s/%s %w", o.Resource(), o.Namespace, o.Name, err)
+			// Whoever writes may not read the object: the error, which has its values, is not for them. A read of the object says it.
+			return nil, fmt.Errorf("an object of %s that a rule reads cannot be converted to %s", o.Resource(), v.Name)
 		}
 	}
 	decoded := &policy.Object{Meta: meta, Content: content}
