@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/commit"
@@ -142,7 +143,11 @@ func (d *Draft) convertToStore(content map[string]any) (map[string]any, bool, er
 
 // encodeStored returns an object of the storage version as it is stored.
 func (d *Draft) encodeStored(meta *metav1.ObjectMeta, content map[string]any) ([]byte, error) {
-	gvk := d.Kind.Kind.Stored().Storage().GroupVersionKind()
+	return d.encodeIn(d.Kind.Kind.Stored().Storage().GroupVersionKind(), meta, content)
+}
+
+// encodeIn returns an object of a version as it is stored.
+func (d *Draft) encodeIn(gvk schema.GroupVersionKind, meta *metav1.ObjectMeta, content map[string]any) ([]byte, error) {
 	text, err := canonical.Object(gvk.GroupVersion().String(), gvk.Kind, meta, content)
 	if err == nil && len(text) > commit.MaxObject && len(meta.ManagedFields) > 0 && !d.Applies() {
 		// As upstream, an object that is too large loses its managedFields first.
@@ -182,7 +187,11 @@ func (d *Draft) decideDelete(w *Write) (*Write, error) {
 		meta.Finalizers, meta.ResourceVersion = finalizers, ""
 		markDeleted(meta, d.Received)
 		w.Type, w.Code = logpb.Type_TYPE_UPDATED, d.Unchanged()
-		if w.Payload, err = d.encodeStored(meta, content); err != nil || d.Old.HasPayload(w.Payload) {
+		gvk := d.Kind.Kind.Stored().Storage().GroupVersionKind()
+		if name := versions.NameOf(d.Old.JSON); name != "" {
+			gvk.Version = name // another one if it cannot be converted
+		}
+		if w.Payload, err = d.encodeIn(gvk, meta, content); err != nil || d.Old.HasPayload(w.Payload) {
 			return nil, err // already marked
 		}
 		w.Kept, err = d.keepHidden(w.Payload)
