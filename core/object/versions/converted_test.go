@@ -326,6 +326,34 @@ func TestAVersionThatWasRemovedBeforeIsNeededAgain(t *testing.T) {
 	}
 }
 
+// A push tries what was written: the fields that its version drops, and its conversion.
+func TestFieldsThatTheWrittenVersionDropsAreSaid(t *testing.T) {
+	const noted = "versions: v2: #schema: spec: {size: int, note?: string}\n"
+	const next = "versions: v3: #schema: #Replicated\nversions: v2: {#schema: #Sized, conversion: #Rename}\n"
+	p := withMachines(t, sized("v2", noted))
+	p.Must(t, 201, "POST", "/apis/example.com/v2/namespaces/default/boxes", `{"apiVersion":"example.com/v2","kind":"Box","metadata":{"name":"a"},"spec":{"size":3,"note":"x"}}`)
+	if a := p.Must(t, 409, "POST", planetest.PoliciesPath, planetest.PolicyBody(t, sized("v3", next), nil)); !strings.Contains(string(a.Body), "spec.note is not in the new schema; 1 object has it, for example default/a") {
+		t.Errorf("%s", a)
+	}
+	p.Activate(t, sized("v3", next))
+	more := strings.NewReplacer("#Replicated", "spec: {replicas: int, more?: string}", "#Sized", "spec: {size: int, more?: string}").Replace(next)
+	// The field is not shown any more, so that the next policy does not drop it.
+	p.Must(t, 201, "POST", planetest.PoliciesPath, planetest.PolicyBody(t, sized("v3", more), nil))
+}
+
+// An object that cannot be converted keeps the version in which it was written when it is marked as deleted.
+func TestAnObjectThatCannotBeConvertedIsMarkedAsDeleted(t *testing.T) {
+	p := withMachines(t, machines("v1beta1", steps))
+	p.Must(t, 201, "POST", betaPath, strings.NewReplacer(`"size":3`, `"size":3,"note":"bad"`, `"name":"a"`, `"name":"a","finalizers":["example.com/x"]`).Replace(betaMachine("a")))
+	p.Activate(t, machines("v1", fails))
+	partial := "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+	p.Must(t, 200, "DELETE", betaPath+"/a", "", "Accept", partial)
+	a := p.Must(t, 200, "GET", betaPath+"/a", "")
+	if spec := specOf(a); spec != `{"address":"web:443","class":"small","note":"bad","size":3}` || a.Field("metadata", "deletionTimestamp") == nil {
+		t.Errorf("%s", a)
+	}
+}
+
 // A watch ends when its objects are converted in another way, because no event would say so. A watch of the stored version goes on.
 func TestAnotherConversionEndsWatches(t *testing.T) {
 	p := withMachines(t, machines("v1", steps))

@@ -179,7 +179,10 @@ func (w *Watch) save(ctx context.Context) {
 		return
 	}
 	show.Warn(w.err, compiled)
-	w.warnDropped(ctx, compiled)
+	if err := w.warnDropped(ctx, compiled); err != nil {
+		w.stays(ctx, err)
+		return
+	}
 	for {
 		digest := activation.Proposal(compiled, "").Digest
 		revision, err := activation.ActivateCompiled(ctx, w.plane.Committer, compiled, watchActor)
@@ -202,11 +205,14 @@ func (w *Watch) save(ctx context.Context) {
 }
 
 // warnDropped prints the fields of stored objects that the bundle's schemas do not have. Objects
-// keep these fields.
-func (w *Watch) warnDropped(ctx context.Context, compiled *compile.Result) {
+// keep these fields. It returns an [*activation.Unconvertible] if stored objects cannot be converted.
+func (w *Watch) warnDropped(ctx context.Context, compiled *compile.Result) error {
 	dropped, err := activation.FieldsDropped(ctx, w.plane.Committer.Tip(), compiled.Form, func() (*policy.Policy, error) {
 		return w.plane.Committer.Load(activation.Proposal(compiled, ""))
 	})
+	if unconvertible := (*activation.Unconvertible)(nil); errors.As(err, &unconvertible) {
+		return unconvertible
+	}
 	if err != nil {
 		w.complain(err)
 	}
@@ -216,6 +222,7 @@ func (w *Watch) warnDropped(ctx context.Context, compiled *compile.Result) {
 	if n := len(dropped) - len(dropped.First()); n > 0 {
 		fmt.Fprintf(w.err, "warning: %d more fields are not in the new schema\n", n)
 	}
+	return nil
 }
 
 // stays prints why the bundle was not activated, and which policy stays in force.
