@@ -233,7 +233,7 @@ func TestFollowersReconnectToAllReplicas(t *testing.T) {
 	tested.Dir = r.replicas[1].dir
 	text, err = tested.CombinedOutput()
 	require.NoError(t, err, "there is no test of the decision of another replica: %s", text)
-	require.Contains(t, string(text), "code: 422")
+	require.Regexp(t, `code:\s+422`, string(text))
 	require.Contains(t, string(text), `name: "bad"`, "the test has the body that the other replica recorded")
 
 	r.kill(0)
