@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -111,11 +110,9 @@ func TestEachFlagOfTheLibrariesOfKubeAPIServerIsKnown(t *testing.T) {
 // by the API.
 func TestEnvtestStartsStele(t *testing.T) {
 	t.Parallel()
-	kubeAPIServer, err := exec.LookPath(apiserver.Name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	environment := &envtest.Environment{BinaryAssetsDirectory: filepath.Dir(kubeAPIServer), CRDs: []*apiextensionsv1.CustomResourceDefinition{ships()}}
+	environment := &envtest.Environment{CRDs: []*apiextensionsv1.CustomResourceDefinition{ships()}}
+	environment.ControlPlane.Etcd = &envtest.Etcd{Path: program(t, envtestEtcd)}
+	environment.ControlPlane.GetAPIServer().Path = program(t, apiserver.Name)
 	config, err := environment.Start()
 	if err != nil {
 		t.Fatal(err)
@@ -158,6 +155,19 @@ func TestEnvtestStartsStele(t *testing.T) {
 	if _, err := other.Discovery().ServerVersion(); err != nil {
 		t.Error(err)
 	}
+}
+
+// envtestEtcd is the program etcd for envtest.
+const envtestEtcd = "etcd-of-envtest"
+
+// program returns the path of a program of the tests.
+func program(t *testing.T, name string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
 
 // ships returns a definition with a default.

@@ -39,7 +39,7 @@ var programs = map[string]func(){
 	"sites-webhook": admit.Main,
 	"flood":         flood.Main,
 	apiserver.Name:  main,
-	"etcd":          func() { etcdmain.Main(os.Args) },
+	envtestEtcd:     func() { etcdmain.Main(os.Args) },
 	nextVersion:     func() { build.Version = "0.2.0-next"; main() },
 }
 

@@ -171,7 +171,7 @@ func (d *Draft) removed(stored []byte) ([]byte, error) {
 }
 
 // decideDelete removes the object. If it has finalizers, it is only marked.
-func (d *Draft) decideDelete(w *Write) (*Write, error) {
+func (d *Draft) decideDelete(w *Write) (_ *Write, err error) {
 	if d.Resource() == commit.Namespaces {
 		return d.deleteNamespace(w)
 	}
@@ -180,18 +180,8 @@ func (d *Draft) decideDelete(w *Write) (*Write, error) {
 	}
 	finalizers := d.finalizersOfDelete()
 	if len(finalizers) > 0 {
-		meta, content, err := call.DecodeStored(d.Old.JSON)
-		if err != nil {
-			return nil, err
-		}
-		meta.Finalizers, meta.ResourceVersion = finalizers, ""
-		markDeleted(meta, d.Received)
 		w.Type, w.Code = logpb.Type_TYPE_UPDATED, d.Unchanged()
-		gvk := d.Kind.Kind.Stored().Storage().GroupVersionKind()
-		if name := versions.NameOf(d.Old.JSON); name != "" {
-			gvk.Version = name // another one if it cannot be converted
-		}
-		if w.Payload, err = d.encodeIn(gvk, meta, content); err != nil || d.Old.HasPayload(w.Payload) {
+		if w.Payload, err = d.marked(finalizers); err != nil || d.Old.HasPayload(w.Payload) {
 			return nil, err // already marked
 		}
 		w.Kept, err = d.keepHidden(w.Payload)
@@ -199,6 +189,29 @@ func (d *Draft) decideDelete(w *Write) (*Write, error) {
 	}
 	d.remove(w)
 	return w, nil
+}
+
+// marked returns the object marked as deleted. As in kube-apiserver it is what the request's version shows of it, unless the kind declares how its
+// versions are converted: then it is as it was, also if it cannot be converted.
+func (d *Draft) marked(finalizers []string) ([]byte, error) {
+	decode := d.DecodeStored
+	if d.Kind.Kind.Converted() {
+		decode = call.DecodeStored
+	}
+	meta, content, err := decode(d.Old.JSON)
+	if err != nil {
+		return nil, err
+	}
+	meta.Finalizers, meta.ResourceVersion = finalizers, ""
+	markDeleted(meta, d.Received)
+	if !d.Kind.Kind.Converted() {
+		return d.encode(meta, content)
+	}
+	gvk := d.Kind.Kind.Stored().Storage().GroupVersionKind()
+	if name := versions.NameOf(d.Old.JSON); name != "" {
+		gvk.Version = name // another one if it cannot be converted
+	}
+	return d.encodeIn(gvk, meta, content)
 }
 
 // WithRevision returns a payload with its revision as resourceVersion.
