@@ -23,11 +23,10 @@ type Position struct {
 // IsZero reports whether the source is unknown.
 func (p Position) IsZero() bool { return p == Position{} }
 
-// String returns "file:line", as messages show it, or "" for the zero Position. A position without a line is that of an object of the API, and
-// has its name in place of a file.
+// String returns "file:line", as messages show it, or "" for the zero Position.
 func (p Position) String() string {
-	if p.IsZero() || p.Line == 0 {
-		return p.File
+	if p.IsZero() {
+		return ""
 	}
 	return p.File + ":" + strconv.Itoa(p.Line)
 }

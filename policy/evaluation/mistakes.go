@@ -238,7 +238,7 @@ func (c *Evaluation) twoValues(m *mistake, e cueerrors.Error, x *conflict) {
 		}
 	}
 	hint := x.hint()
-	if hint != "" && path.Dir(x.at.File) != path.Dir(x.other.File) {
+	if _, err := strconv.Atoi(m.name()); err != nil && hint != "" && path.Dir(x.at.File) != path.Dir(x.other.File) { // no item of a list
 		hint += fmt.Sprintf("; to let an environment choose, write a default there: %s: %s", m.name(), asDefault(x.allowed))
 	}
 	c.Add(x.at, m.String(), MessageOf(e), hint)

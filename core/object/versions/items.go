@@ -10,15 +10,11 @@ type Items struct {
 }
 
 // Append appends an object, which is canonical JSON.
-func (i Items) Append(to, json []byte) ([]byte, error) {
+func (i Items) Append(to, json []byte) []byte {
 	if !i.Untyped {
 		return i.Version.Append(to, json)
 	}
-	text, err := i.Of(json)
-	if err != nil {
-		return to, err
-	}
-	return append(append(to, '{'), content(text)...), nil
+	return append(append(to, '{'), content(i.Of(json))...)
 }
 
 // Len returns the length of what Append appends.
@@ -26,11 +22,7 @@ func (i Items) Len(json []byte) int {
 	if !i.Untyped {
 		return i.Version.Len(json)
 	}
-	text, err := i.Of(json)
-	if err != nil {
-		return 0
-	}
-	return 1 + len(content(text))
+	return 1 + len(content(i.Of(json)))
 }
 
 // content returns the rest of an object after apiVersion and kind, which are first in either order.

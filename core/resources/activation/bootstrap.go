@@ -48,7 +48,7 @@ func ActivateProposal(ctx context.Context, c *commit.Committer, tip *commit.Tip,
 	if err != nil {
 		return 0, fmt.Errorf("activate policy %s: %w", proposal.Digest, err)
 	}
-	return after.ActivationRevision(), nil
+	return after.PolicyRevision(), nil
 }
 
 // firstNamespaces are the namespaces that always exist.

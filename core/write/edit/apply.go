@@ -158,16 +158,13 @@ func (d *Draft) withoutOld(text []byte) []byte {
 
 // patchTarget returns the object that a patch is applied to. managedFields are left out unless the patch may refer to
 // them.
-func (d *Draft) patchTarget() ([]byte, error) {
-	object, err := d.Shown(d.Old.JSON)
-	if err != nil {
-		return nil, err
-	}
+func (d *Draft) patchTarget() []byte {
+	object := d.Shown(d.Old.JSON)
 	if types.PatchType(d.Body.MediaType) == types.JSONPatchType || bytes.Contains(d.Body.Raw, []byte("managedFields")) {
-		return object, nil
+		return object
 	}
 	rest, _ := metadata.Split(object)
-	return rest, nil
+	return rest
 }
 
 // manage updates the managedFields of an object. Server-side apply and writes of a Scale have done so already. sent

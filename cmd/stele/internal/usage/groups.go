@@ -43,13 +43,14 @@ func (g *FlagGroups) Use(cmd *cobra.Command, first ...string) {
 	if !found {
 		return // another version of cobra: one list is good enough
 	}
-	cobra.AddTemplateFunc("flagGroups", func(all *pflag.FlagSet) string {
+	name := "flagGroups" + strings.ReplaceAll(cmd.Name(), "-", "") // functions of templates are of all commands
+	cobra.AddTemplateFunc(name, func(all *pflag.FlagSet) string {
 		if g.all {
 			return g.text(all)
 		}
 		return g.short(all, cmd.CommandPath())
 	})
-	cmd.SetUsageTemplate(before + "{{flagGroups .LocalFlags}}" + after)
+	cmd.SetUsageTemplate(before + "{{" + name + " .LocalFlags}}" + after)
 }
 
 // short returns the help of the flags that people need first.
