@@ -43,7 +43,7 @@ func (g *FlagGroups) Use(cmd *cobra.Command, first ...string) {
 	if !found {
 		return // another version of cobra: one list is good enough
 	}
-	name := "flagGroups" + strings.ReplaceAll(cmd.Name(), "-", "") // functions of templates are of all commands
+	name := fmt.Sprintf("flagGroups%p", g) // functions of templates are of all commands
 	cobra.AddTemplateFunc(name, func(all *pflag.FlagSet) string {
 		if g.all {
 			return g.text(all)
