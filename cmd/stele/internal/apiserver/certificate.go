@@ -17,8 +17,8 @@ import (
 // names are the names of the API inside of a cluster.
 var names = []string{"kubernetes.default.svc", "kubernetes.default", "kubernetes"}
 
-// certificate returns the files of the certificate in --cert-dir. Like kube-apiserver, it makes one that signs itself if there is none, also for
-// another name.
+// certificate returns the paths of the certificate in --cert-dir and of its key. If there is no certificate, it makes one that is signed by itself,
+// as kube-apiserver does. other is one more name of the server in it; it may be empty.
 func certificate(folder string, bind net.IP, other string, serve *pflag.FlagSet) (certFile, keyFile string, err error) {
 	certFile, keyFile = filepath.Join(folder, "apiserver.crt"), filepath.Join(folder, "apiserver.key")
 	// The certificate is written last: a key alone is of a start that was interrupted.

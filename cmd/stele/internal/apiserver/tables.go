@@ -145,7 +145,7 @@ var refused = map[string]string{
 	"watch-cache-sizes":                           noCache,
 }
 
-// modes are the authorizers that may be named.
+// checkModes returns an error for authorizers other than RBAC and Node, and if RBAC is missing.
 func checkModes(modes []string) error {
 	for _, m := range modes {
 		switch m {
