@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"runtime"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
@@ -57,6 +58,7 @@ func send(m message) {
 // fake runs a worker that answers with the value itself, or with its process id for the expression
 // "pid". For the value "bad" it misbehaves in the given way.
 func fake(how string, args []string) {
+	debug.SetMaxStack(64 << 20) // as a real worker: a crash does not fill a gigabyte first
 	if how == "dead" {
 		fmt.Fprintln(os.Stderr, "I cannot start")
 		os.Exit(1)
