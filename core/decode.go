@@ -10,6 +10,15 @@ import (
 // decode makes the object that a write asks for: it reads the body, applies a patch to the tip's object, prunes it
 // and fills in defaults. It runs again, on the same body, if the object changes before the commit.
 func (p *Pipeline) decode(ctx context.Context, r *Request) error {
+	if r.row != nil && r.row.Stored != nil && r.write == nil {
+		stored, err := r.row.Stored(&r.Call)
+		if err != nil {
+			return err
+		}
+		if stored != nil {
+			r.row, r.Kind = nil, stored
+		}
+	}
 	if r.row != nil {
 		if r.write == nil {
 			if err := p.roomForRow(ctx, r); err != nil {

@@ -61,7 +61,7 @@ func newMetrics(registry *prometheus.Registry, c *commit.Committer, past *histor
 			}
 			return 0
 		}),
-		gauge("stele_policy_revision", "Revision at which the policy in force was activated.", func() float64 { return float64(c.Tip().PolicyRevision()) }),
+		gauge("stele_policy_revision", "Revision at which the policy in force was activated.", func() float64 { return float64(c.Tip().ActivationRevision()) }),
 		gauge("stele_log_unconfirmed_seconds", "Seconds since the log last confirmed the tip.", func() float64 { return c.Unconfirmed().Seconds() }),
 	)
 	if evaluators != nil {

@@ -18,6 +18,7 @@ import (
 	"stele.dev/stele/policy/admission"
 	"stele.dev/stele/policy/expr"
 	"stele.dev/stele/schemas/builtin"
+	"stele.dev/stele/schemas/crd/definitions"
 	"stele.dev/stele/schemas/jsonvalue"
 	"stele.dev/stele/schemas/wording"
 )
@@ -165,6 +166,9 @@ func (m *ruleMutator) begin(ctx context.Context) (err error) {
 
 // prepareMutated drops the fields that the schema does not have, fills in defaults, and returns what it dropped.
 func (r *Request) prepareMutated(content map[string]any) (unknown []string, err error) {
+	if r.Kind.Kind.Defines() {
+		return definitions.Prepare(content), nil
+	}
 	if r.Kind.Kind.Builtin {
 		defer r.KeepFinalizers(content)()
 		builtin.Prepare(r.Kind.Kind.Kind.Kind, content, r.OldContent)

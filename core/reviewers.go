@@ -147,7 +147,10 @@ func (r *Request) applyVerdict(x *admission.Reviewer, q *review.Review, v *revie
 	if kind := x.As.Seen(r.Info.Subresource).GroupVersionKind(); content["kind"] != kind.Kind || content["apiVersion"] != kind.GroupVersion().String() {
 		return nil, review.Internal(x.Reviewer, fmt.Errorf("the admission %s %q changed apiVersion or kind of the object", x.What(), x.Name()))
 	}
-	if err := r.Replace(&policy.Object{Meta: meta, Content: x.Unshown(r.Kind, r.Info.Subresource, content)}); err != nil {
+	if content, err = x.Unshown(r.Kind, r.Info.Subresource, content, r.Object.Content); err != nil {
+		return nil, review.Internal(x.Reviewer, err)
+	}
+	if err := r.Replace(&policy.Object{Meta: meta, Content: content}); err != nil {
 		return nil, review.Made(x.Reviewer, err)
 	}
 	object, _, err := r.Objects()
@@ -263,9 +266,9 @@ func (r *Request) oldVersion() string {
 
 // encodeForReviewer returns an object as JSON, in the version in which a reviewer sees it.
 func (r *Request) encodeForReviewer(x *admission.Reviewer, o *policy.Object, resourceVersion string) ([]byte, error) {
-	as, o := x.Shown(r.Kind, r.Info.Subresource, o)
-	if o == nil {
-		return nil, nil
+	as, o, err := x.Shown(r.Kind, r.Info.Subresource, o)
+	if o == nil || err != nil {
+		return nil, err
 	}
 	meta := *o.Meta
 	meta.ResourceVersion = resourceVersion

@@ -71,12 +71,39 @@ type Form struct {
 const (
 	RefuseWrites = "Refuse" // each write that would change something is refused
 	MatchWrites  = "Match"  // a write that agrees with the bundle is accepted
+	AllowWrites  = "Allow"  // so is a write of what the bundle does not have
 )
 
 // Dynamic says what becomes of writes to the objects of some of Kubernetes' own kinds, which show what the bundle says.
 type Dynamic struct {
 	Mode   string           `json:"mode"`
 	Source schemas.Position `json:"source,omitzero"`
+	// Groups are the API groups of the objects that Allow accepts, as patterns: a name, "*.example.com" for all below, or "*".
+	Groups []string `json:"groups,omitempty"`
+}
+
+// DynamicDefinitions is the part of the section dynamic that is about CustomResourceDefinitions.
+const DynamicDefinitions = "customresourcedefinitions"
+
+// AllowsDefinitions reports whether clients may bring definitions of a group of their own. The groups of the server itself are never theirs.
+func (f *Form) AllowsDefinitions(group string) bool {
+	if Own[group] != nil || group == ViewsGroup || slices.ContainsFunc(f.Kinds, func(k schemas.Kind) bool { return k.Builtin && k.Group == group }) {
+		return false
+	}
+	d := f.Dynamic[DynamicDefinitions]
+	return d.Mode == AllowWrites && slices.ContainsFunc(d.Groups, func(pattern string) bool {
+		below, wild := strings.CutPrefix(pattern, "*")
+		return pattern == group || wild && strings.HasSuffix(group, below) && len(group) > len(below)
+	})
+}
+
+// AllowedDefinitions says of which groups clients may bring definitions and which line says so, in parentheses after a space; "" if of none.
+func (f *Form) AllowedDefinitions() string {
+	d := f.Dynamic[DynamicDefinitions]
+	if d.Mode != AllowWrites {
+		return ""
+	}
+	return fmt.Sprintf(" (it allows %s at %s)", strings.Join(d.Groups, ", "), d.Source)
 }
 
 // Expression is a CEL expression that has been type-checked.

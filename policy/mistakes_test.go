@@ -344,7 +344,6 @@ func TestTheWholeFormatIsAllowedBesideAMistake(t *testing.T) {
 				additionalPrinterColumns: [{name: "a", type: "date", jsonPath: ".a", priority: 1, description: "x"}]
 				selectableFields: [".spec.any"], validations: x: {path: "a", rule: "true", message: "x", messageExpression: "x", reason: "x"}
 			}
-			conversions: v1: {moves: ".a": ".b", up: "x", down: "x"}
 			retention: {history: "90d", ttl: "5m"}
 		}
 	}

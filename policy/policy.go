@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
+	"stele.dev/stele/policy/conversion"
 	"stele.dev/stele/policy/expr"
 	"stele.dev/stele/policy/quotas"
 	"stele.dev/stele/policy/reach"
@@ -37,6 +38,8 @@ type Policy struct {
 	retentions *reach.Retentions
 	*kept
 	quotas *quotas.Rules
+	// base is the policy of the bundle alone; nil if this is it.
+	base *Policy
 }
 
 // Kind is a kind with the programs of its versions.
@@ -57,12 +60,19 @@ type Kind struct {
 	View  *View
 	Reads *Version
 
+	// Object is the revision of the CustomResourceDefinition of the API that defines the kind; 0 if the bundle defines it, or if it is built in.
+	// Terminating is set if that is being deleted, so that no objects are created any more.
+	Object      uint64
+	Terminating bool
+
 	window *reach.Window
 	quotas *quotas.Rules // of the kind of quotas only
 
 	// forms numbers the versions by form: versions with the same form have the same number. It is
 	// nil if all versions have one form.
 	forms map[string]int
+	// ways convert objects between versions with different forms, by the names of both.
+	ways map[[2]string]*conversion.Way
 }
 
 // Stored returns the kind that stores the objects: Of, or the kind itself.
@@ -110,29 +120,17 @@ func Of(form *Form, options ...program.Option) (*Policy, error) {
 	var err error
 	p := &Policy{form: form, kept: new(kept), byGVR: map[schema.GroupVersionResource]*Version{}, byResource: map[schema.GroupResource]*Kind{}}
 	for i := range form.Kinds {
-		k := &Kind{Kind: &form.Kinds[i]}
-		if _, ok := k.Version(k.StorageVersion); !ok {
-			return nil, fmt.Errorf("policy: %s has no version %q to store", k.Resource(), k.StorageVersion)
+		k, err := NewKind(&form.Kinds[i], options...)
+		if err != nil {
+			return nil, err
 		}
-		for j := range k.Kind.Versions {
-			v := &Version{Version: &k.Kind.Versions[j], Kind: k}
-			if v.Program, err = program.New(v.Schema, options...); err != nil {
-				return nil, fmt.Errorf("policy: %s %s: %w", k.Resource(), v.Name, err)
-			}
-			v.object = sync.OnceValue(func() *celtype.Type { return expr.ResourceType(v.Kind.Kind, v.Version) })
-			if v.rules, err = newSchemaRules(k.Kind, v.Version); err != nil {
-				return nil, fmt.Errorf("policy: %s %s: %w", k.Resource(), v.Name, err)
-			}
+		for _, v := range k.Versions {
 			if k.Group == "" && k.Plural == "namespaces" {
 				p.namespaces = v
 			}
-			k.Versions = append(k.Versions, v)
 			if v.Served {
 				p.byGVR[v.GroupVersionResource()] = v
 			}
-		}
-		if err := k.compareForms(); err != nil {
-			return nil, err
 		}
 		p.kinds = append(p.kinds, k)
 	}
@@ -156,6 +154,27 @@ func Of(form *Form, options ...program.Option) (*Policy, error) {
 	}
 	p.chain = newChain(form, func(string) Authorizer { return nil })
 	return p, nil
+}
+
+// NewKind makes a kind with its programs, which belongs to no policy yet.
+func NewKind(of *schemas.Kind, options ...program.Option) (*Kind, error) {
+	k := &Kind{Kind: of}
+	if _, ok := k.Version(k.StorageVersion); !ok {
+		return nil, fmt.Errorf("policy: %s has no version %q to store", k.Resource(), k.StorageVersion)
+	}
+	for j := range k.Kind.Versions {
+		v := &Version{Version: &k.Kind.Versions[j], Kind: k}
+		var err error
+		if v.Program, err = program.New(v.Schema, options...); err != nil {
+			return nil, fmt.Errorf("policy: %s %s: %w", k.Resource(), v.Name, err)
+		}
+		v.object = sync.OnceValue(func() *celtype.Type { return expr.ResourceType(v.Kind.Kind, v.Version) })
+		if v.rules, err = newSchemaRules(k.Kind, v.Version); err != nil {
+			return nil, fmt.Errorf("policy: %s %s: %w", k.Resource(), v.Name, err)
+		}
+		k.Versions = append(k.Versions, v)
+	}
+	return k, k.compareForms()
 }
 
 // Convert returns an object's content as that of an equivalent kind. The result shares the fields'
@@ -217,13 +236,13 @@ func (k *Kind) Storage() *Version {
 	return k.Versions[i]
 }
 
-// SelectableFields returns the selectable fields of all versions, as field selectors name them.
+// SelectableFields returns the paths of the selectable fields of all versions in stored objects, without a dot in front.
 func (k *Kind) SelectableFields() []string {
 	var fields []string
 	seen := map[string]bool{}
 	for _, v := range k.Versions {
 		for _, f := range v.Version.SelectableFields {
-			if f = strings.TrimPrefix(f, "."); !seen[f] {
+			if f = v.StoredField(strings.TrimPrefix(f, ".")); !seen[f] {
 				seen[f] = true
 				fields = append(fields, f)
 			}

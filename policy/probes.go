@@ -7,6 +7,17 @@ import "encoding/json"
 type Probes struct {
 	Access  []AccessProbe `json:"access,omitempty"`
 	Objects []ObjectProbe `json:"objects,omitempty"`
+	// Conversions are objects that are converted to other versions.
+	Conversions []ConversionProbe `json:"conversions,omitempty"`
+}
+
+// ConversionProbe is an object of a version, and what it is in another one.
+type ConversionProbe struct {
+	Resource  string          `json:"resource"` // plural.group
+	From      string          `json:"from"`
+	To        string          `json:"to"`
+	Object    json.RawMessage `json:"object"`
+	Converted json.RawMessage `json:"converted"`
 }
 
 // AccessProbe is a request and its decision; "" if no rule decides.

@@ -19,7 +19,7 @@ var Own = map[string][]string{
 		"mutatingadmissionpolicies", "mutatingadmissionpolicybindings", "mutatingwebhookconfigurations", "validatingadmissionpolicies", "validatingadmissionpolicybindings",
 		"validatingwebhookconfigurations",
 	},
-	"apiextensions.k8s.io":         {"customresourcedefinitions"},
+	"apiextensions.k8s.io":         {"customresourcedefinitions", "customresourcedefinitions/status"},
 	"authentication.k8s.io":        {"selfsubjectreviews", "tokenreviews", "uids", "userextras"},
 	"authorization.k8s.io":         {"localsubjectaccessreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews", "subjectaccessreviews"},
 	"flow.stele.dev":               {"flows", "prioritylevels"},

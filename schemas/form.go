@@ -23,10 +23,11 @@ type Position struct {
 // IsZero reports whether the source is unknown.
 func (p Position) IsZero() bool { return p == Position{} }
 
-// String returns "file:line", as messages show it, or "" for the zero Position.
+// String returns "file:line", as messages show it, or "" for the zero Position. A position without a line is that of an object of the API, and
+// has its name in place of a file.
 func (p Position) String() string {
-	if p.IsZero() {
-		return ""
+	if p.IsZero() || p.Line == 0 {
+		return p.File
 	}
 	return p.File + ":" + strconv.Itoa(p.Line)
 }

@@ -35,6 +35,11 @@ func (k Kind) Resource() string {
 	return k.Plural + "." + k.Group
 }
 
+// Defines reports whether the kind is that of CustomResourceDefinitions as stored objects.
+func (k *Kind) Defines() bool {
+	return k.Plural == "customresourcedefinitions" && k.Group == "apiextensions.k8s.io" && k.Builtin
+}
+
 // Version returns the version with the given name. ok is false if the kind has no such version.
 func (k Kind) Version(name string) (*Version, bool) {
 	for i := range k.Versions {
@@ -55,6 +60,9 @@ type Version struct {
 
 	// Schema constrains the object. It does not cover apiVersion, kind and metadata.
 	Schema *Node `json:"schema"`
+
+	// Conversion says how objects of this version become objects of the hub. It is nil for versions with the form of the hub.
+	Conversion *Conversion `json:"conversion,omitempty"`
 
 	// Status reports whether the status subresource is enabled.
 	Status bool `json:"status,omitempty"`

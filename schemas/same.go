@@ -20,11 +20,37 @@ func Same(a, b *Node) bool {
 }
 
 // SameForm reports whether both kinds store the same version with the same form. Stored objects of one
-// kind are then valid stored objects of the other.
+// kind are then valid stored objects of the other, and objects that were written in any version are
+// rendered alike.
 func (k *Kind) SameForm(other *Kind) bool {
 	a, _ := k.Version(k.StorageVersion)
 	b, _ := other.Version(other.StorageVersion)
-	return a != nil && b != nil && k.Group == other.Group && k.Kind == other.Kind && a.Name == b.Name && Same(a.Schema, b.Schema)
+	return a != nil && b != nil && k.Group == other.Group && k.Kind == other.Kind && a.Name == b.Name && Same(a.Schema, b.Schema) &&
+		k.sameConversions(other)
+}
+
+// sameConversions reports whether both kinds convert objects of all versions alike. Kinds whose versions have one form do.
+func (k *Kind) sameConversions(other *Kind) bool {
+	if !k.Converted() && !other.Converted() {
+		return true
+	}
+	if len(k.Versions) != len(other.Versions) {
+		return false
+	}
+	for i := range k.Versions {
+		a := &k.Versions[i]
+		b, ok := other.Version(a.Name)
+		if !ok || !Same(a.Schema, b.Schema) || !SameConversion(a.Conversion, b.Conversion) {
+			return false
+		}
+	}
+	return true
+}
+
+// SameConversion reports whether two conversions are equal except for positions. Either may be nil.
+func SameConversion(a, b *Conversion) bool {
+	_, differ := difference(reflect.ValueOf(a), reflect.ValueOf(b), "")
+	return !differ
 }
 
 // StoredAs reports whether stored objects of the kind can be read as objects of the other: one kind

@@ -8,7 +8,9 @@ import (
 
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apiserver/pkg/server/options"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/client-go/kubernetes"
@@ -104,10 +106,11 @@ func TestEachFlagOfTheLibrariesOfKubeAPIServerIsKnown(t *testing.T) {
 	})
 }
 
-// TestEnvtestStartsStele starts the program as kube-apiserver by controller-runtime's envtest, with an etcd of envtest's.
+// TestEnvtestStartsStele starts the program as kube-apiserver by controller-runtime's envtest, with an etcd of envtest's. envtest brings a definition
+// by the API.
 func TestEnvtestStartsStele(t *testing.T) {
 	t.Parallel()
-	environment := &envtest.Environment{}
+	environment := &envtest.Environment{CRDs: []*apiextensionsv1.CustomResourceDefinition{ships()}}
 	environment.ControlPlane.Etcd = &envtest.Etcd{Path: pathOf(t, envtestEtcd)}
 	environment.ControlPlane.GetAPIServer().Path = pathOf(t, apiserver.Name)
 	config, err := environment.Start()
@@ -126,6 +129,17 @@ func TestEnvtestStartsStele(t *testing.T) {
 	settings := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "settings"}}
 	if err := c.Create(context.Background(), settings); err != nil {
 		t.Fatal(err)
+	}
+	ship := &unstructured.Unstructured{}
+	ship.SetAPIVersion("example.org/v1")
+	ship.SetKind("Ship")
+	ship.SetNamespace("default")
+	ship.SetName("argo")
+	if err := c.Create(context.Background(), ship); err != nil {
+		t.Fatal(err)
+	}
+	if got, _, _ := unstructured.NestedInt64(ship.Object, "spec", "crew"); got != 50 {
+		t.Errorf("the default of the definition is not set: %v", ship.Object)
 	}
 	user, err := environment.AddUser(envtest.User{Name: "nobody-in-particular"}, nil)
 	if err != nil {
@@ -154,6 +168,20 @@ func pathOf(t *testing.T, name string) string {
 		t.Fatal(err)
 	}
 	return path
+}
+
+// ships returns a definition with a default.
+func ships() *apiextensionsv1.CustomResourceDefinition {
+	crew := apiextensionsv1.JSONSchemaProps{Type: "integer", Default: &apiextensionsv1.JSON{Raw: []byte("50")}}
+	spec := apiextensionsv1.JSONSchemaProps{Type: "object", Default: &apiextensionsv1.JSON{Raw: []byte("{}")}, Properties: map[string]apiextensionsv1.JSONSchemaProps{"crew": crew}}
+	schema := &apiextensionsv1.JSONSchemaProps{Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"spec": spec}}
+	return &apiextensionsv1.CustomResourceDefinition{
+		ObjectMeta: metav1.ObjectMeta{Name: "ships.example.org"},
+		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+			Group: "example.org", Scope: apiextensionsv1.NamespaceScoped, Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "ships", Kind: "Ship"},
+			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Name: "v1", Served: true, Storage: true, Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: schema}}},
+		},
+	}
 }
 
 func TestUnderscoresOfKubeAPIServerAreDashes(t *testing.T) {

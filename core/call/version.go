@@ -22,7 +22,18 @@ func DecodeStored(text []byte) (*metav1.ObjectMeta, map[string]any, error) {
 }
 
 // Shown returns a stored object in the version of the request.
-func (c *Call) Shown(object []byte) []byte { return c.ShownVersion().Of(object) }
+func (c *Call) Shown(object []byte) ([]byte, error) {
+	text, err := c.ShownVersion().Of(object)
+	return text, conversionFailed(err)
+}
+
+// conversionFailed returns the error of a conversion as clients get it.
+func conversionFailed(err error) error {
+	if err == nil {
+		return nil
+	}
+	return status.Internal(err)
+}
 
 // ShownVersion returns what converts stored objects to the version of the request.
 func (c *Call) ShownVersion() versions.Version { return versions.As(c.Kind) }
@@ -33,10 +44,21 @@ func (c *Call) DecodeStored(text []byte) (*metav1.ObjectMeta, map[string]any, er
 	if face := c.Kind.Kind.Face; face != nil {
 		content = face.Show(content)
 	}
-	if c.ShownVersion().Converts(text) {
-		c.Kind.Program.Prune(content)
+	if err != nil || !c.Kind.Kind.Converts() || !c.ShownVersion().Converts(text) {
+		return meta, content, err
 	}
-	return meta, content, err
+	if err := c.Kind.Convert(versions.NameOf(text), content); err != nil {
+		return nil, nil, conversionFailed(&versions.ConversionError{Resource: c.Kind.Kind.Resource(), Name: named(meta), Err: err})
+	}
+	return meta, content, nil
+}
+
+// named returns the namespace and name of an object.
+func named(meta *metav1.ObjectMeta) string {
+	if meta.Namespace == "" {
+		return meta.Name
+	}
+	return meta.Namespace + "/" + meta.Name
 }
 
 // Scales reports whether the request is about the subresource scale.
@@ -53,7 +75,7 @@ func (c *Call) ScaleOf(meta *metav1.ObjectMeta, content map[string]any) (*autosc
 // View returns a stored object as the client sees it: in its version, or as a Scale.
 func (c *Call) View(object []byte) ([]byte, error) {
 	if !c.Scales() {
-		return c.Shown(object), nil
+		return c.Shown(object)
 	}
 	meta, content, err := c.DecodeStored(object)
 	if err != nil {

@@ -46,6 +46,9 @@ type Resource struct {
 	Route func(*call.Call) error
 	// Serve answers a call that does not write.
 	Serve func(context.Context, *call.Call) error
+	// Stored returns the version in which a call writes a stored object, so that the stages treat it as one; nil if Write answers the call. It is
+	// nil if no objects of the resource are stored. The stage decode calls it, because the name of a new object is in the body.
+	Stored func(*call.Call) (*policy.Version, error)
 	// Write starts a call that writes; nil if the resource takes no writes. The result serves all rounds of the call.
 	Write func(*call.Call) Write
 }
@@ -146,6 +149,12 @@ func (t *Table) Discovery(p *policy.Policy) []discovery.Resource {
 			listed := r.Resource
 			if r.VerbsUnder != nil {
 				listed.Verbs = r.VerbsUnder(p)
+				listed.Subresources = slices.Clone(listed.Subresources)
+				for i := range listed.Subresources {
+					if slices.Contains(listed.Verbs, "update") {
+						listed.Subresources[i].Verbs = metav1.Verbs{"get", "patch", "update"}
+					}
+				}
 			}
 			all = append(all, listed)
 			continue

@@ -233,6 +233,7 @@ func (c *Committer) read(ctx context.Context, r *checkpoint.Reader) (*Tip, error
 			}
 		}
 	}
+	tip.Policy = c.Layered(tip.Policy, nil, tip.Objects)
 	tip.Quotas = quotas.New(tip.Policy.Quotas(), tip.Objects)
 	return tip, nil
 }

@@ -29,7 +29,7 @@ func (c *Committer) Prepare(ctx context.Context, proposal *policies.Proposal) (r
 		return func() {}, err
 	}
 	tip := c.Tip()
-	ahead := &prepared{proposal.Digest, next, tip.Objects.Render(ctx, c.kinds(tip.Policy, next))}
+	ahead := &prepared{proposal.Digest, next, tip.Objects.Render(ctx, c.kinds(tip.Policy, c.Layered(next, tip.Policy, tip.Objects)))}
 	c.prepared.Store(ahead)
 	return func() { c.prepared.CompareAndSwap(ahead, nil) }, nil
 }
@@ -58,7 +58,7 @@ func (c *Committer) kinds(before, next *policy.Policy) []objects.Kind {
 			continue // its objects belong to another kind
 		}
 		kind := KindOf(k)
-		if was := were[k.Resource()]; was == nil || !was.SameForm(k.Kind) {
+		if was := were[k.Resource()]; was == nil || was != k.Kind && !was.SameForm(k.Kind) {
 			kind.Render = c.render(k)
 		}
 		kinds = append(kinds, kind)
@@ -75,7 +75,7 @@ func KindOf(k *policy.Kind) objects.Kind {
 	return kind
 }
 
-// Load compiles a policy from its form, as an activation does.
+// Load compiles a policy from its form, as an activation does. It has no definitions that came through the API.
 func (c *Committer) Load(proposal *policies.Proposal) (*policy.Policy, error) {
 	return c.load(proposal)
 }

@@ -246,7 +246,7 @@ func (s *scratch) apply(e *eventlog.Event, revision uint64) (err error) {
 		return err
 	}
 	active, ahead := s.policy, objects.Rendered(nil)
-	if next.ActiveRevision() != s.policies.ActiveRevision() {
+	if next.Activated() != s.policies.Activated() {
 		if active, ahead, err = s.ready(next.Active.Proposal); err != nil {
 			return fmt.Errorf("commit: the policy activated at revision %d cannot be loaded: %w", revision, err)
 		}
@@ -254,6 +254,13 @@ func (s *scratch) apply(e *eventlog.Event, revision uint64) (err error) {
 	changed := len(s.tx.Changes())
 	if err := s.tx.Apply(e, revision); err != nil {
 		return err
+	}
+	layer := changesLayer(s.tx.Changes()[changed:])
+	if layer {
+		next = next.ChangeLayer(revision)
+	}
+	if layer || active != s.policy {
+		active = s.Layered(active, s.policy, s.tx.State())
 	}
 	if active != s.policy {
 		s.tx.SetKinds(s.kinds(s.policy, active), ahead)
@@ -291,7 +298,7 @@ func (c *Committer) publish(s *scratch, b *eventlog.Batch) {
 	before := c.tip.Load()
 	after := &Tip{Head: b.Head(), Time: b.Time, Policies: s.policies, Policy: s.policy, Quotas: s.quotas, ClockSets: before.ClockSets.After(b)}
 	other := before.PolicyRevision() != after.PolicyRevision()
-	if after.Activated = before.Activated; other {
+	if after.Activated = before.Activated; before.Policies.Activated() != after.Policies.Activated() {
 		after.Activated = b.Time
 	}
 	if after.EpochStart = before.EpochStart; b.Epoch != before.Head.Epoch {

@@ -22,7 +22,7 @@ type Tip struct {
 	Policies *policies.State
 	// Quotas is the usage of all resource quotas.
 	Quotas *quotas.State
-	// Policy is the policy in force, nil before the first activation.
+	// Policy is the policy in force, with the definitions that came through the API; nil before the first activation.
 	Policy *policy.Policy
 	// Activated is the log time of its activation.
 	Activated time.Time
@@ -36,8 +36,12 @@ type Tip struct {
 // Revision returns the revision of the tip.
 func (t *Tip) Revision() uint64 { return t.Head.Revision }
 
-// PolicyRevision returns the revision at which the policy in force was activated.
+// PolicyRevision returns the revision since which the policy in force has been as it is: that of its activation, or of the last change of the
+// definitions that came through the API.
 func (t *Tip) PolicyRevision() uint64 { return t.Policies.ActiveRevision() }
+
+// ActivationRevision returns the revision at which the policy in force was activated.
+func (t *Tip) ActivationRevision() uint64 { return t.Policies.Activated() }
 
 // Key identifies an object.
 type Key struct {
@@ -68,8 +72,8 @@ func (a *At) check(o *objects.State) *Stale {
 
 // Checks are conditions on the state to which an event is appended. Zero fields check nothing, except PolicyRevision.
 type Checks struct {
-	// PolicyRevision is the revision at which the policy in force must have been activated; 0 means no policy. It is
-	// always checked.
+	// PolicyRevision is the revision since which the policy in force must have been as it is, see [Tip.PolicyRevision]; 0 means no policy.
+	// It is always checked.
 	PolicyRevision uint64
 	// Object must be at Revision, or not exist if that is 0.
 	Object   *Key

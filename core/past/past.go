@@ -11,6 +11,7 @@ import (
 	"errors"
 	"log/slog"
 	"runtime"
+	"sort"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -23,6 +24,7 @@ import (
 	"stele.dev/stele/projections/history"
 	"stele.dev/stele/projections/objects"
 	"stele.dev/stele/projections/policies"
+	"stele.dev/stele/schemas/crd/definitions"
 )
 
 const (
@@ -56,9 +58,11 @@ type Past struct {
 	hasten    func() // nil if no other process appends to the log
 	logger    *slog.Logger
 
-	loading *shared[policies.Digest, *loadedPolicy]
+	loading *shared[policies.Form, *loadedPolicy]
 	making  *shared[place, *objects.State] // states are large
-	loaded  *lru.Cache[policies.Digest, *loadedPolicy]
+	// makingDefinitions is for the states of definitions. Others wait for them, because a policy needs them; they load no policy themselves.
+	makingDefinitions *shared[place, *objects.State]
+	loaded            *lru.Cache[policies.Form, *loadedPolicy]
 	// rendered is by the revision of an activation.
 	rendered *lru.Cache[uint64, *policies.Rendered]
 	forms    *lru.Cache[formPair, bool]
@@ -74,7 +78,7 @@ type loadedPolicy struct {
 
 // formPair is a resource and two policies. The cache has for it whether both give the resource the same form.
 type formPair struct {
-	a, b policies.Digest
+	a, b policies.Form
 	schema.GroupResource
 }
 
@@ -102,34 +106,77 @@ type Options struct {
 func New(o Options) *Past {
 	p := &Past{
 		committer: o.Committer, log: o.Log, history: o.History, memory: o.Memory, hasten: o.Hasten, logger: o.Logger,
-		loading: newShared[policies.Digest, *loadedPolicy](runtime.GOMAXPROCS(0)), making: newShared[place, *objects.State](runtime.GOMAXPROCS(0)),
-		loaded: lru.New[policies.Digest, *loadedPolicy](policiesKept), forms: lru.New[formPair, bool](4096), states: lru.New[place, *objects.State](bytesKept),
+		loading: newShared[policies.Form, *loadedPolicy](runtime.GOMAXPROCS(0)), making: newShared[place, *objects.State](runtime.GOMAXPROCS(0)),
+		makingDefinitions: newShared[place, *objects.State](runtime.GOMAXPROCS(0)),
+		loaded:            lru.New[policies.Form, *loadedPolicy](policiesKept), forms: lru.New[formPair, bool](4096), states: lru.New[place, *objects.State](bytesKept),
 		rights: lru.New[policies.Digest, *Rights](rightsKept), rendered: lru.New[uint64, *policies.Rendered](renderedKept),
 	}
 	p.states.AtLeast, p.states.Idle = statesKept, unasked
 	return p
 }
 
-// loadPolicy returns the policy of an activation that the tip knows.
+// loadPolicy returns the policy of an activation that the tip knows, with the definitions of the record's layer.
 func (p *Past) loadPolicy(ctx context.Context, tip *commit.Tip, r policies.Record) (*loadedPolicy, error) {
-	if in := tip.Policies.Active; in != nil && in.Digest == r.Digest {
+	if in := tip.Policies.Active; in != nil && tip.Policies.Form() == r.Form() {
 		return &loadedPolicy{tip.Policy, in.Proposal}, nil
 	}
-	if l, found := p.loaded.Get(r.Digest); found {
+	if l, found := p.loaded.Get(r.Form()); found {
 		return l, nil
 	}
-	return p.loading.do(ctx, r.Digest, func(ctx context.Context) (*loadedPolicy, error) {
-		proposal, err := tip.Policies.Recall(ctx, p.log, r)
+	return p.loading.do(ctx, r.Form(), func(ctx context.Context) (*loadedPolicy, error) {
+		l, err := p.loadBundle(ctx, tip, r)
+		if err == nil && r.Layer > 0 {
+			l, err = p.layer(ctx, tip, l, r.Layer)
+		}
 		if err != nil {
 			return nil, err
 		}
-		l := &loadedPolicy{proposal: proposal}
-		if l.policy, err = p.committer.Load(proposal); err != nil {
-			return nil, err
-		}
-		p.loaded.Add(r.Digest, l, 1)
+		p.loaded.Add(r.Form(), l, 1)
 		return l, nil
 	})
+}
+
+// loadBundle returns the policy of an activation without definitions that came through the API.
+func (p *Past) loadBundle(ctx context.Context, tip *commit.Tip, r policies.Record) (l *loadedPolicy, err error) {
+	if in := tip.Policies.Active; in != nil && in.Digest == r.Digest {
+		return &loadedPolicy{tip.Policy.Base(), in.Proposal}, nil
+	}
+	alone := policies.Form{Digest: r.Digest}
+	if l, found := p.loaded.Get(alone); found {
+		return l, nil
+	}
+	l = &loadedPolicy{}
+	if l.proposal, err = tip.Policies.Recall(ctx, p.log, r); err != nil {
+		return nil, err
+	}
+	if l.policy, err = p.committer.Load(l.proposal); err == nil && r.Layer > 0 {
+		p.loaded.Add(alone, l, 1)
+	}
+	return l, err
+}
+
+// layer returns a policy with the definitions that were in force at a revision.
+func (p *Past) layer(ctx context.Context, tip *commit.Tip, l *loadedPolicy, revision uint64) (*loadedPolicy, error) {
+	revision = p.stillKept(tip, revision)
+	if err := p.history.Reach(ctx, revision); err != nil {
+		return nil, err
+	}
+	o, err := p.Objects(ctx, tip, definitions.Resource, "", revision)
+	if err != nil {
+		return nil, err
+	}
+	return &loadedPolicy{p.committer.Layered(l.policy, tip.Policy, o), l.proposal}, nil
+}
+
+// stillKept returns the first revision that is kept and has the same definitions as the given one, which is that of a change of them; the given one
+// if there is none.
+func (p *Past) stillKept(tip *commit.Tip, changed uint64) uint64 {
+	kept := max(changed, p.history.Oldest(), p.history.OldestOf(definitions.Resource))
+	next := sort.Search(len(tip.Policies.Layers), func(i int) bool { return tip.Policies.Layers[i] > changed })
+	if kept > tip.Revision() || next < len(tip.Policies.Layers) && kept >= tip.Policies.Layers[next] {
+		return changed
+	}
+	return kept
 }
 
 // Policy returns the policy in force at a revision, nil if there was none. The revision must not be above the tip's.
@@ -175,7 +222,7 @@ func (p *Past) Tip(ctx context.Context, tip *commit.Tip, revision uint64) (*comm
 
 // renderedSince returns how long rendered objects had been as they were at an activation.
 func (p *Past) renderedSince(ctx context.Context, tip *commit.Tip, activated uint64) (*policies.Rendered, error) {
-	if activated == tip.PolicyRevision() {
+	if activated == tip.ActivationRevision() {
 		return tip.Policies.Active.Rendered, nil
 	}
 	if r, found := p.rendered.Get(activated); found {
@@ -226,7 +273,7 @@ func (p *Past) Objects(ctx context.Context, tip *commit.Tip, r schema.GroupResou
 		}
 	}
 	at := place{r, namespace, revision}
-	return p.making.do(ctx, at, func(ctx context.Context) (*objects.State, error) {
+	return p.makers(r).do(ctx, at, func(ctx context.Context) (*objects.State, error) {
 		m, err := p.makeCounted(ctx, tip, at)
 		if err != nil {
 			return nil, p.forgotten(r, revision, err)
@@ -250,7 +297,7 @@ func (p *Past) recent(ctx context.Context, tip *commit.Tip, r schema.GroupResour
 	if s, found := p.states.Get(at); found {
 		return s, nil
 	}
-	return p.making.do(ctx, at, func(ctx context.Context) (*objects.State, error) {
+	return p.makers(r).do(ctx, at, func(ctx context.Context) (*objects.State, error) {
 		bytes := min(nodeBytes*int64(n), 2*pointers*int64(tip.Objects.Len(r)+n))
 		done, err := p.memory.Take(ctx, memory.Past, bytes)
 		if err != nil {
@@ -267,6 +314,14 @@ func (p *Past) recent(ctx context.Context, tip *commit.Tip, r schema.GroupResour
 	})
 }
 
+// makers limits how many states of a resource are made at once.
+func (p *Past) makers(r schema.GroupResource) *shared[place, *objects.State] {
+	if r == definitions.Resource {
+		return p.makingDefinitions
+	}
+	return p.making
+}
+
 // DropCached drops the cached states. Requests that use them keep them.
 func (p *Past) DropCached() { p.states.Clear() }
 
@@ -275,8 +330,9 @@ func (p *Past) DropCached() { p.states.Clear() }
 func (p *Past) Introduced(ctx context.Context, tip *commit.Tip, r schema.GroupResource, after uint64) (uint64, error) {
 	const few = 16
 	tried := 0
-	for _, record := range tip.Policies.History {
-		if record.Revision <= after {
+	for _, revision := range tip.Policies.ChangesAfter(after) {
+		record, found := tip.Policies.InForce(revision)
+		if !found {
 			continue
 		}
 		if tried++; tried > few {
@@ -287,7 +343,7 @@ func (p *Past) Introduced(ctx context.Context, tip *commit.Tip, r schema.GroupRe
 			return 0, err
 		}
 		if l.policy.Kind(r) != nil {
-			return record.Revision, nil
+			return revision, nil
 		}
 	}
 	return 0, nil

@@ -44,6 +44,19 @@ var laws = []law{
 		}
 		kinds: "plains.example.com"`, 1), versions: []string{"v1"}, gadgets: true},
 	{text: strings.Replace(planetest.Graded, `{name: "Size", type: "integer", jsonPath: ".spec.size"}`, `{name: "Grade", type: "string", jsonPath: ".spec.grade"}, {name: "Born", type: "date", jsonPath: ".metadata.creationTimestamp"}`, 1), versions: []string{"v1"}},
+	{text: exchanging("red", "green"), versions: []string{"v1", "v1alpha1"}},
+	{text: exchanging("blue", "red"), versions: []string{"v1", "v1alpha1"}},
+}
+
+// exchanging is a bundle whose widgets have a version in which two colors are exchanged.
+func exchanging(a, b string) string {
+	return strings.Replace(planetest.Bundle, "versions: v1: {\n", fmt.Sprintf(`versions: v1alpha1: {
+				#schema: #Widget
+				subresources: status: {}
+				conversion: [{map: {field: "spec.color", values: {%[1]s: %[2]q, %[2]s: %[1]q}}}]
+			}
+			versions: v1: {
+`, a, b), 1)
 }
 
 type law struct {

@@ -6,6 +6,7 @@ import (
 	"iter"
 	"runtime"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/object/versions"
@@ -15,6 +16,7 @@ import (
 	"stele.dev/stele/projections/history"
 	"stele.dev/stele/projections/objects"
 	"stele.dev/stele/projections/policies"
+	"stele.dev/stele/schemas/crd/definitions"
 )
 
 const (
@@ -37,6 +39,10 @@ var errGrown = errors.New("past: the state is larger than its share of memory")
 // known only when it is made. If it needs more, and there is no room, it begins again once it has a larger share: to wait
 // with the share that it has could be a deadlock.
 func (p *Past) makeCounted(ctx context.Context, tip *commit.Tip, at place) (*sizedState, error) {
+	// The policy in force is loaded first: it may need the definitions of then, which have a share of their own.
+	if _, err := p.rendererAt(ctx, tip, at.GroupResource, at.revision); err != nil {
+		return nil, err
+	}
 	for share := int64(leastShare); ; {
 		m, err := p.makeWithin(ctx, tip, at, &share)
 		if !errors.Is(err, errGrown) {
@@ -115,7 +121,7 @@ func (p *Past) makeState(ctx context.Context, tip *commit.Tip, r schema.GroupRes
 // present returns the object of a change as it is now, if the change is its last one and the policy in force shows it as the
 // past one did. States of the past share it with the present.
 func (l *renderer) present(c *history.Change) *objects.Object {
-	if in := l.tip.Policies.Active; in == nil || in.Digest != l.digest || l.policy == nil {
+	if in := l.tip.Policies.Active; in == nil || l.tip.Policies.Form() != l.form || l.policy == nil {
 		return nil
 	}
 	o := l.tip.Objects.Get(l.kind.GroupResource, c.Object.GetNamespace(), c.Object.GetName())
@@ -131,21 +137,21 @@ type renderer struct {
 	tip    *commit.Tip
 	kind   objects.Kind
 	policy *policy.Kind // nil if the policy does not have the resource
-	digest policies.Digest
+	form   policies.Form
 	stored func([]byte) ([]byte, error)
 }
 
 func (p *Past) rendererAt(ctx context.Context, tip *commit.Tip, r schema.GroupResource, revision uint64) (*renderer, error) {
 	l := &renderer{p: p, tip: tip, kind: objects.Kind{GroupResource: r}}
 	record, found := tip.Policies.InForce(revision)
-	if !found {
+	if !found || r == definitions.Resource { // definitions are shown as they were written, whatever is in force
 		return l, nil
 	}
 	loaded, err := p.loadPolicy(ctx, tip, record)
 	if err != nil {
 		return nil, err
 	}
-	l.digest = record.Digest
+	l.form = record.Form()
 	if l.policy = loaded.policy.Kind(r); l.policy != nil {
 		l.kind, l.stored = commit.KindOf(l.policy), versions.Stored(l.policy)
 	}
@@ -172,14 +178,17 @@ func (l *renderer) payload(ctx context.Context, c *history.Change) ([]byte, erro
 // sameForm reports whether an object that was written at a revision is shown as it was written.
 func (l *renderer) sameForm(ctx context.Context, written uint64) (bool, error) {
 	record, found := l.tip.Policies.InForce(written)
-	if l.policy == nil || !found || record.Digest == l.digest {
+	if l.policy == nil || !found || record.Form() == l.form {
 		return true, nil
 	}
-	pair := formPair{record.Digest, l.digest, l.kind.GroupResource}
+	pair := formPair{record.Form(), l.form, l.kind.GroupResource}
 	if same, found := l.p.forms.Get(pair); found {
 		return same, nil
 	}
 	loaded, err := l.p.loadPolicy(ctx, l.tip, record)
+	if apierrors.IsResourceExpired(err) || errors.Is(err, history.ErrForgotten) {
+		return false, nil // its definitions are not kept any more: to render what has the same form changes nothing
+	}
 	if err != nil {
 		return false, err
 	}

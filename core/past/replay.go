@@ -3,7 +3,6 @@ package past
 import (
 	"context"
 	"fmt"
-	"sort"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/core/commit"
@@ -70,14 +69,13 @@ func (p *Past) chunk(ctx context.Context, tip *commit.Tip, r Replay) (*Chunk, er
 	if gap, lost := p.history.Lost(upto); lost {
 		upto = gap.Next // clients cannot continue from lost revisions
 	}
-	activations := tip.Policies.History
-	activations = activations[sort.Search(len(activations), func(i int) bool { return activations[i].Revision > r.From.Revision }):]
+	changes := tip.Policies.ChangesAfter(r.From.Revision)
 	for c.Place.Revision < upto && !c.full(&r) {
-		if len(activations) == 0 || activations[0].Revision > upto {
+		if len(changes) == 0 || changes[0] > upto {
 			return c, p.replayWrites(ctx, tip, &r, c, upto)
 		}
-		at := activations[0].Revision
-		activations = activations[1:]
+		at := changes[0]
+		changes = changes[1:]
 		if err := p.replayWrites(ctx, tip, &r, c, at-1); err != nil || c.full(&r) {
 			return c, err
 		}
@@ -153,7 +151,7 @@ func (p *Past) change(ctx context.Context, render *renderer, parse func([]byte, 
 	return change, nil
 }
 
-// replayActivation reads the revision of an activation: objects that the new policy renders differently changed at it,
+// replayActivation reads the revision of an activation, or of a change of definitions: objects that the new policy renders differently changed at it,
 // in their order.
 func (p *Past) replayActivation(ctx context.Context, tip *commit.Tip, r *Replay, c *Chunk, at uint64) error {
 	render, err := p.rendererAt(ctx, tip, r.Resource, at)

@@ -40,9 +40,9 @@ func (p *Past) Rights(ctx context.Context, tip *commit.Tip, r policies.Record) (
 
 func (p *Past) form(ctx context.Context, tip *commit.Tip, r policies.Record) (*policy.Form, error) {
 	if in := tip.Policies.Active; in != nil && in.Digest == r.Digest {
-		return tip.Policy.Form(), nil
+		return tip.Policy.Base().Form(), nil
 	}
-	if l, found := p.loaded.Get(r.Digest); found {
+	if l, found := p.loaded.Get(policies.Form{Digest: r.Digest}); found {
 		return l.policy.Form(), nil
 	}
 	proposal, err := tip.Policies.Recall(ctx, p.log, r)

@@ -138,8 +138,10 @@ func (rd *Reader) AnswerObject(c *call.Call, code int, object []byte) error {
 	if err != nil {
 		return err
 	}
-	if object, err = c.View(object); err != nil {
-		return err
+	if f.As != negotiate.Metadata || c.Scales() { // metadata is the same in each version
+		if object, err = c.View(object); err != nil {
+			return err
+		}
 	}
 	switch f.As {
 	case negotiate.Table:

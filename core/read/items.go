@@ -40,8 +40,17 @@ type items struct {
 	in     versions.Items
 	empty  []byte // the list without items, in JSON
 	field  string // the name of the items in it
-	append func(to []byte, x *objects.Object) ([]byte, error)
+	append func(to, json []byte) ([]byte, error)
+	texts  [][]byte // the objects in the version of the request, if they had to be converted; else nil
 	room   *room
+}
+
+// json returns the JSON of an object of the list.
+func (l *items) json(i int) []byte {
+	if l.texts != nil {
+		return l.texts[i]
+	}
+	return l.found[i].JSON
 }
 
 // AnswerList answers with a list of objects that were made for it. It writes the list item by item, so that an answer takes
@@ -61,15 +70,21 @@ func (rd *Reader) AnswerFound(c *call.Call, list *Found) error {
 	if err := l.fitRoom(); err != nil {
 		return err
 	}
+	if in.Converting() && f.As != negotiate.Metadata { // before anything is sent: an error is then the answer
+		var err error
+		if l.texts, err = rd.convertAll(c, in.Version, found); err != nil {
+			return err
+		}
+	}
 	kind, version := c.Kind.Kind.ListKind, c.Kind.GroupVersionKind().GroupVersion().String()
-	l.append = func(to []byte, x *objects.Object) ([]byte, error) { return in.Append(to, x.JSON), nil }
+	l.append = in.Append
 	switch f.As {
 	case negotiate.Table:
 		return rd.answerTable(l, meta)
 	case negotiate.Metadata:
 		kind, version = "PartialObjectMetadataList", "meta.k8s.io/"+f.AsVersion
-		l.append = func(to []byte, x *objects.Object) ([]byte, error) {
-			return append(to, table.Metadata(x.JSON, f.AsVersion)...), nil
+		l.append = func(to, json []byte) ([]byte, error) {
+			return append(to, table.Metadata(json, f.AsVersion)...), nil
 		}
 	}
 	if f.MediaType == negotiate.Protobuf {
@@ -85,8 +100,8 @@ func (rd *Reader) AnswerFound(c *call.Call, list *Found) error {
 
 // length returns the length of all items in JSON.
 func (l *items) length() (n int) {
-	for _, x := range l.found {
-		n += l.in.Len(x.JSON)
+	for i := range l.found {
+		n += l.in.Len(l.json(i))
 	}
 	return n
 }
@@ -102,8 +117,12 @@ func (rd *Reader) answerTable(l *items, meta metav1.ListMeta) error {
 	if l.empty, err = printer.Table(o, meta, nil); err != nil {
 		return err
 	}
-	l.append = func(to []byte, x *objects.Object) ([]byte, error) {
-		row, err := printer.Row(o, l.in.Of(x.JSON))
+	l.append = func(to, json []byte) ([]byte, error) {
+		text, err := l.in.Of(json)
+		if err != nil {
+			return to, err
+		}
+		row, err := printer.Row(o, text)
 		return append(to, row...), err
 	}
 	return l.answer()
@@ -136,13 +155,13 @@ func (l *items) answer() error {
 		}
 	}()
 	var text []byte
-	for i, x := range l.found {
+	for i := range l.found {
 		if i > 0 {
 			buffer = append(buffer, frame.Between...)
 		}
 		if asStored {
-			buffer, err = l.append(buffer, x)
-		} else if text, err = l.append(text[:0], x); err == nil {
+			buffer, err = l.append(buffer, l.json(i))
+		} else if text, err = l.append(text[:0], l.json(i)); err == nil {
 			var item []byte
 			item, err = frame.Item(text)
 			buffer = append(buffer, item...)
@@ -196,8 +215,8 @@ func (l *items) answerProtobuf(kind, version string, meta metav1.ListMeta) error
 		return err
 	}
 	var text []byte
-	for i, x := range l.found {
-		if text, err = l.append(text[:0], x); err == nil {
+	for i := range l.found {
+		if text, err = l.append(text[:0], l.json(i)); err == nil {
 			err = list.Add(text)
 		}
 		if err != nil {

@@ -53,7 +53,13 @@ func (rd *Reader) ListOptions(c *call.Call) (*internalversion.ListOptions, objec
 // storedFields returns the selector with the field paths of stored objects.
 func storedFields(c *call.Call, selector fields.Selector) (fields.Selector, error) {
 	face := c.Kind.Kind.Face
-	if face == nil || selector == nil {
+	if selector == nil {
+		return nil, nil
+	}
+	if face == nil && c.Kind.Kind.Converts() {
+		return selector.Transform(func(field, value string) (string, string, error) { return c.Kind.StoredField(field), value, nil })
+	}
+	if face == nil {
 		return selector, nil
 	}
 	return selector.Transform(func(field, value string) (string, string, error) { return face.StoredPath(field), value, nil })

@@ -11,6 +11,7 @@ import (
 	"stele.dev/stele/core/past"
 	"stele.dev/stele/core/read/views"
 	"stele.dev/stele/core/serve/nonresource"
+	"stele.dev/stele/limits/lru"
 	"stele.dev/stele/limits/memory"
 	"stele.dev/stele/projections/history"
 )
@@ -36,11 +37,13 @@ type Options struct {
 type Reader struct {
 	Options
 	Replays *Replays
-	asking  chan struct{} // has a value for each stream that is being authorized again; full at asksAtOnce
+	// converted has objects in other versions than they are stored in.
+	converted *lru.Cache[shown, []byte]
+	asking    chan struct{} // has a value for each stream that is being authorized again; full at asksAtOnce
 	*departure
 }
 
 // New returns a reader.
 func New(o Options) *Reader {
-	return &Reader{Options: o, Replays: newReplays(), asking: make(chan struct{}, asksAtOnce), departure: newDeparture()}
+	return &Reader{Options: o, Replays: newReplays(), converted: lru.New[shown, []byte](convertedBytes), asking: make(chan struct{}, asksAtOnce), departure: newDeparture()}
 }

@@ -77,6 +77,12 @@ func (l *items) fitRoom() error {
 		bytes = int64(l.length())
 	}
 	n := needs(l.c, l.f, cap(l.found), bytes)
+	if l.in.Converting() && l.f.As != negotiate.Metadata {
+		if bytes == 0 {
+			bytes = int64(l.length())
+		}
+		n += bytes
+	}
 	switch {
 	case r.share != nil:
 		r.share.Fit(n)

@@ -211,10 +211,15 @@ func (m *Mutating) step(s *policy.MutationStep, program *expr.Program) (changes 
 	if err != nil {
 		return nil, nil, failed(fmt.Errorf("the %s cannot be applied: %w", s.PatchType, err))
 	}
-	doc, kind, as := m.doc, vars.v.Kind, vars.as.Kind
+	doc, kind := m.doc, vars.v.Kind
+	differs := vars.differs()
 	switch {
-	case as != kind:
-		doc = patches.New(converted(doc.Root(), kind, as))
+	case differs:
+		root, err := converted(doc.Root(), func(content map[string]any) (map[string]any, error) { return vars.v.Converted(content, vars.as) })
+		if err != nil {
+			return nil, nil, failed(err)
+		}
+		doc = patches.New(root)
 	case kind.Builtin || !p.plain(): // the step may be undone
 		doc = patches.New(doc.Root())
 	}
@@ -224,8 +229,14 @@ func (m *Mutating) step(s *policy.MutationStep, program *expr.Program) (changes 
 	if len(changes) == 0 {
 		return nil, nil, nil
 	}
-	if as != kind {
-		doc = patches.New(converted(doc.Root(), as, kind))
+	if differs {
+		root, err := converted(doc.Root(), func(content map[string]any) (map[string]any, error) {
+			return vars.v.Unconverted(content, vars.as, m.doc.Root())
+		})
+		if err != nil {
+			return nil, nil, failed(err)
+		}
+		doc = patches.New(root)
 	}
 	if unknown, err = m.prepared(doc, changes); err != nil {
 		return nil, nil, err
@@ -235,7 +246,7 @@ func (m *Mutating) step(s *policy.MutationStep, program *expr.Program) (changes 
 	}
 	m.doc = doc
 	m.changed(changes)
-	if len(unknown) > 0 && as == kind {
+	if len(unknown) > 0 && !differs {
 		changes = doc.Lasting(changes)
 	}
 	return changes, unknown, nil
@@ -387,8 +398,8 @@ func (m *Mutating) Object() (*policy.Object, error) {
 	return &policy.Object{Meta: m.meta.DeepCopy(), Content: content}, nil
 }
 
-// converted returns a whole object of one kind as that of an equivalent kind.
-func converted(root map[string]any, from, to *policy.Kind) map[string]any {
+// converted returns a whole object whose content a function converts to another version.
+func converted(root map[string]any, convert func(content map[string]any) (map[string]any, error)) (map[string]any, error) {
 	content := make(map[string]any, len(root))
 	for name, value := range root {
 		if name != "metadata" {
@@ -396,11 +407,15 @@ func converted(root map[string]any, from, to *policy.Kind) map[string]any {
 		}
 	}
 	next := map[string]any{}
-	for name, value := range from.Convert(content, to) {
+	in, err := convert(content)
+	if err != nil {
+		return nil, err
+	}
+	for name, value := range in {
 		next[name] = value
 	}
 	next["metadata"] = root["metadata"]
-	return next
+	return next, nil
 }
 
 // asMap returns an object as one map.

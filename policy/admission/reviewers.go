@@ -112,18 +112,22 @@ func (a *Attributes) Labels() map[string]string {
 }
 
 // Shown returns an object of the request in the version in which the reviewer sees it.
-func (x *Reviewer) Shown(v *policy.Version, subresource string, o *policy.Object) (*policy.Version, *policy.Object) {
+func (x *Reviewer) Shown(v *policy.Version, subresource string, o *policy.Object) (*policy.Version, *policy.Object, error) {
 	as := x.As.Seen(subresource)
-	if o != nil && x.As.Kind != v.Kind && subresource != "scale" {
-		o = &policy.Object{Meta: o.Meta, Content: v.Kind.Convert(o.Content, x.As.Kind)}
+	if o != nil && x.As != v && v.Differs(x.As) && subresource != "scale" {
+		content, err := v.Converted(o.Content, x.As)
+		if err != nil {
+			return nil, nil, err
+		}
+		o = &policy.Object{Meta: o.Meta, Content: content}
 	}
-	return as, o
+	return as, o, nil
 }
 
-// Unshown returns the content of an object that the reviewer has changed, in the version of the request.
-func (x *Reviewer) Unshown(v *policy.Version, subresource string, content map[string]any) map[string]any {
-	if x.As.Kind != v.Kind && subresource != "scale" {
-		return x.As.Kind.Convert(content, v.Kind)
+// Unshown returns the content of an object that the reviewer has changed, in the version of the request. is is the object before.
+func (x *Reviewer) Unshown(v *policy.Version, subresource string, content, is map[string]any) (map[string]any, error) {
+	if x.As != v && v.Differs(x.As) && subresource != "scale" {
+		return v.Unconverted(content, x.As, is)
 	}
-	return content
+	return content, nil
 }

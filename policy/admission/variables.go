@@ -40,16 +40,28 @@ func (v *variables) see(as *policy.Version) {
 
 // seen returns an object of the request as a CEL value.
 func (v *variables) seen(o *policy.Object) any {
-	if o != nil && v.as.Kind != v.v.Kind {
-		o = &policy.Object{Meta: o.Meta, Content: v.v.Kind.Convert(o.Content, v.as.Kind)}
+	if o != nil && v.differs() {
+		content, err := v.v.Converted(o.Content, v.as)
+		if err != nil {
+			return types.WrapErr(err)
+		}
+		o = &policy.Object{Meta: o.Meta, Content: content}
 	}
 	return v.as.Seen(v.a.Request.Subresource).Value(o)
 }
 
+// differs reports whether objects of the request are converted to be seen.
+func (v *variables) differs() bool {
+	return v.as != v.v && v.v.Differs(v.as) && v.a.Request.Subresource != "scale"
+}
+
 // seenWhole returns an object of the request that is one map as a CEL value.
 func (v *variables) seenWhole(root map[string]any) any {
-	if v.as.Kind != v.v.Kind {
-		root = converted(root, v.v.Kind, v.as.Kind)
+	if v.differs() {
+		var err error
+		if root, err = converted(root, func(content map[string]any) (map[string]any, error) { return v.v.Converted(content, v.as) }); err != nil {
+			return types.WrapErr(err)
+		}
 	}
 	if v.as != v.v {
 		root = maps.Clone(root)

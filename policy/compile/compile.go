@@ -182,6 +182,7 @@ func (c *compiler) bundle(v cue.Value) *policy.Form {
 			if kind, ok := c.kind(id, k); ok {
 				c.leftToCUE(&kind)
 				c.schemaRules(&kind)
+				c.conversions(&kind, k)
 				f.Kinds = append(f.Kinds, kind)
 			}
 		}
@@ -261,12 +262,19 @@ func (c *compiler) leftToCUE(k *schemas.Kind) {
 func (c *compiler) dynamic(v cue.Value) map[string]policy.Dynamic {
 	all := map[string]policy.Dynamic{}
 	for part, x := range c.Fields(v, "dynamic") {
+		if part == "groups" {
+			continue
+		}
 		var mode string
 		if c.Decode(x, &mode); mode == policy.RefuseWrites || mode == "" {
 			continue
 		}
-		all[part] = policy.Dynamic{Mode: mode, Source: evaluation.Position(x)}
-		if mode != policy.MatchWrites {
+		d := policy.Dynamic{Mode: mode, Source: evaluation.Position(x)}
+		if mode == policy.AllowWrites && part == policy.DynamicDefinitions {
+			c.DecodeField(v.LookupPath(cue.ParsePath("dynamic")), "groups", &d.Groups)
+		}
+		all[part] = d
+		if mode != policy.MatchWrites && part != policy.DynamicDefinitions {
 			c.Add(evaluation.Position(x), x.Path().String(), mode+" is not supported for "+part, `write "Match", which accepts what equals the bundle; `+"`"+`stele policy import FILE --team TEAM`+"`"+` brings the rest into the bundle`)
 		}
 	}

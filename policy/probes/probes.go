@@ -77,6 +77,7 @@ func (p *prober) probe() *policy.Probes {
 	for i := range probes.Access {
 		probes.Access[i].Decision = p.decision(&probes.Access[i])
 	}
+	probes.Conversions = p.conversions()
 	for _, k := range p.Kinds() {
 		for _, v := range k.Versions {
 			if !v.Served {
@@ -210,6 +211,19 @@ func (p *prober) check(probes *policy.Probes) error {
 	for i := range probes.Access {
 		if a := &probes.Access[i]; p.decision(a) != a.Decision {
 			return differs(fmt.Sprintf("%s %s %s%s", a.User, a.Verb, a.Resource, a.Path), a.Decision, p.decision(a))
+		}
+	}
+	for i := range probes.Conversions {
+		c := &probes.Conversions[i]
+		is := p.convertProbe(c)
+		for range 32 { // as for objects below
+			if string(is) == string(c.Converted) {
+				break
+			}
+			is = p.convertProbe(c)
+		}
+		if string(is) != string(c.Converted) {
+			return differs("an object of "+c.Resource+" in "+c.To, c.Converted, is)
 		}
 	}
 	for i := range probes.Objects {

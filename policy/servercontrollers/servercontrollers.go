@@ -13,6 +13,8 @@ import (
 // matches one, its work stays undone: for example, a namespace stays in Terminating. They are
 // members of system:masters, but denies come first.
 var All = []Controller{
+	// It deletes objects of definitions that the API brought, which no deny of a bundle can name.
+	{"system:serviceaccount:kube-system:customresourcedefinition-controller", []string{"list", "deletecollection"}, []string{}, "a definition of the API that is deleted while there are any stays"},
 	{"system:serviceaccount:kube-system:namespace-controller", []string{"list", "delete", "deletecollection"}, nil, "a namespace that has any stays in Terminating"},
 	{"system:serviceaccount:kube-system:generic-garbage-collector", []string{"get", "list", "watch", "delete", "patch"}, nil, "what owned ones are deleted with stays"},
 	{"system:serviceaccount:kube-system:resourcequota-controller", []string{"get", "update"}, []string{"resourcequotas"}, "quotas do not show what is used"},

@@ -32,6 +32,8 @@ const (
 	// recordRendered has how long objects have been as they are, as the event of the last activation has it. It is missing if the
 	// event does not have it.
 	recordRendered
+	// recordLayers has the revisions of all changes of the definitions that came through the API, in order. It is missing if there are none.
+	recordLayers
 )
 
 // Export calls put with records that depend on the state alone, and of which [Importer] makes the same state. The bytes
@@ -63,6 +65,13 @@ func (s *State) Export(put func(record []byte) error) error {
 		if s.Active.Rendered != nil {
 			send(append([]byte{recordRendered}, s.Active.Rendered.encoded...))
 		}
+	}
+	if len(s.Layers) > 0 {
+		b := []byte{recordLayers}
+		for _, revision := range s.Layers {
+			b = protowire.AppendVarint(b, revision)
+		}
+		send(b)
 	}
 	return err
 }
@@ -158,6 +167,10 @@ func (i *Importer) Add(record []byte) error {
 			return fmt.Errorf("policies: %w", err)
 		}
 		p.rest = nil
+	case recordLayers:
+		for len(p.rest) > 0 && !p.bad {
+			i.state.Layers = append(i.state.Layers, p.number())
+		}
 	default:
 		return errRecord
 	}

@@ -75,7 +75,19 @@ type Record struct {
 	Proposed uint64 // revision of the proposal
 	Commit   string
 	Actor    string
+	// Layer is the revision of the last change of the definitions that came through the API; 0 if there was none. [State.InForce] sets it.
+	Layer uint64
 }
+
+// Form identifies a policy with the definitions that came through the API, which are in force beside it.
+type Form struct {
+	Digest
+	// Layer is the revision of the last change of the definitions; 0 if there was none.
+	Layer uint64
+}
+
+// Form returns what was in force.
+func (r *Record) Form() Form { return Form{r.Digest, r.Layer} }
 
 // State is what policies there are at one revision.
 type State struct {
@@ -83,18 +95,63 @@ type State struct {
 	Active *Activation
 	// History has all activations, in order; the last one is Active. [State.Recall] reads their
 	// proposals from the log.
-	History   []Record
+	History []Record
+	// Layers has the revisions of all changes of the definitions that came through the API, in order. Since the last one, they are what the
+	// objects are.
+	Layers    []uint64
 	located   map[Digest]uint64 // revisions of all chunks in the log
 	proposals map[Digest]*Proposal
 	chunks    map[Digest]*chunk
 }
 
-// ActiveRevision returns the revision of the activation in force; 0 if there is none.
+// ActiveRevision returns the revision since which the policy has been in force as it is: that of its activation, or of the last change of the
+// definitions that came through the API; 0 if there is no policy.
 func (s *State) ActiveRevision() uint64 {
 	if s.Active == nil {
 		return 0
 	}
+	return max(s.Active.Revision, s.LayerRevision())
+}
+
+// Activated returns the revision of the activation in force; 0 if there is none.
+func (s *State) Activated() uint64 {
+	if s.Active == nil {
+		return 0
+	}
 	return s.Active.Revision
+}
+
+// LayerRevision returns the revision of the last change of the definitions that came through the API; 0 if there was none.
+func (s *State) LayerRevision() uint64 {
+	if len(s.Layers) == 0 {
+		return 0
+	}
+	return s.Layers[len(s.Layers)-1]
+}
+
+// Form returns what is in force. There must be a policy.
+func (s *State) Form() Form { return Form{s.Active.Digest, s.LayerRevision()} }
+
+// ChangeLayer returns the state after a change, at a revision, of the definitions that came through the API.
+func (s *State) ChangeLayer(revision uint64) *State {
+	next := *s
+	next.Layers = append(slices.Clip(s.Layers), revision)
+	return &next
+}
+
+// ChangesAfter returns the revisions after one at which another policy, or other definitions, came into force, in order.
+func (s *State) ChangesAfter(revision uint64) (all []uint64) {
+	for _, r := range s.History[s.activations(revision):] {
+		all = append(all, r.Revision)
+	}
+	all = append(all, s.Layers[s.layers(revision):]...)
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// layers returns the number of changes of definitions up to a revision.
+func (s *State) layers(revision uint64) int {
+	return sort.Search(len(s.Layers), func(i int) bool { return s.Layers[i] > revision })
 }
 
 // HasChunk reports whether a proposal may refer to a chunk.
@@ -211,6 +268,7 @@ func (s *State) activate(e *eventlog.Event, revision uint64) (*State, error) {
 		return nil, err
 	}
 	next := &State{
+		Layers: s.Layers,
 		History: append(slices.Clip(s.History), Record{
 			Digest: d, Revision: revision, Proposed: proposal.Revision, Commit: proposal.Commit, Actor: e.Meta.GetActor().GetUser()}),
 		located:   s.located,
@@ -232,14 +290,19 @@ func (s *State) InForce(revision uint64) (Record, bool) {
 	if n == 0 {
 		return Record{}, false
 	}
-	return s.History[n-1], true
+	r := s.History[n-1]
+	if i := s.layers(revision); i > 0 {
+		r.Layer = s.Layers[i-1]
+	}
+	return r, true
 }
 
 // At returns the state at an earlier revision. The caller passes the proposal of the policy that was in
 // force then, and what its activation says of rendered objects; nil if there was none. No event can be applied to the result.
 func (s *State) At(revision uint64, proposal *Proposal, rendered *Rendered) *State {
 	n := s.activations(revision)
-	past := &State{History: s.History[:n:n], located: s.located}
+	layers := s.layers(revision)
+	past := &State{History: s.History[:n:n], Layers: s.Layers[:layers:layers], located: s.located}
 	if n > 0 {
 		last := past.History[n-1]
 		past.Active = &Activation{Proposal: proposal, Revision: last.Revision, Actor: last.Actor, Rendered: rendered}

@@ -41,7 +41,8 @@ const MaxBytes = 3 << 20
 // a missing part it may return the position of an enclosing part.
 type Locate func(path []string) schemas.Position
 
-var scheme = func() *runtime.Scheme {
+// Scheme has the types of definitions, with their defaults and conversions. It is read-only.
+var Scheme = func() *runtime.Scheme {
 	s := runtime.NewScheme()
 	install.Install(s)
 	return s
@@ -53,6 +54,14 @@ var scheme = func() *runtime.Scheme {
 func Translate(data []byte, locate Locate) (kind schemas.Kind, errs, warnings schemas.Diagnostics) {
 	t := &translator{locate: locate}
 	kind = t.definition(data)
+	return kind, t.errs.Sorted(), t.warnings.Sorted()
+}
+
+// TranslateValid is [Translate] for a definition that upstream's validation has accepted, and that has its defaults. It does not
+// validate it again, because that takes long.
+func TranslateValid(crd *apiextensionsv1.CustomResourceDefinition, locate Locate) (kind schemas.Kind, errs, warnings schemas.Diagnostics) {
+	t := &translator{locate: locate}
+	kind = t.valid(crd)
 	return kind, t.errs.Sorted(), t.warnings.Sorted()
 }
 
@@ -98,9 +107,9 @@ func (t *translator) definition(data []byte) (k schemas.Kind) {
 	}
 	// Kubernetes also clears the status on create.
 	crd.Status = apiextensionsv1.CustomResourceDefinitionStatus{}
-	scheme.Default(&crd)
+	Scheme.Default(&crd)
 	var internal apiextensions.CustomResourceDefinition
-	if err := scheme.Convert(&crd, &internal, nil); err != nil {
+	if err := Scheme.Convert(&crd, &internal, nil); err != nil {
 		t.refuse(nil, err.Error(), "")
 		return k
 	}
@@ -113,11 +122,16 @@ func (t *translator) definition(data []byte) (k schemas.Kind) {
 	if len(t.errs) > 0 {
 		return k
 	}
-	k = t.kind(&crd)
+	return t.valid(&crd)
+}
+
+// valid translates a definition that upstream's validation has accepted.
+func (t *translator) valid(crd *apiextensionsv1.CustomResourceDefinition) (k schemas.Kind) {
+	k = t.kind(crd)
 	if len(t.errs) > 0 {
 		return k
 	}
-	if t.conversion(&crd, &k); len(t.errs) > 0 {
+	if t.conversion(crd, &k); len(t.errs) > 0 {
 		return k
 	}
 	text, err := json.Marshal(&definition{crd.Labels, crd.Annotations, crd.Spec})
@@ -258,7 +272,7 @@ func (t *translator) version(k *schemas.Kind, v *apiextensionsv1.CustomResourceD
 	}
 	var root apiextensions.JSONSchemaProps
 	at = at.join("schema", "openAPIV3Schema")
-	if err := scheme.Converter().Convert(v.Schema.OpenAPIV3Schema, &root, nil); err != nil {
+	if err := Scheme.Converter().Convert(v.Schema.OpenAPIV3Schema, &root, nil); err != nil {
 		t.refuse(at, err.Error(), "")
 		return out
 	}

@@ -18,7 +18,7 @@ func OpenAPI(k *schemas.Kind, version string) *spec.Schema {
 		return nil // cannot happen: the version was compiled from the definition
 	}
 	var props apiextensions.JSONSchemaProps
-	if err := scheme.Converter().Convert(written, &props, nil); err != nil {
+	if err := Scheme.Converter().Convert(written, &props, nil); err != nil {
 		return nil
 	}
 	s, err := structural.NewStructural(&props)

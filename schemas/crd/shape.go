@@ -40,6 +40,52 @@ func (t *translator) shape(raw map[string]any) {
 	}
 }
 
+// TooDeep returns the path to a schema of a definition, given as its decoded JSON, that nests too deeply for recursive code; "" if there is none.
+func TooDeep(definition map[string]any) string {
+	spec, _ := definition["spec"].(map[string]any)
+	versions, _ := spec["versions"].([]any)
+	for i, v := range versions {
+		version, _ := v.(map[string]any)
+		schema, _ := version["schema"].(map[string]any)
+		if deeper(schema["openAPIV3Schema"], 0, false) {
+			return path{"spec", "versions", strconv.Itoa(i), "schema", "openAPIV3Schema"}.String()
+		}
+	}
+	return ""
+}
+
+// deeper reports whether a schema, or if named a map from names to schemas, nests more than maxDepth levels. The values of
+// the keywords default, example and enum do not count, but a property may have such a name.
+func deeper(x any, depth int, named bool) bool {
+	if depth > 3*maxDepth { // each level has at most the schema, and a map or a list of schemas
+		return true
+	}
+	switch x := x.(type) {
+	case map[string]any:
+		for name, part := range x {
+			below := false
+			if !named {
+				switch name {
+				case "default", "example", "enum":
+					continue
+				case "properties", "patternProperties", "definitions", "dependencies":
+					below = true
+				}
+			}
+			if deeper(part, depth+1, below) {
+				return true
+			}
+		}
+	case []any:
+		for _, part := range x {
+			if deeper(part, depth+1, false) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // schemaShape checks a schema. The decoder rejects values of the wrong type.
 func (t *translator) schemaShape(x any, at path, depth int) {
 	schema, ok := x.(map[string]any)

@@ -56,7 +56,7 @@ func schemaOf(k *schemas.Kind, version string) (*apiextensionsv1.JSONSchemaProps
 
 func newWording(schema *apiextensionsv1.JSONSchemaProps) (*Wording, error) {
 	var props apiextensions.JSONSchemaProps
-	if err := scheme.Converter().Convert(schema, &props, nil); err != nil {
+	if err := Scheme.Converter().Convert(schema, &props, nil); err != nil {
 		return nil, fmt.Errorf("crd: %w", err)
 	}
 	w := &Wording{}

@@ -156,8 +156,7 @@ func TestKindRefused(t *testing.T) {
 		message  string
 	}{
 		{"another id", "gadgets.example.com", "", "", "the kind widgets.example.com stands under the key gadgets.example.com"},
-		{"two versions that differ", "", "\tversions: v1: {", "\tversions: v2: #schema: spec?: _\n\tversions: v1: { // <-", "the schemas of v2 and v1 differ at spec: converting objects is not supported yet"},
-		{"conversions", "", "\tversions: v1: {", "\tconversions: v1: moves: {} // <-\n\tversions: v1: {", "conversions is not supported yet"},
+		{"two versions that differ", "", "\tversions: v1: {", "\tversions: v2: #schema: spec?: _\n\tversions: v1: { // <-", "the schemas of v2 and v1 differ at spec, and nothing says how objects are converted"},
 		{"retention", "", "\tversions: v1: {", "\tretention: ttl: \"5m\" // <-\n\tversions: v1: {", "ttl is not supported yet"},
 		{"a reason of rules", "", "\t\tsubresources", "\t\tvalidations: a: {rule: \"true\", reason: \"No\"} // <-\n\t\tsubresources", "the reason \"No\""},
 		{"a scale of what is not there", "", "subresources: status: {}", `subresources: scale: {specReplicasPath: ".spec.size", statusReplicasPath: ".status.size"} // <-`, `the schema has no field .status.size`},

@@ -243,8 +243,11 @@ func (c *check) knows(path []string) bool {
 const MaxPrunings = 8
 
 // fallback removes the fields that CUE does not know from x, and completes x. An invalid value is left
-// unchanged.
+// unchanged. A value that was converted from another version is not evaluated: reads do not wait for CUE.
 func (p *preparation) fallback(c *check, x any) any {
+	if p.converts {
+		return x
+	}
 	for range MaxPrunings {
 		said := c.fallbackCheck.evaluate(x, &p.patience)
 		if said.Valid() {

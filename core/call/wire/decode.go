@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -36,8 +37,8 @@ func Decode(mediaType string, body []byte, kind schema.GroupVersionKind) (text [
 	return body, said, nil
 }
 
-// decodeProtobuf decodes only the type of the kind, whatever the body names. Some other types can be nested so deeply
-// that decoding them would exhaust the stack.
+// decodeProtobuf decodes only the type of the kind, whatever the body names. Schemas of definitions can be nested so deeply
+// that decoding them would exhaust the stack, so their depth is looked at first.
 func decodeProtobuf(body []byte, kind schema.GroupVersionKind) ([]byte, schema.GroupVersionKind, error) {
 	whole := &runtime.Unknown{}
 	_, said, err := protobufs.Decode(body, &kind, whole)
@@ -50,8 +51,10 @@ func decodeProtobuf(body []byte, kind schema.GroupVersionKind) ([]byte, schema.G
 		return nil, *said, protobufs.Encode(&unstructured.Unstructured{}, io.Discard) // which returns the error
 	case !gotypes.Has(*said):
 		return nil, *said, runtime.NewNotRegisteredErrForKind(gotypes.Scheme.Name(), *said)
-	case *said != kind || kind.Group == apiextensions.GroupName:
-		// Of PartialObjectMetadata only the type matters, of others only the name.
+	case kind.Group == apiextensions.GroupName && nests(whole.Raw, maxNesting):
+		return nil, *said, fmt.Errorf("wire: messages nest more than %d levels", maxNesting)
+	case *said != kind:
+		// Of PartialObjectMetadata only the type matters.
 		object = &metav1.PartialObjectMetadata{}
 	default:
 		if object, err = gotypes.Scheme.New(kind); err != nil {
@@ -68,6 +71,39 @@ func decodeProtobuf(body []byte, kind schema.GroupVersionKind) ([]byte, schema.G
 	object.GetObjectKind().SetGroupVersionKind(*said)
 	text, err := canonical.Marshal(object)
 	return text, *said, err
+}
+
+// maxNesting is how deeply the messages of a definition may nest. A level of a schema is up to three messages, and schemas nest 60 levels.
+const maxNesting = 500
+
+// nests reports whether messages nest more than some levels. Texts count as messages if they look like one.
+func nests(message []byte, levels int) bool {
+	if levels < 0 {
+		return true
+	}
+	for len(message) > 0 {
+		number, sort, n := protowire.ConsumeTag(message)
+		if n < 0 {
+			return false
+		}
+		message = message[n:]
+		if sort == protowire.BytesType {
+			part, n := protowire.ConsumeBytes(message)
+			if n < 0 {
+				return false
+			}
+			if nests(part, levels-1) {
+				return true
+			}
+			message = message[n:]
+			continue
+		}
+		if n = protowire.ConsumeFieldValue(number, sort, message); n < 0 {
+			return false
+		}
+		message = message[n:]
+	}
+	return false
 }
 
 // DeleteOptions decodes the body of a delete. The options may name any group.

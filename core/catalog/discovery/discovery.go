@@ -61,6 +61,9 @@ func FromPolicy(p *policy.Policy) []Resource {
 			if !k.Builtin { // Kubernetes lists the verbs of custom kinds in another order
 				r.Verbs = metav1.Verbs{"delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"}
 			}
+			if k.Terminating {
+				r.Verbs = metav1.Verbs{"delete", "deletecollection", "get", "list", "watch"}
+			}
 			r.StorageVersionHash = apidiscovery.StorageVersionHash(k.Group, k.StorageVersion, k.Kind.Kind)
 			if v.Status {
 				r.Subresources = append(r.Subresources, metav1.APIResource{

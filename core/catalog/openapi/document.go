@@ -307,6 +307,9 @@ func (b *builder) addPaths(v Resource, gvk schema.GroupVersionKind, name, listNa
 			if v.takes("delete") {
 				b.paths[item].Delete = remove()
 			}
+			if v.Status {
+				b.paths[item+"/status"] = &spec3.Path{PathProps: spec3.PathProps{Parameters: inPath, Get: b.operation("get", gvk, name, "")}}
+			}
 		}
 		return
 	}

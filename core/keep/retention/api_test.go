@@ -124,6 +124,54 @@ func TestThePastOfOneKindExpires(t *testing.T) {
 	})
 }
 
+// A retention of definitions does not make the past of other kinds expire, as long as it is known which definitions were in force.
+func TestThePastOutlivesWrittenDefinitions(t *testing.T) {
+	const (
+		bundle = `package test
+import "stele.dev/policy"
+bundle: policy.#Bundle & {cluster: "test", history: retention: {default: {history: "2h", records: "6h"}, kinds: configmaps: history: "all"}}
+bundle: dynamic: customresourcedefinitions: "Allow"
+`
+		definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+	)
+	gauges := func(resourceVersion, property string) string {
+		return fmt.Sprintf(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"gauges.example.org","resourceVersion":%q},
+			"spec":{"group":"example.org","scope":"Namespaced","names":{"plural":"gauges","kind":"Gauge"},"versions":[{"name":"v1","served":true,"storage":true,
+			"schema":{"openAPIV3Schema":{"type":"object","properties":{%q:{"type":"string"}}}}}]}}`, resourceVersion, property)
+	}
+	planetest.Compile(t, bundle)
+	synctest.Test(t, func(t *testing.T) {
+		p, err := planetest.Open(t.Context(), planetest.Options{Config: plane.Config{
+			WatchBytes: 1, // memory has nothing of the past
+			Segments:   plane.Segments{Revisions: 16}, Checkpoints: checkpoints.Options{Events: 16},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Stop()
+		s := &server{p}
+		p.Bootstrap(t, bundle)
+		defined := s.put(t, "POST", definitions, gauges("", "a"))
+		s.put(t, "POST", maps, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"m"},"data":{"a":"1"}}`)
+		defined = s.put(t, "PUT", definitions+"/gauges.example.org", gauges(defined, "b"))
+		then := s.put(t, "POST", maps, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"later"},"data":{"a":"1"}}`)
+		for i := range 100 {
+			time.Sleep(5 * time.Minute)
+			s.put(t, "PUT", maps+"/later", fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"later"},"data":{"a":"%d"}}`, i))
+		}
+		s.put(t, "PUT", definitions+"/gauges.example.org", gauges(defined, "c"))
+		s.put(t, "PUT", maps+"/m", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"m"},"data":{"a":"2"}}`)
+		if code, text := s.do(t, "GET", "/at/"+then+definitions+"/gauges.example.org", ""); code != http.StatusGone {
+			t.Errorf("the definition of then: %d %s", code, text)
+		}
+		for _, path := range []string{"/m", "/later", ""} {
+			if text := s.must(t, http.StatusOK, "GET", "/at/"+then+maps+path, ""); !strings.Contains(text, `"a":"1"`) {
+				t.Errorf("%s: %s", path, text)
+			}
+		}
+	})
+}
+
 // What set a field is not known any more once the records of that time are erased. It is not said to be the oldest
 // change that is kept.
 func TestBlameDoesNotGuess(t *testing.T) {

@@ -10,11 +10,15 @@ type Items struct {
 }
 
 // Append appends an object, which is canonical JSON.
-func (i Items) Append(to, json []byte) []byte {
+func (i Items) Append(to, json []byte) ([]byte, error) {
 	if !i.Untyped {
 		return i.Version.Append(to, json)
 	}
-	return append(append(to, '{'), content(i.Of(json))...)
+	text, err := i.Of(json)
+	if err != nil {
+		return to, err
+	}
+	return append(append(to, '{'), content(text)...), nil
 }
 
 // Len returns the length of what Append appends.
@@ -22,7 +26,11 @@ func (i Items) Len(json []byte) int {
 	if !i.Untyped {
 		return i.Version.Len(json)
 	}
-	return 1 + len(content(i.Of(json)))
+	text, err := i.Of(json)
+	if err != nil {
+		return 0
+	}
+	return 1 + len(content(text))
 }
 
 // content returns the rest of an object after apiVersion and kind, which are first in either order.

@@ -18,13 +18,13 @@ import (
 
 // Stored returns a function that renders the payload of an object, written under any policy: it prunes, fills in
 // defaults, and converts to the storage version. The result is the payload itself if nothing changes. The function is
-// pure and safe for concurrent use. An error means that this server did not write the payload, or that CUE could not
-// be evaluated.
+// pure and safe for concurrent use. An error means that this server did not write the payload, that CUE could not
+// be evaluated, or that the object cannot be converted, for example because the kind no longer has the payload's version.
 func Stored(k *policy.Kind) func(payload []byte) ([]byte, error) {
 	v := k.Storage()
 	gvk, version := v.GroupVersionKind(), VersionOf(v.GroupVersionKind().GroupVersion())
 	if !v.Program.Adapts() && !k.Converts() {
-		return func(payload []byte) ([]byte, error) { return version.Of(payload), nil }
+		return version.Of
 	}
 	return func(payload []byte) (rendered []byte, err error) {
 		defer func() {
@@ -40,12 +40,17 @@ func Stored(k *policy.Kind) func(payload []byte) ([]byte, error) {
 		if written != nil { // complete it in the version in which it was written
 			written.Program.Prepare(content)
 		}
+		if k.Converted() {
+			if err := v.Convert(NameOf(payload), content); err != nil {
+				return nil, fmt.Errorf("shown: %s: %w", meta.Name, err)
+			}
+		}
 		_, changed, unasked := v.Program.TryPrepare(content)
 		if unasked != nil {
 			return nil, fmt.Errorf("shown: %w", unasked)
 		}
 		if !changed && written == nil {
-			return version.Of(payload), nil
+			return version.Of(payload)
 		}
 		return canonical.Object(gvk.GroupVersion().String(), gvk.Kind, meta, content)
 	}
@@ -56,7 +61,7 @@ func writtenIn(k *policy.Kind, payload []byte) *policy.Version {
 	if !k.Converts() {
 		return nil
 	}
-	name := versionOf(payload)
+	name := NameOf(payload)
 	i := slices.IndexFunc(k.Versions, func(v *policy.Version) bool { return v.Name == name })
 	if i < 0 || !k.Storage().From(name) {
 		return nil
@@ -65,8 +70,8 @@ func writtenIn(k *policy.Kind, payload []byte) *policy.Version {
 }
 
 // Version shows objects in one version of their kind. If all versions have the same form, they only differ in the
-// first field, apiVersion. Otherwise, fields that the version does not have are left out. For a face, field names
-// differ, too (see [builtin.Face]).
+// first field, apiVersion. Otherwise, they are converted as the kind declares it, and fields that the version does not have
+// are left out. For a face, field names differ, too (see [builtin.Face]).
 type Version struct {
 	head []byte          // canonical JSON up to the end of apiVersion
 	face *builtin.Face   // set if the kind shows objects of another kind under other names
@@ -82,13 +87,13 @@ func VersionOf(gv schema.GroupVersion) Version {
 }
 
 // Of returns an object in this version. It returns the same bytes if the object has that version. The object is
-// canonical JSON.
-func (v Version) Of(json []byte) []byte {
+// canonical JSON. The error is that of a conversion; it names the object.
+func (v Version) Of(json []byte) ([]byte, error) {
 	if len(v.null) > 0 {
 		return v.Append(make([]byte, 0, len(json)+128), json)
 	}
 	if v.has(json) {
-		return json
+		return json, nil
 	}
 	if v.face != nil || v.Converts(json) {
 		return v.Append(make([]byte, 0, len(json)+64), json)
@@ -96,34 +101,34 @@ func (v Version) Of(json []byte) []byte {
 	return v.Append(make([]byte, 0, v.Len(json)), json)
 }
 
-// Append appends the result of Of.
-func (v Version) Append(to, json []byte) []byte {
+// Append appends the result of Of. After an error, what it has appended is of no use.
+func (v Version) Append(to, json []byte) ([]byte, error) {
 	if len(v.null) > 0 {
 		plain, from := v, len(to)
 		plain.null = nil
-		return v.null.appendTo(plain.Append(to, json), from)
+		text, err := plain.Append(to, json)
+		return v.null.appendTo(text, from), err
 	}
 	if v.has(json) {
-		return append(to, json...)
+		return append(to, json...), nil
 	}
 	if v.face != nil {
-		return v.rename(to, json)
+		return v.rename(to, json), nil
 	}
 	if v.Converts(json) {
 		return v.convert(to, json)
 	}
-	return append(append(to, v.head...), afterAPIVersion(json)...)
+	return append(append(to, v.head...), afterAPIVersion(json)...), nil
 }
 
-// Len returns the length of the result of Of.
+// Len returns the length of the result of Of. For an object that has to be converted it returns an estimate.
 func (v Version) Len(json []byte) int {
 	switch {
-	case len(v.null) > 0:
-		return len(v.Of(json))
-	case v.has(json):
+	case v.has(json) && len(v.null) == 0:
 		return len(json)
-	case v.face != nil || v.Converts(json):
-		return len(v.Of(json))
+	case len(v.null) > 0 || v.face != nil:
+		text, _ := v.Of(json) // neither is converted
+		return len(text)
 	}
 	return len(v.head) + len(afterAPIVersion(json))
 }

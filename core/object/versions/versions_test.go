@@ -57,7 +57,8 @@ func TestVersionsAndItems(t *testing.T) {
 		{"v1", true, typed, `{"metadata":{"name":"x"}}`},
 	} {
 		items := versions.Items{Version: versions.VersionOf(schema.GroupVersion{Group: "a.b", Version: tc.version}), Untyped: tc.untyped}
-		if got := string(items.Append([]byte("- "), []byte(tc.text))); got != "- "+tc.want || items.Len([]byte(tc.text)) != len(tc.want) {
+		got, err := items.Append([]byte("- "), []byte(tc.text))
+		if string(got) != "- "+tc.want || err != nil || items.Len([]byte(tc.text)) != len(tc.want) {
 			t.Errorf("%s in %s: %s, its length %d; want %s", tc.text, tc.version, got, items.Len([]byte(tc.text)), tc.want)
 		}
 	}

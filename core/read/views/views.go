@@ -59,8 +59,18 @@ func snapshot(tip *commit.Tip) projection.Snapshot {
 	return projection.Snapshot{Revision: tip.Revision(), Objects: tip.Objects, Policy: tip.Policy}
 }
 
-// show returns the function that converts stored objects to a version.
-func show(v *policy.Version) func([]byte) []byte { return versions.As(v).Of }
+// show returns the function that converts stored objects to a version. An object that cannot be converted is shown as it is
+// stored, so that expressions of the view fail on it, which leaves it out.
+func show(v *policy.Version) func([]byte) []byte {
+	as := versions.As(v)
+	return func(json []byte) []byte {
+		text, err := as.Of(json)
+		if err != nil {
+			return json
+		}
+		return text
+	}
+}
 
 // State returns the rows of a version of a view's kind at a tip. It waits for rows that are being computed, for a limited time.
 func (s *Service) State(ctx context.Context, tip *commit.Tip, rows *policy.Version) (*objects.State, error) {

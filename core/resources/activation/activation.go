@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/core/commit"
@@ -58,8 +59,19 @@ func Proposal(compiled *compile.Result, commit string) *policies.Proposal {
 	return p
 }
 
-// Check reports why a policy cannot be activated at the tip: [ErrInForce], a [*Renamed] unless rename is set, or a
-// [*KindInUse].
+// Conflicts reports that the new policy has a name that a definition of the API has.
+type Conflicts struct {
+	// Name is the name, such as a short name, of the definition of the API. Kind is the bundle's.
+	Name, Definition string
+	Kind             *schemas.Kind
+}
+
+func (e *Conflicts) Error() string {
+	return fmt.Sprintf("%s at %s has the name %q, which the definition %s of the API has. Delete that definition, or use another name.", e.Kind.Resource(), e.Kind.Source, e.Name, e.Definition)
+}
+
+// Check reports why a policy cannot be activated at the tip: [ErrInForce], a [*Renamed] unless rename is set, a
+// [*KindInUse], a [*VersionInUse], or [*Conflicts].
 func Check(tip *commit.Tip, p *policies.Proposal, form *policy.Form, rename bool) error {
 	if in := tip.Policies.Active; in != nil && in.Digest == p.Digest {
 		return ErrInForce
@@ -70,6 +82,40 @@ func Check(tip *commit.Tip, p *policies.Proposal, form *policy.Form, rename bool
 	for _, r := range withdrawn(tip, form) {
 		if n := tip.Objects.Len(r); n > 0 {
 			return &KindInUse{r, n}
+		}
+	}
+	if err := writtenInRemoved(tip, form); err != nil {
+		return err
+	}
+	return conflicts(tip, form)
+}
+
+// conflicts returns the first conflict of the names of a form with those of definitions of the API. A definition that the form has as well is
+// adopted, and conflicts with nothing.
+func conflicts(tip *commit.Tip, form *policy.Form) error {
+	if tip.Policy == nil {
+		return nil
+	}
+	for _, k := range tip.Policy.Layer() {
+		if slices.ContainsFunc(form.Kinds, func(of schemas.Kind) bool { return of.Group == k.Group && of.Plural == k.Plural }) {
+			continue
+		}
+		resources, kinds := append([]string{k.Plural, k.Singular}, k.ShortNames...), []string{k.Kind.Kind, k.ListKind}
+		for i := range form.Kinds {
+			of := &form.Kinds[i]
+			if of.Group != k.Group {
+				continue
+			}
+			for _, name := range append([]string{of.Plural, of.Singular}, of.ShortNames...) {
+				if slices.Contains(resources, name) {
+					return &Conflicts{name, k.Resource(), of}
+				}
+			}
+			for _, name := range []string{of.Kind, of.ListKind} {
+				if slices.Contains(kinds, name) {
+					return &Conflicts{name, k.Resource(), of}
+				}
+			}
 		}
 	}
 	return nil
@@ -87,6 +133,9 @@ func withdrawn(tip *commit.Tip, form *policy.Form) (gone []schema.GroupResource)
 	}
 	for _, k := range tip.Policy.Kinds() {
 		next := stays[k.GroupResource()]
+		if next == nil && k.Object != 0 {
+			continue // a definition of the API stays
+		}
 		if next == nil || next.Namespaced != k.Namespaced || next.Kind != k.Kind.Kind || !k.StoredAs(next) {
 			gone = append(gone, k.GroupResource())
 		}

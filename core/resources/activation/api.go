@@ -105,7 +105,7 @@ func List(tip *commit.Tip) []*Policy {
 	}
 	if len(list) > 0 && tip.Policy != nil {
 		list[0].Status.Cluster = tip.Policy.Form().Cluster
-		for _, k := range tip.Policy.Kinds() {
+		for _, k := range tip.Policy.Base().Kinds() {
 			if !k.Builtin {
 				list[0].Status.Kinds++
 			}

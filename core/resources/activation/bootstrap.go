@@ -48,7 +48,7 @@ func ActivateProposal(ctx context.Context, c *commit.Committer, tip *commit.Tip,
 	if err != nil {
 		return 0, fmt.Errorf("activate policy %s: %w", proposal.Digest, err)
 	}
-	return after.PolicyRevision(), nil
+	return after.ActivationRevision(), nil
 }
 
 // firstNamespaces are the namespaces that always exist.

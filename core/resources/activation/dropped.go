@@ -3,6 +3,7 @@ package activation
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -12,9 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/object/metadata"
+	"stele.dev/stele/core/object/versions"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/projections/objects"
-	"stele.dev/stele/schemas/program"
 )
 
 // Dropped is a field that stored objects have and that the new policy lacks.
@@ -79,7 +80,7 @@ func FieldsDropped(ctx context.Context, tip *commit.Tip, form *policy.Form, load
 	}
 	var all DropsFields
 	for _, resource := range changed {
-		dropped, err := droppedOf(ctx, tip, resource, next.Kind(resource).Storage().Program)
+		dropped, err := droppedOf(ctx, tip, tip.Policy.Kind(resource), next.Kind(resource).Storage())
 		if err != nil {
 			return nil, err
 		}
@@ -91,19 +92,21 @@ func FieldsDropped(ctx context.Context, tip *commit.Tip, form *policy.Form, load
 // index matches the index of an item in a path.
 var index = regexp.MustCompile(`\[\d+\]`)
 
-func droppedOf(ctx context.Context, tip *commit.Tip, resource schema.GroupResource, program *program.Program) (DropsFields, error) {
-	found := map[string]*Dropped{}
+func droppedOf(ctx context.Context, tip *commit.Tip, was *policy.Kind, as *policy.Version) (DropsFields, error) {
+	resource, found := was.GroupResource(), map[string]*Dropped{}
+	unconvertible := &Unconvertible{Resource: resource}
 	for o := range tip.Objects.List(resource, &objects.Selection{}, "", "") {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		_, content, err := metadata.DecodeStored(o.JSON)
-		if err != nil {
+		unknown, err := unknownOf(o, was, as)
+		var failed *conversionError
+		switch {
+		case errors.As(err, &failed):
+			unconvertible.add(o, failed.error)
+			continue
+		case err != nil:
 			return nil, fmt.Errorf("activation: %s %s/%s: %w", resource, o.Namespace, o.Name, err)
-		}
-		unknown, _, unasked := program.TryPrepare(content)
-		if unasked != nil {
-			return nil, unasked
 		}
 		for i, path := range unknown {
 			unknown[i] = index.ReplaceAllString(path, "[]")
@@ -117,10 +120,74 @@ func droppedOf(ctx context.Context, tip *commit.Tip, resource schema.GroupResour
 			}
 		}
 	}
+	if unconvertible.Objects > 0 {
+		return nil, unconvertible
+	}
 	var all DropsFields
 	for _, path := range slices.Sorted(maps.Keys(found)) {
 		all = append(all, *found[path])
 	}
 	slices.SortStableFunc(all, func(a, b Dropped) int { return cmp.Compare(b.Objects, a.Objects) })
 	return all, nil
+}
+
+// conversionError says why an object cannot be converted.
+type conversionError struct{ error }
+
+// unknownOf returns the fields of an object that clients see and that the next policy drops. An object of a kind whose versions are
+// converted is rendered from what was written, so that is tried: the fields that its version drops, and the conversion.
+func unknownOf(o *objects.Object, was *policy.Kind, as *policy.Version) ([]string, error) {
+	if !as.Kind.Converted() {
+		_, content, err := metadata.DecodeStored(o.JSON)
+		if err != nil {
+			return nil, err
+		}
+		return prepare(as, content)
+	}
+	written := o.Kept()
+	if written == nil {
+		written = o.JSON
+	}
+	_, content, err := metadata.DecodeStored(written)
+	if err != nil {
+		return nil, err
+	}
+	_, before, err := metadata.DecodeStored(written)
+	if err != nil {
+		return nil, err
+	}
+	name := versions.NameOf(written)
+	unknown, err := prepare(named(as.Kind, name), content)
+	if err != nil {
+		return nil, err
+	}
+	hidden, err := prepare(named(was, name), before)
+	if err != nil {
+		return nil, err
+	}
+	unknown = slices.DeleteFunc(unknown, func(path string) bool { return slices.Contains(hidden, path) })
+	if err := as.Convert(name, content); err != nil {
+		return nil, &conversionError{err}
+	}
+	more, err := prepare(as, content)
+	return append(unknown, more...), err
+}
+
+// prepare completes an object in a version, and returns its fields that the version does not have.
+func prepare(v *policy.Version, content map[string]any) ([]string, error) {
+	unknown, _, unasked := v.Program.TryPrepare(content)
+	if unasked != nil {
+		return nil, unasked
+	}
+	return unknown, nil
+}
+
+// named returns a version of a kind; the storage version if the kind does not have it.
+func named(k *policy.Kind, version string) *policy.Version {
+	for _, v := range k.Versions {
+		if v.Name == version {
+			return v
+		}
+	}
+	return k.Storage()
 }

@@ -50,7 +50,7 @@ func (w *push) Decode(context.Context) error {
 		}
 	}
 	if in := w.c.Tip.Policies.Active.Digest.String(); w.asked.Spec.Replaces != "" && w.asked.Spec.Replaces != in {
-		return status.Conflict(w.c.Resource(), w.asked.Spec.Replaces, fmt.Errorf("policy %.12s is in force, activated at revision %d", in, w.c.Tip.PolicyRevision()))
+		return status.Conflict(w.c.Resource(), w.asked.Spec.Replaces, fmt.Errorf("policy %.12s is in force, activated at revision %d", in, w.c.Tip.ActivationRevision()))
 	}
 	return nil
 }
@@ -71,7 +71,7 @@ func (w *push) Validate(ctx context.Context) error {
 	for _, warning := range w.compiled.Warnings {
 		w.c.Warn(warning.String())
 	}
-	for _, warning := range w.compiled.Form.Gained(w.c.Tip.Policy) {
+	for _, warning := range w.compiled.Form.Gained(w.c.Tip.Policy.Base()) {
 		w.c.Warn(warning.String())
 	}
 	return w.warnOpened(ctx)
@@ -97,8 +97,11 @@ func (w *push) Commit(ctx context.Context) error {
 			return err
 		}
 		var inUse *KindInUse
+		var version *VersionInUse
+		var unconvertible *Unconvertible
 		var renamed *Renamed
 		var dropped DropsFields
+		var conflicts *Conflicts
 		switch {
 		case errors.Is(err, ErrInForce):
 			return w.answerPush(f, http.StatusOK, InForce(w.c.Tip))
@@ -108,13 +111,19 @@ func (w *push) Commit(ctx context.Context) error {
 			return conflictOfFields(proposal.Digest.String(), dropped)
 		case errors.As(err, &inUse):
 			return status.Conflict(w.c.Resource(), proposal.Digest.String(), inUse)
+		case errors.As(err, &conflicts):
+			return status.Conflict(w.c.Resource(), proposal.Digest.String(), conflicts)
+		case errors.As(err, &version):
+			return status.Conflict(w.c.Resource(), proposal.Digest.String(), version)
+		case errors.As(err, &unconvertible):
+			return status.Conflict(w.c.Resource(), proposal.Digest.String(), unconvertible)
 		case err != nil:
 			return err
 		}
 		answer := *w.asked
 		answer.Name = proposal.Digest.String()
 		answer.Status.Digest = answer.Name
-		answer.Status.Contents = ContentsOf(w.compiled.Form, w.c.Tip.Policy.Form())
+		answer.Status.Contents = ContentsOf(w.compiled.Form, w.c.Tip.Policy.Base().Form())
 		return w.answerPush(f, http.StatusCreated, &answer)
 	}
 	tip, err := Activate(ctx, w.Reader.Committer, w.c.Tip, proposal, w.compiled.Form, w.asked.Spec.Rename, w.sign)
@@ -133,7 +142,7 @@ func (w *push) Commit(ctx context.Context) error {
 	w.c.Sent, w.c.Logged = true, true
 	w.dropParts()
 	answer := InForce(tip)
-	answer.Status.Contents = ContentsOf(w.compiled.Form, w.c.Tip.Policy.Form())
+	answer.Status.Contents = ContentsOf(w.compiled.Form, w.c.Tip.Policy.Base().Form())
 	return w.answerPush(f, http.StatusCreated, answer)
 }
 

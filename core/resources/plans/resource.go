@@ -200,7 +200,7 @@ func (v *service) otherReplicas() []string {
 func (v *service) comparedPolicy(ctx context.Context, c *call.Call, f *From) (*policy.Policy, plan.Side, error) {
 	switch {
 	case f == nil:
-		return c.Tip.Policy, sideOf(c.Tip.Policies.History[len(c.Tip.Policies.History)-1]), nil
+		return c.Tip.Policy.Base(), sideOf(c.Tip.Policies.History[len(c.Tip.Policies.History)-1]), nil
 	case len(f.Files) > 0:
 		p, err := v.compile(ctx, c, &activation.Spec{Package: f.Package, Files: f.Files})
 		return p, plan.Side{Commit: f.Commit}, inFrom(err)
@@ -233,7 +233,10 @@ func (v *service) recall(ctx context.Context, c *call.Call, r policies.Record) (
 		v.Reader.Logger.Warn("a policy of the past cannot be read", "revision", r.Revision, "error", err)
 		return nil, status.Expired("policy %.12s of revision %d cannot be read any more", r.Digest, r.Revision)
 	}
-	return p, err
+	if err != nil || p == nil {
+		return nil, err
+	}
+	return p.Base(), nil // plans are about bundles
 }
 
 func sideOf(r policies.Record) plan.Side { return plan.Side{Revision: r.Revision, Commit: r.Commit} }

@@ -20,18 +20,27 @@ import (
 	"stele.dev/stele/core/catalog/openapi"
 
 	"stele.dev/stele/policy"
+	"stele.dev/stele/projections/objects"
 	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/crd/definitions"
 	schemaopenapi "stele.dev/stele/schemas/openapi"
 )
 
 // Definitions is the kind of the definitions.
 var Definitions = &Kind{
-	Version: openapi.NewVersion(schemas.Kind{
+	Version: withStatus(openapi.NewVersion(schemas.Kind{
 		Group: apiextensionsv1.GroupName, Kind: "CustomResourceDefinition", Plural: "customresourcedefinitions",
 		ShortNames: []string{"crd", "crds"}, Categories: []string{"api-extensions"}, StorageVersion: "v1",
-	}, definitionContent()),
+	}, definitionContent())),
 	Type:    reflect.TypeFor[apiextensionsv1.CustomResourceDefinition](),
+	Brought: func(o *objects.Object) bool { return definitions.Is(o.JSON) },
 	Entries: definitionEntries, Find: findDefinition, Counted: true, Section: "customresourcedefinitions", Says: "kinds are", Part: "kinds or crds of a team in the bundle",
+}
+
+// withStatus returns a version with the subresource status.
+func withStatus(v *policy.Version) *policy.Version {
+	v.Status = true
+	return v
 }
 
 // definitionContent returns the schema for OpenAPI, with Kubernetes' descriptions.

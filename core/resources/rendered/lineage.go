@@ -20,7 +20,7 @@ type activation struct {
 }
 
 func activationOf(tip *commit.Tip) activation {
-	a := activation{revision: tip.PolicyRevision(), at: tip.Activated.Truncate(time.Second).UTC()}
+	a := activation{revision: tip.ActivationRevision(), at: tip.Activated.Truncate(time.Second).UTC()}
 	if tip.Policies.Active != nil {
 		a.rendered = tip.Policies.Active.Rendered
 	}
@@ -65,7 +65,7 @@ func Next(tip *commit.Tip, form *policy.Form) *policies.Rendered {
 	now := activationOf(tip)
 	for _, k := range Kinds() {
 		before := map[string]*Entry{}
-		for _, e := range k.Entries(tip.Policy.Form()) {
+		for _, e := range k.Entries(tip.Policy.Base().Form()) {
 			before[e.key()] = e
 		}
 		lineages := map[string]policies.Lineage{}

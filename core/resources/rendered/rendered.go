@@ -60,6 +60,9 @@ type Kind struct {
 	Says, Part string
 	// Section is the field of the bundle's section dynamic that says what becomes of writes.
 	Section string
+	// Brought returns whether a stored object of the resource is one that the API brought, and that is none of the policy; nil if the policy
+	// has all objects.
+	Brought func(*objects.Object) bool
 	// Meaning returns the label that means something and that a write changes, "" if there is none. It is nil if no label means anything.
 	Meaning func(f *policy.Form, before, after map[string]string) string
 }
@@ -166,12 +169,19 @@ func (k *Kind) verbs(p *policy.Policy) metav1.Verbs {
 }
 
 // matches reports whether a policy accepts writes of the kind that agree with it.
-func (k *Kind) matches(f *policy.Form) bool { return f.Dynamic[k.Section].Mode == policy.MatchWrites }
+func (k *Kind) matches(f *policy.Form) bool {
+	mode := f.Dynamic[k.Section].Mode
+	return mode == policy.MatchWrites || mode == policy.AllowWrites
+}
 
 // Resource returns the discovery entry of the kind.
 func (k *Kind) Resource() discovery.Resource {
 	kind := k.Version.Kind
-	return discovery.Resource{Group: kind.Group, Version: k.Name, APIResource: metav1.APIResource{
+	var subresources []metav1.APIResource
+	if k.Version.Status {
+		subresources = []metav1.APIResource{{Name: kind.Plural + "/status", Namespaced: kind.Namespaced, Kind: kind.Kind.Kind, Verbs: metav1.Verbs{"get"}}}
+	}
+	return discovery.Resource{Subresources: subresources, Group: kind.Group, Version: k.Name, APIResource: metav1.APIResource{
 		Name: kind.Plural, SingularName: kind.Singular, Namespaced: kind.Namespaced, Kind: kind.Kind.Kind, ShortNames: kind.ShortNames,
 		Categories: kind.Categories, Verbs: metav1.Verbs{"get", "list", "watch"},
 	}}

@@ -29,7 +29,11 @@ type service struct {
 // error names the place in the policy to change.
 func New(rd *read.Reader, k *Kind) *catalog.Resource {
 	v := &service{rd, k}
-	return &catalog.Resource{Resource: k.Resource(), Described: k.Version, VerbsUnder: k.verbs, Route: v.route, Cost: estimate, Serve: v.serve, Write: func(c *call.Call) catalog.Write { return &write{v: v, c: c} }}
+	row := &catalog.Resource{Resource: k.Resource(), Described: k.Version, VerbsUnder: k.verbs, Route: v.route, Cost: estimate, Serve: v.serve, Write: func(c *call.Call) catalog.Write { return &write{v: v, c: c} }}
+	if k.Brought != nil {
+		row.Stored = v.stored
+	}
+	return row
 }
 
 // estimate returns the time of a call. A list or watch makes an object of each rule.

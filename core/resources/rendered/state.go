@@ -47,7 +47,7 @@ func (x *item) hidden() bool { return x.overlay != nil && x.overlay.hidden }
 
 // At returns the state of a kind under the policy of a tip, with the namespaces and the overlays that o has.
 func At(k *Kind, tip *commit.Tip, o *objects.State) *State {
-	s := &State{kind: k, in: activationOf(tip), entries: k.Entries(tip.Policy.Form()), overlays: o.Only(k.Version.Kind.GroupResource())}
+	s := &State{kind: k, in: activationOf(tip), entries: k.Entries(tip.Policy.Base().Form()), overlays: o.Only(k.Version.Kind.GroupResource())}
 	slices.SortFunc(s.entries, func(a, b *Entry) int { return strings.Compare(a.Name, b.Name) })
 	if !k.Version.Kind.Namespaced {
 		s.places = []place{{}}
@@ -63,6 +63,9 @@ func At(k *Kind, tip *commit.Tip, o *objects.State) *State {
 func (s *State) Get(namespace, name string) *objects.Object {
 	if x := s.find(namespace, name); x != nil && !x.hidden() {
 		return s.object(*x)
+	}
+	if namespace == "" {
+		return s.brought(name)
 	}
 	return nil
 }
@@ -80,11 +83,56 @@ func (s *State) find(namespace, name string) *item {
 // List yields the objects that a selection matches, ordered by namespace and name.
 func (s *State) List(sel *objects.Selection) iter.Seq[*objects.Object] {
 	return func(yield func(*objects.Object) bool) {
+		next, stop := iter.Pull(s.allBrought(sel))
+		defer stop()
+		brought, more := next()
 		for x := range s.items(sel, func(place) bool { return true }) {
+			for ; more && brought.Name < x.entry.Name; brought, more = next() {
+				if sel.Matches(brought) && !yield(brought) {
+					return
+				}
+			}
 			if x.hidden() {
 				continue
 			}
 			if o := s.object(x); sel.Matches(o) && !yield(o) {
+				return
+			}
+		}
+		for ; more; brought, more = next() {
+			if sel.Matches(brought) && !yield(brought) {
+				return
+			}
+		}
+	}
+}
+
+// brought returns an object that the API brought, or nil.
+func (s *State) brought(name string) *objects.Object {
+	if s.kind.Brought == nil {
+		return nil
+	}
+	o := s.overlays.Get(s.kind.Version.Kind.GroupResource(), "", name)
+	if o == nil || s.has(name) || !s.kind.Brought(o) {
+		return nil
+	}
+	return o
+}
+
+// has reports whether the policy has an object without a namespace.
+func (s *State) has(name string) bool {
+	_, found := slices.BinarySearchFunc(s.entries, name, func(e *Entry, name string) int { return strings.Compare(e.Name, name) })
+	return found
+}
+
+// allBrought yields the objects that the API brought, with the name of a selection, ordered by name.
+func (s *State) allBrought(sel *objects.Selection) iter.Seq[*objects.Object] {
+	return func(yield func(*objects.Object) bool) {
+		if s.kind.Brought == nil || sel.Namespace != "" {
+			return
+		}
+		for o := range s.overlays.List(s.kind.Version.Kind.GroupResource(), &objects.Selection{Name: sel.Name}, "", "") {
+			if !s.has(o.Name) && s.kind.Brought(o) && !yield(o) {
 				return
 			}
 		}

@@ -56,7 +56,7 @@ func (s *Sweeper) Sweep(ctx context.Context) error {
 		if tip.Policy == nil || tip.Objects.Len(k.Version.Kind.GroupResource()) == 0 {
 			continue
 		}
-		stale, hidden := leftovers(At(k, tip, tip.Objects), tip.PolicyRevision())
+		stale, hidden := leftovers(At(k, tip, tip.Objects), tip.ActivationRevision())
 		for _, x := range hidden {
 			if err := s.show(ctx, tip, k, x); err != nil {
 				return ignoreStale(err)
@@ -83,6 +83,7 @@ func ignoreStale(err error) error {
 func leftovers(s *State, activated uint64) (stale []*objects.Object, hidden []*item) {
 	for o := range s.overlays.List(s.kind.Version.Kind.GroupResource(), &objects.Selection{}, "", "") {
 		switch x := s.find(o.Namespace, o.Name); {
+		case x == nil && s.kind.Brought != nil && s.kind.Brought(o):
 		case x == nil || x.overlay == nil:
 			stale = append(stale, o)
 		case x.hidden() && o.Revision < activated:

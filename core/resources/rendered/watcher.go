@@ -167,9 +167,41 @@ func changes(last, next *State, sel *objects.Selection, seen, again uint64) (gon
 	for _, x := range before {
 		leaves(x)
 	}
+	dropped, changed := broughtChanges(last, next, sel, seen, again)
+	gone, is = append(gone, dropped...), append(is, changed...)
 	slices.SortFunc(gone, func(a, b objects.Event) int {
 		return cmp.Or(cmp.Compare(a.Object.Namespace, b.Object.Namespace), cmp.Compare(a.Object.Name, b.Object.Name))
 	})
 	slices.SortStableFunc(is, func(a, b objects.Event) int { return cmp.Compare(a.Object.Revision, b.Object.Revision) })
 	return append(gone, is...)
+}
+
+// broughtChanges is changes for objects that the API brought.
+func broughtChanges(last, next *State, sel *objects.Selection, seen, again uint64) (gone, is []objects.Event) {
+	r := last.kind.Version.Kind.GroupResource()
+	if last.kind.Brought == nil || again == 0 && last.overlays.Shares(next.overlays, r) && last.in.revision == next.in.revision {
+		return nil, nil
+	}
+	leave := func(o *objects.Object) {
+		if sel.Matches(o) {
+			gone = append(gone, objects.Event{Type: objects.Deleted, Object: o.At(seen)})
+		}
+	}
+	for o := range last.allBrought(sel) {
+		if now := next.brought(o.Name); now == nil || now.UID != o.UID || !sel.Matches(now) {
+			leave(o)
+		}
+	}
+	for o := range next.allBrought(sel) {
+		was := last.brought(o.Name)
+		existed := was != nil && was.UID == o.UID && sel.Matches(was)
+		switch {
+		case !sel.Matches(o), existed && was.Revision == o.Revision && o.Revision != again:
+		case existed:
+			is = append(is, objects.Event{Type: objects.Modified, Object: o})
+		default:
+			is = append(is, objects.Event{Type: objects.Added, Object: o})
+		}
+	}
+	return gone, is
 }

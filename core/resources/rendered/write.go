@@ -48,7 +48,7 @@ type write struct {
 
 // matches reports whether the policy accepts writes that agree with it.
 func (w *write) matches() bool {
-	return w.v.kind.matches(w.c.Tip.Policy.Form())
+	return w.v.kind.matches(w.c.Tip.Policy.Base().Form())
 }
 
 // Decode finds out what the write changes, and refuses it if that is more than an overlay may say.
@@ -129,7 +129,7 @@ func (w *write) absent(name string) error {
 	if !w.creates && c.Info.Verb != "deletecollection" {
 		return status.NotFound(c.Resource(), name)
 	}
-	return w.refusal(w.v.kind.Find(c.Tip.Policy.Form(), c.Key.Namespace, name), name, w.creates, "")
+	return w.refusal(w.v.kind.Find(c.Tip.Policy.Base().Form(), c.Key.Namespace, name), name, w.creates, "")
 }
 
 // body returns the object in the body as JSON, and reads the options of the write.
@@ -399,7 +399,7 @@ func (w *write) meant(next *overlay) string {
 	if w.v.kind.Meaning == nil {
 		return ""
 	}
-	return w.v.kind.Meaning(w.c.Tip.Policy.Form(), e.Labels, laid(e.Labels, next.labels))
+	return w.v.kind.Meaning(w.c.Tip.Policy.Base().Form(), e.Labels, laid(e.Labels, next.labels))
 }
 
 // remove answers a delete. What the policy says stays in force; the overlay goes, and clients do not see the object any more.

@@ -101,7 +101,7 @@ func (v *service) create(ctx context.Context, c *call.Call, f negotiate.Format) 
 		ObjectMeta: metav1.ObjectMeta{Name: Name, CreationTimestamp: metav1.NewTime(c.Received)},
 		Spec:       spec, Status: Status{Digest: proposed.DigestString(), User: c.User.GetName(), Revision: c.Tip.Revision()},
 	}
-	r := newRunning(v.shadows, shadow, proposed, decide.Unasked(proposed), c.Tip.PolicyRevision())
+	r := newRunning(v.shadows, shadow, proposed, decide.Unasked(proposed), c.Tip.ActivationRevision())
 	if !c.Body.Options.DryRun && !v.shadows.start(r) {
 		return status.AlreadyExists(c.Resource(), Name)
 	}

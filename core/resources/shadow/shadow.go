@@ -97,7 +97,7 @@ func (s *Shadows) Offer(seen *Seen) {
 // shadowAt returns the shadow, nil if there is none. It ends the shadow if its policy has come into force at the tip.
 func (s *Shadows) shadowAt(tip *commit.Tip) *running {
 	r := s.running.Load()
-	if r == nil || tip.PolicyRevision() <= r.since || tip.Policy.Digest() != r.proposed.Digest() {
+	if r == nil || tip.ActivationRevision() <= r.since || tip.Policy.Digest() != r.proposed.Digest() {
 		return r
 	}
 	s.end(r, "its policy is in force")

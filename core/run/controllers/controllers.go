@@ -41,6 +41,7 @@ type Controller struct {
 
 // All are all controllers.
 var All = []Controller{
+	{"customresourcedefinition-controller", []string{"customresourcedefinition"}, "customresourcedefinition-controller", runDefinitions},
 	{"garbage-collector-controller", []string{"garbage-collector", "garbagecollector"}, "generic-garbage-collector", garbage.Run},
 	{"namespace-controller", []string{"namespace"}, "namespace-controller", runNamespaces},
 	{"resourcequota-controller", []string{"resourcequota"}, "resourcequota-controller", runQuotas},

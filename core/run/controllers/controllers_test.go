@@ -13,16 +13,16 @@ import (
 )
 
 func TestControllersAreSelectedAsByKubeControllerManager(t *testing.T) {
-	const gc, ns, rq, sa, tokens = "garbage-collector-controller", "namespace-controller", "resourcequota-controller", "serviceaccount-controller", "serviceaccount-token-controller"
+	const crd, gc, ns, rq, sa, tokens = "customresourcedefinition-controller", "garbage-collector-controller", "namespace-controller", "resourcequota-controller", "serviceaccount-controller", "serviceaccount-token-controller"
 	for list, want := range map[string]string{
-		"*":                         gc + " " + ns + " " + rq + " " + sa + " " + tokens,
+		"*":                         crd + " " + gc + " " + ns + " " + rq + " " + sa + " " + tokens,
 		"namespace":                 ns,
 		"namespace-controller":      ns,
 		"-namespace":                "",
-		"*,-garbage-collector":      ns + " " + rq + " " + sa + " " + tokens,
-		"-garbagecollector,*":       ns + " " + rq + " " + sa + " " + tokens,
-		"*,-namespace,namespace":    gc + " " + rq + " " + sa + " " + tokens,
-		"*,namespace,-namespace":    gc + " " + ns + " " + rq + " " + sa + " " + tokens,
+		"*,-garbage-collector":      crd + " " + ns + " " + rq + " " + sa + " " + tokens,
+		"-garbagecollector,*":       crd + " " + ns + " " + rq + " " + sa + " " + tokens,
+		"*,-namespace,namespace":    crd + " " + gc + " " + rq + " " + sa + " " + tokens,
+		"*,namespace,-namespace":    crd + " " + gc + " " + ns + " " + rq + " " + sa + " " + tokens,
 		"serviceaccount,-namespace": sa,
 		"serviceaccount-token":      tokens,
 	} {

@@ -128,6 +128,12 @@ func (r *Runner) stored(text json.RawMessage) (*stored, error) {
 			meta.Labels["kubernetes.io/metadata.name"] = meta.Name
 		}
 	}
+	if v.Kind.Converted() && k.Storage().From(v.Name) {
+		v.Program.Prepare(content)
+		if err := k.Storage().Convert(v.Name, content); err != nil {
+			return nil, err
+		}
+	}
 	return &stored{k, meta, content, k.Resource() == "secrets" || v.Program.Sensitive()}, nil
 }
 

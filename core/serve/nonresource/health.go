@@ -94,7 +94,7 @@ func (s *Service) answerHealth(c *call.Call, kind, only string) error {
 			}
 			fmt.Fprintf(&text, "[-]%s failed: %s\n", check.Name, reason)
 		} else if check.Name == "policy" && c.Tip.Policy != nil {
-			fmt.Fprintf(&text, "[+]policy ok: %s is in force since revision %d\n", c.Tip.Policy.DigestString(), c.Tip.PolicyRevision())
+			fmt.Fprintf(&text, "[+]policy ok: %s is in force since revision %d\n", c.Tip.Policy.DigestString(), c.Tip.ActivationRevision())
 		} else {
 			fmt.Fprintf(&text, "[+]%s ok\n", check.Name)
 		}

@@ -158,13 +158,16 @@ func (d *Draft) withoutOld(text []byte) []byte {
 
 // patchTarget returns the object that a patch is applied to. managedFields are left out unless the patch may refer to
 // them.
-func (d *Draft) patchTarget() []byte {
-	object := d.Shown(d.Old.JSON)
+func (d *Draft) patchTarget() ([]byte, error) {
+	object, err := d.Shown(d.Old.JSON)
+	if err != nil {
+		return nil, err
+	}
 	if types.PatchType(d.Body.MediaType) == types.JSONPatchType || bytes.Contains(d.Body.Raw, []byte("managedFields")) {
-		return object
+		return object, nil
 	}
 	rest, _ := metadata.Split(object)
-	return rest
+	return rest, nil
 }
 
 // manage updates the managedFields of an object. Server-side apply and writes of a Scale have done so already. sent

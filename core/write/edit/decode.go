@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
 	"stele.dev/stele/core/call"
+	"stele.dev/stele/core/call/negotiate"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/object/canonical"
 	"stele.dev/stele/core/object/metadata"
@@ -145,12 +146,16 @@ func (d *Draft) becomeNew(o *Object) error {
 	if err := d.prepare(o, nil); err != nil {
 		return err
 	}
+	d.keepDefinitionStatus(o.Content)
 	generation := int64(1)
-	if d.Kind.Kind.Builtin {
+	if d.Kind.Kind.Builtin && !d.Kind.Kind.Defines() {
 		generation = 0
 	}
 	sent := o.Meta.ManagedFields
 	if err := d.fillNew(o.Meta, generation); err != nil {
+		return err
+	}
+	if err := d.requireAllowed(); err != nil {
 		return err
 	}
 	byClient := &Object{Meta: o.Meta, Content: content}
@@ -159,6 +164,9 @@ func (d *Draft) becomeNew(o *Object) error {
 	}
 	d.manage(byClient, sent)
 	d.Object = o
+	if err := d.requireLivingKind(); err != nil {
+		return err
+	}
 	return d.RequireActiveNamespace()
 }
 
@@ -220,7 +228,11 @@ func (d *Draft) decodePatch() error {
 	}
 	o := d.merged()
 	if o == nil {
-		patched, strict, err := patch.Apply(d.Kind.GroupVersionKind(), types.PatchType(d.Body.MediaType), d.patchTarget(), d.Body.Raw)
+		target, err := d.patchTarget()
+		if err != nil {
+			return err
+		}
+		patched, strict, err := patch.Apply(d.Kind.GroupVersionKind(), types.PatchType(d.Body.MediaType), target, d.Body.Raw)
 		if err != nil {
 			return err
 		}
@@ -268,6 +280,11 @@ func (d *Draft) become(o *Object) error {
 		}
 		return d.decoded(o, status.Modified(d.Resource(), d.Key.Name))
 	}
+	if oldMeta.DeletionTimestamp == nil {
+		if err := d.requireAllowed(); err != nil {
+			return err
+		}
+	}
 	oldMeta.ResourceVersion = ""
 	sent := o.Meta.ManagedFields
 	asked := askedFinalizers(o.Content)
@@ -285,6 +302,7 @@ func (d *Draft) become(o *Object) error {
 	}
 	d.Object = o
 	d.OldMeta, d.OldContent = oldMeta, oldContent
+	d.keepDefinitionStatus(o.Content)
 	d.manage(byClient, sent)
 	o.Meta.ManagedFields = byClient.Meta.ManagedFields
 	return nil
@@ -344,5 +362,22 @@ func (d *Draft) decodeDelete(ctx context.Context) error {
 				"the ResourceVersion in the precondition (%s) does not match the ResourceVersion in record (%s). The object might have been modified", *pre.ResourceVersion, now))
 		}
 	}
+	if err := d.checkShown(); err != nil {
+		return err
+	}
 	return d.checkMortal()
+}
+
+// checkShown returns an error if the stored object cannot be converted to the version of the request, so that the answer of a delete
+// could not show it. A client that asks for metadata alone gets that in each case: so the garbage collector and the deletion of
+// namespaces do not depend on conversions.
+func (d *Draft) checkShown() error {
+	if !d.Kind.Kind.Converts() {
+		return nil
+	}
+	if f, err := d.Format(); err == nil && f.As == negotiate.Metadata {
+		return nil
+	}
+	_, err := d.Shown(d.Old.JSON)
+	return err
 }

@@ -1,19 +1,23 @@
 package edit
 
 import (
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"stele.dev/stele/core/object/canonical"
 	"stele.dev/stele/core/object/metadata"
+	"stele.dev/stele/core/object/versions"
 )
 
 // keepHidden returns the object to store if the stored one has hidden fields that the write must keep; else nil. A
 // field is hidden if the schema in force lacks it; it is shown again when a schema has it again. A write replaces a
 // top-level field (spec, status, ...) only if it changes it, so that adding a label does not drop hidden fields of
-// the spec.
-func (d *Draft) keepHidden(meta *metav1.ObjectMeta, content map[string]any) ([]byte, error) {
+// the spec. The payload is the object after the write. An object that was written in a version with another form keeps nothing.
+func (d *Draft) keepHidden(payload []byte) ([]byte, error) {
 	stored := d.Old.Kept()
-	if stored == nil || d.Kind.Kind.Face != nil {
+	if stored == nil || d.Kind.Kind.Face != nil || d.Kind.Kind.Converted() && d.Kind.Kind.Storage().From(versions.NameOf(stored)) {
 		return nil, nil
+	}
+	meta, content, err := metadata.DecodeStored(payload)
+	if err != nil {
+		return nil, err
 	}
 	_, was, err := metadata.DecodeStored(stored)
 	if err != nil {
@@ -46,5 +50,5 @@ func (d *Draft) keepHidden(meta *metav1.ObjectMeta, content map[string]any) ([]b
 	if !keeps {
 		return nil, nil
 	}
-	return d.encode(meta, next)
+	return d.encodeStored(meta, next)
 }

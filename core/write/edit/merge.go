@@ -50,7 +50,9 @@ func (d *Draft) merges() bool {
 // patchedText returns the patched object as JSON, for error messages.
 func (d *Draft) patchedText() []byte {
 	if d.patchedBody == nil && d.Old != nil && d.merges() {
-		d.patchedBody, _, _ = patch.Apply(d.Kind.GroupVersionKind(), types.MergePatchType, d.patchTarget(), d.Body.Raw)
+		if target, err := d.patchTarget(); err == nil {
+			d.patchedBody, _, _ = patch.Apply(d.Kind.GroupVersionKind(), types.MergePatchType, target, d.Body.Raw)
+		}
 	}
 	return d.patchedBody
 }

@@ -39,6 +39,7 @@ func (d *Draft) Replace(o *policy.Object) error {
 		}
 		return status.Invalid(d.Kind.GroupVersionKind().GroupKind(), is.Meta.Name, errs)
 	}
+	d.keepDefinitionStatus(next.Content)
 	d.Object = next
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/status"
@@ -107,11 +108,17 @@ func (d *Draft) remove(w *Write) {
 	if d.Resource() == commit.Namespaces {
 		w.Checks.EmptyNamespace = d.Key.Name
 	}
+	if d.Kind.Kind.Defines() {
+		w.Checks.EmptyResources = append(w.Checks.EmptyResources, schema.ParseGroupResource(d.Key.Name))
+	}
 	w.Type, w.Payload = logpb.Type_TYPE_DELETED, d.Old.Payload()
 }
 
-// holdsContent reports whether the object is a namespace that contains objects.
+// holdsContent reports whether the object is a namespace that contains objects, or a definition of whose kind there are objects.
 func (d *Draft) holdsContent() bool {
+	if d.Kind.Kind.Defines() {
+		return d.Tip.Objects.Len(schema.ParseGroupResource(d.Key.Name)) > 0
+	}
 	if d.Resource() != commit.Namespaces {
 		return false
 	}

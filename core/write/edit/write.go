@@ -2,15 +2,22 @@ package edit
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/object/canonical"
+	"stele.dev/stele/core/object/versions"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/eventlog/logpb"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/conversion"
 )
 
 // Write is the change to commit for a request.
@@ -36,6 +43,9 @@ func (d *Draft) Decide() (*Write, error) {
 	switch {
 	case d.Creates():
 		w.Type, w.Code, w.Checks.ActiveNamespace, w.Checks.Quota = logpb.Type_TYPE_CREATED, http.StatusCreated, d.Key.Namespace, true
+		if err := d.settleDefinition(); err != nil {
+			return nil, err
+		}
 		w.Payload, err = d.encode(d.Object.Meta, d.Object.Content)
 		if d.Old != nil {
 			return nil, d.alreadyExists(w.Payload)
@@ -44,8 +54,11 @@ func (d *Draft) Decide() (*Write, error) {
 		return d.decideDelete(w)
 	default:
 		w.Type, w.Checks.Quota = logpb.Type_TYPE_UPDATED, true
+		if err := d.settleDefinition(); err != nil {
+			return nil, err
+		}
 		d.keepTimes()
-		if !d.Kind.Kind.Builtin && d.Info.Subresource != "status" && !equalContent(d.Object.Content, d.OldContent, d.Kind.Status) {
+		if (!d.Kind.Kind.Builtin || d.Kind.Kind.Defines()) && d.Info.Subresource != "status" && !equalContent(d.Object.Content, d.OldContent, d.Kind.Status) {
 			d.Object.Meta.Generation++
 		}
 		if w.Payload, err = d.encode(d.Object.Meta, d.Object.Content); err != nil {
@@ -62,7 +75,7 @@ func (d *Draft) Decide() (*Write, error) {
 		if !d.Anew && d.Old.HasPayload(w.Payload) {
 			return nil, nil
 		}
-		w.Kept, err = d.keepHidden(d.Object.Meta, d.Object.Content)
+		w.Kept, err = d.keepHidden(w.Payload)
 	}
 	return w, err
 }
@@ -87,7 +100,6 @@ func equalContent(a, b map[string]any, exceptStatus bool) bool {
 
 // encode returns an object as it is stored, in the storage version.
 func (d *Draft) encode(meta *metav1.ObjectMeta, content map[string]any) ([]byte, error) {
-	gvk := d.Kind.Kind.Stored().Storage().GroupVersionKind()
 	if face := d.Kind.Kind.Face; face != nil {
 		content = face.Store(content)
 	}
@@ -95,11 +107,47 @@ func (d *Draft) encode(meta *metav1.ObjectMeta, content map[string]any) ([]byte,
 		d.Kind.Program.Prune(content) // removes nulls that server-side apply lets through
 	}
 	if d.Kind.Kind.Converts() {
-		stored, changed := d.Kind.Store(content)
+		stored, changed, err := d.convertToStore(content)
+		if err != nil {
+			return nil, err
+		}
 		if content = stored; changed && d.Object != nil {
 			d.Object.Adapted = true
 		}
 	}
+	return d.encodeStored(meta, content)
+}
+
+// convertToStore returns the content of the object in the storage version. An object that cannot be converted is refused.
+func (d *Draft) convertToStore(content map[string]any) (map[string]any, bool, error) {
+	var old *policy.Before
+	if d.OldContent != nil && d.Kind.Loses() {
+		_, stored, err := call.DecodeStored(d.Old.JSON)
+		if err != nil {
+			return nil, false, err
+		}
+		if versions.NameOf(d.Old.JSON) == d.Kind.Kind.StorageVersion {
+			old = &policy.Before{Shown: d.OldContent, Stored: stored}
+		}
+	}
+	stored, changed, err := d.Kind.Store(content, old)
+	if err != nil {
+		at := field.NewPath("")
+		if step := (*conversion.Error)(nil); errors.As(err, &step) {
+			at = field.NewPath(step.Field)
+		}
+		return nil, false, status.Invalid(d.Kind.GroupVersionKind().GroupKind(), d.Key.Name, field.ErrorList{field.Invalid(at, field.OmitValueType{}, err.Error())})
+	}
+	return stored, changed, nil
+}
+
+// encodeStored returns an object of the storage version as it is stored.
+func (d *Draft) encodeStored(meta *metav1.ObjectMeta, content map[string]any) ([]byte, error) {
+	return d.encodeIn(d.Kind.Kind.Stored().Storage().GroupVersionKind(), meta, content)
+}
+
+// encodeIn returns an object of a version as it is stored.
+func (d *Draft) encodeIn(gvk schema.GroupVersionKind, meta *metav1.ObjectMeta, content map[string]any) ([]byte, error) {
 	text, err := canonical.Object(gvk.GroupVersion().String(), gvk.Kind, meta, content)
 	if err == nil && len(text) > commit.MaxObject && len(meta.ManagedFields) > 0 && !d.Applies() {
 		// As upstream, an object that is too large loses its managedFields first.
@@ -123,27 +171,47 @@ func (d *Draft) removed(stored []byte) ([]byte, error) {
 }
 
 // decideDelete removes the object. If it has finalizers, it is only marked.
-func (d *Draft) decideDelete(w *Write) (*Write, error) {
+func (d *Draft) decideDelete(w *Write) (_ *Write, err error) {
 	if d.Resource() == commit.Namespaces {
 		return d.deleteNamespace(w)
 	}
+	if d.Kind.Kind.Defines() {
+		return d.deleteDefinition(w)
+	}
 	finalizers := d.finalizersOfDelete()
 	if len(finalizers) > 0 {
-		meta, content, err := d.DecodeStored(d.Old.JSON)
-		if err != nil {
-			return nil, err
-		}
-		meta.Finalizers, meta.ResourceVersion = finalizers, ""
-		markDeleted(meta, d.Received)
 		w.Type, w.Code = logpb.Type_TYPE_UPDATED, d.Unchanged()
-		if w.Payload, err = d.encode(meta, content); err != nil || d.Old.HasPayload(w.Payload) {
+		if w.Payload, err = d.marked(finalizers); err != nil || d.Old.HasPayload(w.Payload) {
 			return nil, err // already marked
 		}
-		w.Kept, err = d.keepHidden(meta, content)
+		w.Kept, err = d.keepHidden(w.Payload)
 		return w, err
 	}
 	d.remove(w)
 	return w, nil
+}
+
+// marked returns the object marked as deleted. As in kube-apiserver it is what the request's version shows of it, unless the kind declares how its
+// versions are converted: then it is as it was, also if it cannot be converted.
+func (d *Draft) marked(finalizers []string) ([]byte, error) {
+	decode := d.DecodeStored
+	if d.Kind.Kind.Converted() {
+		decode = call.DecodeStored
+	}
+	meta, content, err := decode(d.Old.JSON)
+	if err != nil {
+		return nil, err
+	}
+	meta.Finalizers, meta.ResourceVersion = finalizers, ""
+	markDeleted(meta, d.Received)
+	if !d.Kind.Kind.Converted() {
+		return d.encode(meta, content)
+	}
+	gvk := d.Kind.Kind.Stored().Storage().GroupVersionKind()
+	if name := versions.NameOf(d.Old.JSON); name != "" {
+		gvk.Version = name // another one if it cannot be converted
+	}
+	return d.encodeIn(gvk, meta, content)
 }
 
 // WithRevision returns a payload with its revision as resourceVersion.

@@ -171,7 +171,7 @@ func (r *Reader) search(v *policy.Version, s *stored.Selection, reading objects.
 		return errReads
 	}
 	resource := v.Kind.Stored().GroupResource()
-	read := commit.Unchanged{Since: r.state.Revision, Of: named{resource, s}, Read: objects.Read{Resource: resource, Selection: selected(s), Reading: reading}}
+	read := commit.Unchanged{Since: r.state.Revision, Of: named{resource, s}, Read: objects.Read{Resource: resource, Selection: selected(v, s), Reading: reading}}
 	if s.Others && r.own.GroupResource == resource {
 		read.ExceptNamespace, read.ExceptName = r.own.Namespace, r.own.Name
 	}
@@ -219,15 +219,15 @@ func (n named) String() string {
 	return "all " + n.resource.String()
 }
 
-// selected returns a selection as projections know it.
-func selected(s *stored.Selection) objects.Selection {
+// selected returns a selection by the fields of a version as projections know it.
+func selected(v *policy.Version, s *stored.Selection) objects.Selection {
 	l := s.Selector
 	if len(s.Labels) > 0 {
 		l = labels.SelectorFromSet(s.Labels)
 	}
 	var f fields.Selector
 	if len(s.Fields) > 0 {
-		f = fields.SelectorFromSet(s.Fields)
+		f = fields.SelectorFromSet(v.StoredFields(s.Fields))
 	}
 	is := objects.Select(s.Namespace, l, f)
 	is.Name = s.Name
@@ -246,8 +246,11 @@ func (c *Cache) decode(o *objects.Object, v *policy.Version) (*policy.Object, er
 	if face := v.Kind.Face; face != nil {
 		content = face.Show(content)
 	}
-	if versions.As(v).Converts(o.JSON) {
-		v.Program.Prune(content)
+	if v.Kind.Converts() && versions.As(v).Converts(o.JSON) {
+		if err := v.Convert(versions.NameOf(o.JSON), content); err != nil {
+			// Whoever writes may not read the object: the error, which has its values, is not for them. A read of the object says it.
+			return nil, fmt.Errorf("an object of %s that a rule reads cannot be converted to %s", o.Resource(), v.Name)
+		}
 	}
 	decoded := &policy.Object{Meta: meta, Content: content}
 	c.decoded.Add(seen{o, v}, decoded, len(o.JSON))

@@ -46,6 +46,7 @@ type kept string
 // form is how objects look in one version of managed fields.
 type form struct {
 	of    *policy.Kind
+	as    *policy.Version
 	merge typed.ParseableType
 }
 
@@ -53,9 +54,9 @@ func newFields(v *policy.Version, subresource string) *Fields {
 	f := &Fields{kind: v.GroupVersionKind(), subresource: subresource, merge: mergeType(v), zero: zero(v), forms: map[string]form{}}
 	for _, k := range append([]*policy.Kind{v.Kind}, v.Kind.Equivalent...) {
 		for _, other := range k.Versions {
-			f.forms[other.GroupVersionKind().GroupVersion().String()] = form{k, f.merge}
+			f.forms[other.GroupVersionKind().GroupVersion().String()] = form{k, other, f.merge}
 			if k != v.Kind || v.From(other.Name) {
-				f.forms[other.GroupVersionKind().GroupVersion().String()] = form{k, mergeType(other)}
+				f.forms[other.GroupVersionKind().GroupVersion().String()] = form{k, other, mergeType(other)}
 			}
 			if f.leaves(v, other) {
 				f.resets = append(f.resets, other.GroupVersionKind().GroupVersion().String())
@@ -338,8 +339,14 @@ func (c converter) ConvertToVersion(in runtime.Object, target runtime.GroupVersi
 	}
 	converted := *o
 	converted.apiVersion = version.String()
-	if from.of != to.of {
+	switch {
+	case from.of != to.of:
 		converted.content = from.of.Convert(o.content, to.of)
+	case from.as != nil && to.as != nil:
+		var err error
+		if converted.content, err = from.as.Converted(o.content, to.as); err != nil {
+			return nil, err
+		}
 	}
 	return &converted, nil
 }

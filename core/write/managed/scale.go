@@ -45,7 +45,7 @@ func replicasPath(s *schemas.Scale) fieldpath.Path {
 
 func scaleFields() *Fields {
 	f := &Fields{kind: policy.Scale.GroupVersionKind(), subresource: "scale", merge: openapi.MergeType(policy.Scale.Schema)}
-	f.forms = map[string]form{f.kind.GroupVersion().String(): {policy.Scale.Kind, f.merge}}
+	f.forms = map[string]form{f.kind.GroupVersion().String(): {of: policy.Scale.Kind, merge: f.merge}}
 	return f.ready()
 }
 

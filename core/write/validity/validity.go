@@ -15,7 +15,9 @@ import (
 	"stele.dev/stele/core/object/gotypes"
 	"stele.dev/stele/core/object/metadata"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/layer"
 	"stele.dev/stele/schemas/builtin"
+	"stele.dev/stele/schemas/crd/definitions"
 )
 
 // Write is a write of an object that has been decoded and prepared. It is for one goroutine.
@@ -46,6 +48,11 @@ func Prepare(v *policy.Version, content, old map[string]any, applied bool) (unkn
 // PrepareNoting is Prepare. It calls left with the path of each default that is left out, because CUE refuses it once it is written out.
 func PrepareNoting(v *policy.Version, content, old map[string]any, applied bool, left func(path string)) (unknown []string, changed bool, err *field.Error) {
 	adapted := false
+	if v.Kind.Defines() {
+		asked := runtime.DeepCopyJSON(content)
+		unknown = definitions.Prepare(content)
+		return unknown, !reflect.DeepEqual(asked, content), nil
+	}
 	if v.Kind.Builtin {
 		asked := runtime.DeepCopyJSON(content)
 		builtin.Prepare(v.Kind.Kind.Kind, content, old)
@@ -59,6 +66,9 @@ func PrepareNoting(v *policy.Version, content, old map[string]any, applied bool,
 // is a [*TypeError].
 func (w *Write) Check(ctx context.Context) (field.ErrorList, error) {
 	kind, o := w.Version.Kind, w.Object
+	if kind.Defines() {
+		return w.checkDefinition(ctx)
+	}
 	var oldMeta *metav1.ObjectMeta
 	var oldContent map[string]any
 	if w.Old != nil {
@@ -100,6 +110,29 @@ func (w *Write) Check(ctx context.Context) (field.ErrorList, error) {
 	errs = append(errs, w.Found...)
 	errs = append(errs, w.Version.Scale.Validate(o.Content, w.Subresource == "status")...)
 	return append(errs, w.rules(ctx, errs)...), nil
+}
+
+// checkDefinition is Check for a CustomResourceDefinition: kube-apiserver's validation, and then what cannot be enforced here.
+func (w *Write) checkDefinition(ctx context.Context) (field.ErrorList, error) {
+	if err := w.typeError(); err != nil {
+		return nil, err
+	}
+	of := &definitions.Written{Meta: w.Object.Meta, Content: w.Object.Content, Status: w.Subresource == "status"}
+	if w.Old != nil {
+		of.OldMeta, of.OldContent = w.Old.Meta, w.Old.Content
+	}
+	errs, warnings := definitions.Validate(ctx, of)
+	w.Warnings = append(w.Warnings, warnings...)
+	if len(errs) > 0 || of.Status || w.Old != nil && reflect.DeepEqual(w.Object.Content["spec"], w.Old.Content["spec"]) {
+		return append(errs, w.Found...), nil
+	}
+	d, err := definitions.Of(w.Object.Meta, w.Object.Content)
+	if err != nil {
+		return nil, err
+	}
+	errs, warnings = layer.Check(d)
+	w.Warnings = append(w.Warnings, warnings...)
+	return append(errs, w.Found...), nil
 }
 
 // rules evaluates the CEL rules of the schema. As in kube-apiserver, it skips them if earlier errors leave the object too

@@ -161,6 +161,7 @@ func (p pair) compareVersions() (found []plan.Finding) {
 				Message: "Clients can ask for this version."})
 		}
 	}
+	found = append(found, p.conversions()...)
 	if p.was.StorageVersion != p.is.StorageVersion {
 		found = append(found, plan.Finding{Rule: "STORAGE_VERSION_CHANGED", Class: plan.Changes, Path: "storageVersion",
 			Before: p.was.StorageVersion, After: p.is.StorageVersion, Source: sourceOf(p.is.Storage()), Was: sourceOf(p.was.Storage()), Evidence: plan.Proved,

@@ -50,6 +50,28 @@ func TestFindingsOfNamesAndVersions(t *testing.T) {
 	}
 }
 
+// Another conversion is a change; one that may lose more narrows.
+func TestFindingsOfConversions(t *testing.T) {
+	with := func(conversion string) string {
+		return versioned(`kind: "Gauge"`, "Namespaced", "v1", "v1: #schema: spec: a?: \"x\" | \"y\", v1beta1: {#schema: spec: b?: \"x\" | \"y\", conversion: ["+conversion+"]}")
+	}
+	rename, exchanged := `{rename: {from: "spec.b", to: "spec.a"}}`, `{map: {field: "spec.a", values: {x: "y", y: "x"}}}`
+	lossy := `{drop: {field: "spec.a", reason: "x"}}, {drop: {field: "spec.b", reason: "y"}}`
+	for _, tc := range []struct{ from, to, want string }{
+		{rename, rename, ""},
+		{rename, rename + ", " + exchanged, `changes CONVERSION_CHANGED versions.v1beta1.conversion (v1beta1): rename spec.b → spec.a → rename spec.b → spec.a, map spec.a "x"→"y" "y"→"x"`},
+		{rename, lossy, `narrows CONVERSION_CHANGED versions.v1beta1.conversion (v1beta1): rename spec.b → spec.a → drop  → spec.a, drop spec.b`},
+	} {
+		var got []string
+		for _, f := range compare(t, compiled(t, with(tc.from), nil), compiled(t, with(tc.to), nil)) {
+			got = append(got, inLine(&f))
+		}
+		if strings.Join(got, "\n") != tc.want {
+			t.Errorf("%s\nwant %s", strings.Join(got, "\n"), tc.want)
+		}
+	}
+}
+
 // A rename says what to do, on both of its findings.
 func TestRenames(t *testing.T) {
 	from := compiled(t, kind("gauges", `owner!: =~"^[a-z]+$", other?: int`, ""), nil)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/plan"
@@ -15,16 +16,42 @@ func (c *comparison) dynamic() {
 	before, after := c.sides.From.Form().Dynamic, c.sides.To.Form().Dynamic
 	for _, part := range eitherNames(before, after) {
 		was, is := before[part], after[part]
-		if was.Mode == is.Mode {
+		if was.Mode == is.Mode && slices.Equal(was.Groups, is.Groups) {
 			continue
 		}
-		f := plan.Finding{Rule: "DYNAMIC_CHANGED", Path: "dynamic." + part, Before: cmp.Or(was.Mode, policy.RefuseWrites), After: cmp.Or(is.Mode, policy.RefuseWrites), Source: is.Source, Was: was.Source,
+		f := plan.Finding{Rule: "DYNAMIC_CHANGED", Path: "dynamic." + part, Before: shownMode(was), After: shownMode(is), Source: is.Source, Was: was.Source,
 			Message: "Writes that agree with the bundle are accepted.", Class: plan.Widens}
+		if is.Mode == policy.AllowWrites {
+			f.Message = "Clients may bring definitions that the bundle does not have, of these groups."
+		}
 		if is.Mode == "" {
-			f.Message, f.Class = "Writes that would change something are refused, also those of labels and annotations.", plan.Narrows
+			f.Message = "Writes that would change something are refused, also those of labels and annotations."
+		}
+		if !opensMore(was, is) {
+			f.Class = plan.Narrows
 		}
 		c.add(f)
 	}
+}
+
+// modes are the modes, those that accept less first.
+var modes = []string{"", policy.MatchWrites, policy.AllowWrites}
+
+// opensMore reports whether a part accepts anything that it did not accept before.
+func opensMore(was, is policy.Dynamic) bool {
+	if is.Mode != was.Mode {
+		return slices.Index(modes, is.Mode) > slices.Index(modes, was.Mode)
+	}
+	return slices.ContainsFunc(is.Groups, func(g string) bool { return !slices.Contains(was.Groups, g) && !slices.Contains(was.Groups, "*") })
+}
+
+// shownMode returns the mode of a part, with the groups of Allow.
+func shownMode(d policy.Dynamic) string {
+	mode := cmp.Or(d.Mode, policy.RefuseWrites)
+	if len(d.Groups) > 0 {
+		mode += " " + strings.Join(d.Groups, ", ")
+	}
+	return mode
 }
 
 // renamed reports roles and bindings that both policies have and that are shown as other objects.

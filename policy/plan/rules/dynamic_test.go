@@ -31,6 +31,27 @@ func TestChangesOfDynamic(t *testing.T) {
 	}
 }
 
+// What clients may bring is more than what agrees, and each further group is more.
+func TestAllowingDefinitionsWidens(t *testing.T) {
+	with := func(more string) string {
+		return plantest.Edit(t, plantest.Databases, `cluster: "dev"`, `cluster: "dev"`+"\n\tdynamic: {customresourcedefinitions: "+more+"}")
+	}
+	const match, some, other, all = `"Match"`, `"Allow", groups: ["a.example"]`, `"Allow", groups: ["a.example", "*.b.example"]`, `"Allow"`
+	for _, c := range []struct {
+		from, to string
+		class    plan.Class
+		shown    string
+	}{
+		{match, some, plan.Widens, "Match -> Allow a.example"}, {some, other, plan.Widens, "Allow a.example -> Allow a.example, *.b.example"}, {other, all, plan.Widens, ""},
+		{all, some, plan.Narrows, "Allow * -> Allow a.example"}, {some, match, plan.Narrows, ""},
+	} {
+		found := compare(t, plantest.Sides(t, with(c.from), with(c.to)))
+		if len(found) != 1 || found[0].Class != c.class || c.shown != "" && found[0].Before+" -> "+found[0].After != c.shown {
+			t.Errorf("%s to %s: %v", c.from, c.to, found)
+		}
+	}
+}
+
 func TestRenamedObjectsAreFound(t *testing.T) {
 	const part = `teams: data: rbac: {clusterRoles: shown: {%rules: a: {apiGroups: ["data.corp.example"], resources: ["databases"], verbs: ["get"]}}, bindings: shown: {$clusterRole: "shown", subjects: [{user: "x"}], namespaces: ["data-one"]}}`
 	with := func(role, binding string) string {

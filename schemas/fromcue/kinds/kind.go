@@ -256,7 +256,7 @@ func (r reader) versions(k *schemas.Kind, s section) {
 var versionName = regexp.MustCompile(`^v[1-9][0-9]*((alpha|beta)[1-9][0-9]*)?$`)
 
 func (r reader) version(name string, s section) schemas.Version {
-	known := []string{"served", "deprecated", "subresources", "additionalPrinterColumns", "selectableFields", "validations"}
+	known := []string{"served", "deprecated", "subresources", "additionalPrinterColumns", "selectableFields", "validations", "conversion"}
 	if r.builtin {
 		known = append(known, "allowUnconditionalUpdate", "allowCreateOnUpdate", "deleteCollection", "garbageCollection")
 	}
@@ -292,6 +292,7 @@ func (r reader) version(name string, s section) schemas.Version {
 	}
 	v.Columns = r.columns(s, v.Schema)
 	v.Rules = r.celRules(s)
+	v.Conversion = r.conversion(s)
 	for _, item := range s.items("selectableFields") {
 		path, err := item.v.String()
 		switch {

@@ -179,7 +179,10 @@ func (w *Watch) save(ctx context.Context) {
 		return
 	}
 	show.Warn(w.err, compiled)
-	w.warnDropped(ctx, compiled)
+	if err := w.warnDropped(ctx, compiled); err != nil {
+		w.stays(ctx, err)
+		return
+	}
 	for {
 		digest := activation.Proposal(compiled, "").Digest
 		revision, err := activation.ActivateCompiled(ctx, w.plane.Committer, compiled, watchActor)
@@ -189,7 +192,7 @@ func (w *Watch) save(ctx context.Context) {
 		case errors.As(err, &stale):
 			continue // another policy was activated meanwhile
 		case errors.Is(err, activation.ErrInForce):
-			fmt.Fprintf(w.out, "Policy %.12s is in force already, since revision %d.\n", digest, w.plane.Committer.Tip().PolicyRevision())
+			fmt.Fprintf(w.out, "Policy %.12s is in force already, since revision %d.\n", digest, w.plane.Committer.Tip().ActivationRevision())
 		case errors.As(err, &renamed):
 			w.stays(ctx, fmt.Errorf("%w; if that is meant, `stele policy push --rename %s`", renamed, w.dir))
 		case err != nil:
@@ -202,11 +205,14 @@ func (w *Watch) save(ctx context.Context) {
 }
 
 // warnDropped prints the fields of stored objects that the bundle's schemas do not have. Objects
-// keep these fields.
-func (w *Watch) warnDropped(ctx context.Context, compiled *compile.Result) {
+// keep these fields. It returns an [*activation.Unconvertible] if stored objects cannot be converted.
+func (w *Watch) warnDropped(ctx context.Context, compiled *compile.Result) error {
 	dropped, err := activation.FieldsDropped(ctx, w.plane.Committer.Tip(), compiled.Form, func() (*policy.Policy, error) {
 		return w.plane.Committer.Load(activation.Proposal(compiled, ""))
 	})
+	if unconvertible := (*activation.Unconvertible)(nil); errors.As(err, &unconvertible) {
+		return unconvertible
+	}
 	if err != nil {
 		w.complain(err)
 	}
@@ -216,6 +222,7 @@ func (w *Watch) warnDropped(ctx context.Context, compiled *compile.Result) {
 	if n := len(dropped) - len(dropped.First()); n > 0 {
 		fmt.Fprintf(w.err, "warning: %d more fields are not in the new schema\n", n)
 	}
+	return nil
 }
 
 // stays prints why the bundle was not activated, and which policy stays in force.
@@ -224,7 +231,7 @@ func (w *Watch) stays(ctx context.Context, err error) {
 		return // the server stops
 	}
 	active := w.plane.Committer.Tip().Policies.Active
-	w.complain(fmt.Errorf("%w; policy %.12s stays in force, since revision %d", err, active.Digest, w.plane.Committer.Tip().PolicyRevision()))
+	w.complain(fmt.Errorf("%w; policy %.12s stays in force, since revision %d", err, active.Digest, w.plane.Committer.Tip().ActivationRevision()))
 }
 
 func (w *Watch) complain(err error) { fmt.Fprintf(w.err, "stele: policy watch: %v\n", err) }

@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"stele.dev/stele/core/resources/rendered"
 	"stele.dev/stele/projections/quotas"
+	"stele.dev/stele/schemas/crd/definitions"
 )
 
 // Set is the clients of one controller. They are safe for concurrent use.
@@ -85,6 +86,7 @@ var (
 	ServiceAccounts = schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}
 	Secrets         = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
 	ResourceQuotas  = schema.GroupVersionResource{Version: "v1", Resource: "resourcequotas"}
+	Definitions     = definitions.Resource.WithVersion("v1")
 	Events          = schema.GroupVersionResource{Version: "v1", Resource: "events"}
 )
 

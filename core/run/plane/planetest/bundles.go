@@ -176,7 +176,7 @@ const (
 func (r *Replica) Push(t testing.TB, body string) uint64 {
 	t.Helper()
 	r.Must(t, 201, "POST", PoliciesPath, body)
-	return r.Committer.Tip().PolicyRevision()
+	return r.Committer.Tip().ActivationRevision()
 }
 
 // Namespace creates a namespace and returns the revision.

@@ -1,0 +1,158 @@
+// Package layer makes the kinds of CustomResourceDefinitions that came through the API, which are in force beside a bundle.
+//
+// What is in force follows from the stored objects and from the policy of the bundle alone, so that every replica, and a read of the past, has the same.
+package layer
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/google/cel-go/cel"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/expr"
+	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/celtype"
+	"stele.dev/stele/schemas/crd"
+	"stele.dev/stele/schemas/crd/definitions"
+)
+
+// Stored is a stored definition.
+type Stored struct {
+	Name     string
+	Revision uint64
+	JSON     []byte
+}
+
+// Over returns the policy with the kinds of definitions that are in force. Kinds that before, which may be nil, has of the same revisions are not
+// made again. A definition that cannot be compiled is left out and given to failed: an earlier version of the program has accepted it.
+func Over(p, before *policy.Policy, all []Stored, failed func(name string, err error)) *policy.Policy {
+	made := map[schema.GroupResource]*policy.Kind{}
+	if before != nil {
+		for _, k := range before.Layer() {
+			made[k.GroupResource()] = k
+		}
+	}
+	var kinds []*policy.Kind
+	for i := range all {
+		x := &all[i]
+		if k := made[schema.ParseGroupResource(x.Name)]; k != nil && k.Object == x.Revision {
+			kinds = append(kinds, k)
+			continue
+		}
+		k, err := kindOf(x)
+		switch {
+		case err != nil:
+			failed(x.Name, err)
+		case k != nil:
+			kinds = append(kinds, k)
+		}
+	}
+	slices.SortFunc(kinds, func(a, b *policy.Kind) int {
+		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Plural, b.Plural))
+	})
+	return p.With(kinds)
+}
+
+// kindOf returns the kind of a stored definition; nil if it is not in force.
+func kindOf(x *Stored) (*policy.Kind, error) {
+	d, err := definitions.Decode(x.JSON)
+	if err != nil {
+		return nil, err
+	}
+	if !definitions.InForce(d) {
+		return nil, nil
+	}
+	d.Spec.Names = d.Status.AcceptedNames
+	k, err := Compile(d, x.Revision)
+	if err == nil {
+		k.Object, k.Terminating = x.Revision, definitions.Terminating(d)
+	}
+	return k, err
+}
+
+// Compile compiles a definition that kube-apiserver's validation has accepted, and that is stored at a revision; 0 if it is not stored yet.
+func Compile(d *definitions.Definition, revision uint64) (*policy.Kind, error) {
+	at := schemas.Position{File: fmt.Sprintf("%s/%s@%d", definitions.Resource.Resource, d.Name, revision)}
+	of, errs, _ := crd.TranslateValid(d, func([]string) schemas.Position { return at })
+	if len(errs) > 0 {
+		return nil, errs
+	}
+	for i := range of.Versions {
+		v := &of.Versions[i]
+		for j := range v.Rules {
+			if err := compileRule(&of, v, &v.Rules[j]); err != nil {
+				return nil, fmt.Errorf("version %s, rule %s: %w", v.Name, v.Rules[j].Name, err)
+			}
+		}
+	}
+	return policy.NewKind(&of)
+}
+
+// Check returns why a definition that kube-apiserver's validation has accepted cannot be in force here, and what of it has no effect.
+func Check(d *definitions.Definition) (errs field.ErrorList, warnings []string) {
+	_, refused, unused := crd.TranslateValid(d, func([]string) schemas.Position { return schemas.Position{} })
+	for _, x := range refused {
+		text := x.Message
+		if x.Hint != "" {
+			text += ": " + x.Hint
+		}
+		errs = append(errs, &field.Error{Type: field.ErrorTypeInvalid, Field: x.Path, BadValue: field.OmitValueType{}, Detail: text})
+	}
+	for _, x := range unused {
+		warnings = append(warnings, x.Path+": "+x.Message)
+	}
+	if len(errs) > 0 {
+		return errs, warnings
+	}
+	if _, err := Compile(d, 0); err != nil {
+		errs = append(errs, &field.Error{Type: field.ErrorTypeInvalid, Field: "spec.versions", BadValue: field.OmitValueType{}, Detail: err.Error()})
+	}
+	return errs, warnings
+}
+
+// compileRule checks the expressions of a rule and sets their programs.
+func compileRule(k *schemas.Kind, v *schemas.Version, r *schemas.Rule) error {
+	path, err := policy.ParseRulePath(r.Path)
+	if err != nil {
+		return err
+	}
+	t, items, err := path.Type(k, v)
+	if err != nil {
+		return err
+	}
+	old := t
+	if r.OptionalOldSelf {
+		old = celtype.OptionalOf(t)
+	}
+	scope, err := expr.Root().With(map[string]*celtype.Type{expr.VarSelf: t, expr.VarOldSelf: old})
+	if err != nil {
+		return err
+	}
+	compiled := func(text string, want *cel.Type) (*expr.Checked, error) {
+		checked, fault := scope.Compile(text, want)
+		if fault != nil {
+			message, _ := fault.Explain(text)
+			return nil, fmt.Errorf("in CEL: %s", message)
+		}
+		return checked, nil
+	}
+	checked, err := compiled(r.Rule, cel.BoolType)
+	if err != nil {
+		return err
+	}
+	r.Checked, r.Transition = checked.AST, slices.Contains(checked.Names, expr.VarOldSelf)
+	if r.Transition && items {
+		return fmt.Errorf("oldSelf cannot be used for the items of a list: nothing tells which item it was before")
+	}
+	if r.MessageExpression != "" {
+		message, err := compiled(r.MessageExpression, cel.StringType)
+		if err != nil {
+			return err
+		}
+		r.CheckedMessage = message.AST
+	}
+	return nil
+}
