@@ -33,7 +33,7 @@ func BenchmarkFirst(b *testing.B) {
 	}
 	merge = (&typed.Parser{Schema: smd.Schema{Types: types}}).Type(*merge.TypeRef.NamedType)
 	kind := schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Thing"}
-	forms := map[string]form{"example.com/v1": {new(policy.Kind), merge}}
+	forms := map[string]form{"example.com/v1": {of: new(policy.Kind), merge: merge}}
 	main := (&Fields{kind: kind, forms: forms, merge: merge, zero: map[string]any{}, reset: []string{"status"}}).ready()
 	status := (&Fields{kind: kind, forms: forms, merge: merge, zero: map[string]any{}, reset: []string{"metadata", "spec"}, subresource: "status"}).ready()
 	at := time.Unix(1_700_000_000, 0)

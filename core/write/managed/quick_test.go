@@ -262,7 +262,7 @@ func sequence(t testing.TB, seed uint64) (quick, quickly int) {
 	versions := map[string]form{}
 	of := new(policy.Kind)
 	for _, v := range []string{"example.com/v1", "example.com/v2"} {
-		versions[v] = form{of, merge}
+		versions[v] = form{of: of, merge: merge}
 	}
 	zero := map[string]any{}
 	if g.chance(20) {
