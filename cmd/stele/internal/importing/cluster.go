@@ -8,10 +8,12 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
+	"stele.dev/stele/cmd/stele/internal/client"
 	"stele.dev/stele/policy/importing"
 )
 
@@ -65,18 +67,51 @@ func fromCluster(ctx context.Context, kubeconfig, contextName string, sections [
 		if err != nil {
 			return nil, fmt.Errorf("read %s of the cluster: %w", r.of.GroupResource(), err)
 		}
-		for i := range list.Items {
-			list.Items[i].SetManagedFields(nil)
-			delete(list.Items[i].Object, "status")
-		}
-		data, err := yaml.Marshal(list.UnstructuredContent())
+		document, err := documentOf("cluster/"+r.of.GroupResource().String(), list)
 		if err != nil {
 			return nil, err
 		}
-		documents = append(documents, importing.Document{Name: "cluster/" + r.of.GroupResource().String(), Data: data})
+		documents = append(documents, document)
 	}
 	if len(documents) == 0 {
 		return nil, errors.New("the cluster has nothing to import")
 	}
 	return documents, nil
+}
+
+// brought reads the definitions of a stele server that clients have brought through the API, and that the bundle does not have.
+func brought(ctx context.Context, flags *client.Flags) ([]importing.Document, error) {
+	config, _, err := flags.Config()
+	if err != nil {
+		return nil, err
+	}
+	server, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	list, err := server.Resource(resources[0].of).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("read the definitions of the server: %w", err)
+	}
+	list.Items = slices.DeleteFunc(list.Items, func(o unstructured.Unstructured) bool {
+		return o.GetAnnotations()[ruleAnnotation] != "" || o.GetDeletionTimestamp() != nil
+	})
+	if len(list.Items) == 0 {
+		return nil, errors.New("no client has brought a definition to the server that its policy does not have")
+	}
+	document, err := documentOf("server/"+resources[0].of.GroupResource().String(), list)
+	return []importing.Document{document}, err
+}
+
+// ruleAnnotation is on each object that shows a rule of the bundle, and on no other one.
+const ruleAnnotation = "stele.dev/rule"
+
+// documentOf returns a document of objects, without what the server says about them.
+func documentOf(name string, list *unstructured.UnstructuredList) (importing.Document, error) {
+	for i := range list.Items {
+		list.Items[i].SetManagedFields(nil)
+		delete(list.Items[i].Object, "status")
+	}
+	data, err := yaml.Marshal(list.UnstructuredContent())
+	return importing.Document{Name: name, Data: data}, err
 }

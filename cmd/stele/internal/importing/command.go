@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
+	"stele.dev/stele/cmd/stele/internal/client"
 	"stele.dev/stele/cmd/stele/internal/compiling"
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/policy/bundles"
@@ -24,7 +25,7 @@ import (
 
 type options struct {
 	sections            []string
-	cluster             bool
+	cluster, live       bool
 	kubeconfig, context string
 	pkg, team, out      string
 	namespace           string
@@ -40,7 +41,9 @@ func Command() *cobra.Command {
 		Use:   "import FILE|DIR|-...",
 		Short: "Turn CustomResourceDefinitions, RBAC, flow control, admission and audit policies into CUE",
 		Long: `Import reads Kubernetes objects from YAML and JSON files, from standard input, or from a cluster, and
-prints CUE for a bundle. With --out it writes files into a folder instead.
+prints CUE for a bundle. With --out it writes files into a folder instead. With --live it reads the
+definitions that clients have brought to a stele server, and that its policy does not have. A push of
+a bundle that has such a kind adopts it with its objects.
 
 Kinds are compared with their definitions on generated objects. A definition that cannot become an
 equal kind in CUE is kept as a definition, in crds. With --keep-crds all definitions are kept, so that
@@ -52,14 +55,16 @@ With --team it writes the field team, for the folder of that team. With --packag
 bundle, for a package of the platform; flow control and audit policies need that.`,
 		Example: `  stele policy import widgets.crd.yaml --team web --out teams/web
   stele policy import rbac.yaml --kind rbac --team web --into clusters/dev
-  stele policy import --from-cluster --context prod --package base --team platform --out base`,
+  stele policy import --from-cluster --context prod --package base --team platform --out base
+  stele policy import --live --team web --into clusters/dev --out teams/web`,
 		RunE: o.run,
 	}
 	f := cmd.Flags()
 	f.StringSliceVar(&o.sections, "kind", nil, "import only these: "+usage.Enumerate(importing.Sections))
 	f.BoolVar(&o.cluster, "from-cluster", false, "read the objects from a cluster")
-	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig for --from-cluster (default: $KUBECONFIG, or ~/.kube/config)")
-	f.StringVar(&o.context, "context", "", "context of the kubeconfig for --from-cluster")
+	f.BoolVar(&o.live, "live", false, "read the definitions that clients have brought to a stele server through the API")
+	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig for --from-cluster (default: $KUBECONFIG, or ~/.kube/config) and --live (default: as for other commands)")
+	f.StringVar(&o.context, "context", "", "context of the kubeconfig for --from-cluster and --live")
 	f.StringVar(&o.team, "team", "", "team that gets kinds, roles and rules")
 	f.StringVar(&o.pkg, "package", "", "CUE package of the platform; the files then set the field bundle")
 	f.StringVar(&o.into, "into", "", "folder of the bundle that the result becomes part of: rules about its kinds are imported, and the result is checked in it")
@@ -67,6 +72,7 @@ bundle, for a package of the platform; flow control and audit policies need that
 	f.BoolVar(&o.keepDefinitions, "keep-crds", false, "keep CustomResourceDefinitions as they are, and do not turn them into kinds in CUE")
 	f.StringVar(&o.out, "out", "", "write files into this folder (default: print CUE)")
 	o.compile.AddFlags(f)
+	usage.Exclusive(cmd, "from-cluster", "live")
 	return cmd
 }
 
@@ -81,7 +87,11 @@ func (o *options) run(cmd *cobra.Command, args []string) error {
 		return usage.Missing(cmd, "--team, the team that gets kinds, roles and rules")
 	case o.cluster && len(args) > 0:
 		return usage.Errorf("--from-cluster takes no files")
-	case !o.cluster && len(args) == 0:
+	case o.live && len(args) > 0:
+		return usage.Errorf("--live takes no files")
+	case o.live && len(o.sections) > 0:
+		return usage.Errorf("--live takes no --kind: clients can only bring definitions")
+	case !o.cluster && !o.live && len(args) == 0:
 		return usage.Missing(cmd, "FILE, a folder, or - for standard input")
 	}
 	documents, err := o.documents(cmd, args)
@@ -171,6 +181,9 @@ func (o *options) surround(cmd *cobra.Command, c *importing.Options) error {
 func (o *options) documents(cmd *cobra.Command, args []string) ([]importing.Document, error) {
 	if o.cluster {
 		return fromCluster(cmd.Context(), o.kubeconfig, o.context, o.sections)
+	}
+	if o.live {
+		return brought(cmd.Context(), &client.Flags{Kubeconfig: o.kubeconfig, Context: o.context})
 	}
 	var list []importing.Document
 	for _, arg := range args {
