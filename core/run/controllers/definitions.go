@@ -149,6 +149,7 @@ func (c *definitionController) decideNames(ctx context.Context, group string) er
 	if err != nil {
 		return err
 	}
+	var failed error
 	for i := range there.Items {
 		d, err := typedDefinition(&there.Items[i])
 		if err != nil {
@@ -158,9 +159,8 @@ func (c *definitionController) decideNames(ctx context.Context, group string) er
 			continue
 		}
 		// The server writes the status with each write of the definition.
-		if _, e := r.Patch(ctx, d.Name, types.MergePatchType, []byte("{}"), metav1.PatchOptions{}, "status"); ignoreNotFound(e) != nil {
-			err = errors.Join(err, e)
-		}
+		_, err = r.Patch(ctx, d.Name, types.MergePatchType, []byte("{}"), metav1.PatchOptions{}, "status")
+		failed = errors.Join(failed, ignoreNotFound(err))
 	}
-	return err
+	return failed
 }
