@@ -14,7 +14,7 @@ import (
 
 //go:generate go run stele.dev/stele/policy/format/internal/componentroles controlplane/controlplane.cue
 //go:generate ./former.sh
-//go:generate go run stele.dev/stele/policy/format/internal/bundledoc policy.cue ../../docs/BUNDLE.md
+//go:generate go run stele.dev/stele/policy/format/internal/bundledoc policy.cue internal/bundledoc/examples ../../docs/BUNDLE.md
 
 // former lists the digests of files of earlier versions of the program, one a line.
 //

@@ -1,11 +1,14 @@
 // Package main writes docs/BUNDLE.md: a reference of the fields of a bundle, made from the definitions and comments in
-// policy.cue.
+// policy.cue. The example of a definition is the file of its name in the folder examples, whose files together are one valid bundle with its tests.
 package main
 
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
 	"os"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -22,20 +25,44 @@ func main() {
 	}
 }
 
-// run reads the file that the first argument names, and writes the one that the second names.
+// run reads the file and the folder of examples that the first arguments name, and writes the file that the last one names.
 func run() error {
-	if len(os.Args) != 3 {
-		return errors.New("usage: bundledoc policy.cue BUNDLE.md")
+	if len(os.Args) != 4 {
+		return errors.New("usage: bundledoc policy.cue EXAMPLES BUNDLE.md")
 	}
 	text, err := os.ReadFile(os.Args[1])
 	if err != nil {
 		return err
 	}
-	page, err := reference(text)
+	examples, err := readExamples(os.DirFS(os.Args[2]))
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(os.Args[2], page, 0o644)
+	page, err := reference(text, examples)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(os.Args[3], page, 0o644)
+}
+
+// readExamples returns the texts of examples without their package, by the name of the definition in lower case.
+func readExamples(folder fs.FS) (map[string]string, error) {
+	examples := map[string]string{}
+	for _, pattern := range []string{"*.cue", "tests/*.cue"} {
+		files, err := fs.Glob(folder, pattern)
+		if err != nil {
+			return nil, err
+		}
+		for _, file := range files {
+			text, err := fs.ReadFile(folder, file)
+			if err != nil {
+				return nil, err
+			}
+			_, example, _ := strings.Cut(string(text), "\n\n") // the package is above it
+			examples[strings.TrimSuffix(path.Base(file), ".cue")] = strings.TrimSpace(example)
+		}
+	}
+	return examples, nil
 }
 
 const head = `<!-- Made by go generate in policy/format from policy.cue. Edit the comments there. -->
@@ -49,17 +76,18 @@ This is every field of the format of bundles, from the definitions in [policy.cu
 
 Constraints are as written, in CUE. ` + "`|`" + ` is "or", ` + "`=~`" + ` "matches the regular expression", ` + "`[...X]`" + ` "a list of X", ` + "`[X]: Y`" + ` "a map
 from X to Y". NAME in a field stands for a key that the author of a bundle chooses. A field that is neither required nor has a default can
-be left out.
+be left out. The examples together are one bundle with its tests.
 
 `
 
-// reference returns the page for the text of policy.cue. An error says which definition or field has no comment.
-func reference(text []byte) ([]byte, error) {
+// reference returns the page for the text of policy.cue. An error says which definition or field has no comment, and which definition no example. It
+// removes the examples that it has used.
+func reference(text []byte, examples map[string]string) ([]byte, error) {
 	file, err := parser.ParseFile("policy.cue", text, parser.ParseComments)
 	if err != nil {
 		return nil, err
 	}
-	w := &writer{text: text, seen: map[string]bool{}, values: map[string]bool{}}
+	w := &writer{text: text, examples: examples, seen: map[string]bool{}, values: map[string]bool{}}
 	for _, d := range file.Decls {
 		if f, ok := d.(*ast.Field); ok && !hasSection(f) {
 			w.values[label(f.Label)] = true
@@ -89,15 +117,23 @@ func reference(text []byte) ([]byte, error) {
 	if len(w.lacking) > 0 {
 		return nil, fmt.Errorf("no comment: %s", strings.Join(w.lacking, ", "))
 	}
+	if len(w.unshown) > 0 {
+		return nil, fmt.Errorf("no example: %s", strings.Join(w.unshown, ", "))
+	}
+	if len(examples) > 0 {
+		return nil, fmt.Errorf("examples of no definition: %s", strings.Join(slices.Sorted(maps.Keys(examples)), ", "))
+	}
 	return []byte(head + w.page.String()), nil
 }
 
 type writer struct {
-	text    []byte // of policy.cue
-	page    strings.Builder
-	lacking []string // the fields without a comment
-	seen    map[string]bool
-	values  map[string]bool // the definitions that have no section of their own
+	text     []byte            // of policy.cue
+	examples map[string]string // those that are not on the page yet
+	page     strings.Builder
+	lacking  []string // the fields without a comment
+	unshown  []string // the definitions without an example
+	seen     map[string]bool
+	values   map[string]bool // the definitions that have no section of their own
 }
 
 // hasSection reports whether a definition has fields that a section lists.
@@ -111,6 +147,14 @@ func (w *writer) section(name string, f *ast.Field, s *ast.StructLit) {
 	fmt.Fprintf(&w.page, "## %s\n\n%s\n\n| field | constraint | | |\n|---|---|---|---|\n", name, w.comment(name, f))
 	w.fields(name, "", s)
 	w.page.WriteString("\n")
+	key := strings.ToLower(strings.TrimPrefix(name, "#"))
+	example := w.examples[key]
+	if example == "" {
+		w.unshown = append(w.unshown, name)
+		return
+	}
+	delete(w.examples, key)
+	fmt.Fprintf(&w.page, "```cue\n%s\n```\n\n", example)
 }
 
 // fields writes the fields of a struct, with those of the structs in them. Fields that are written in several places of a

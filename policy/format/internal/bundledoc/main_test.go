@@ -17,7 +17,11 @@ func TestThePageIsCurrent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := reference(text)
+	examples, err := readExamples(os.DirFS("examples"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := reference(text, examples)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +53,8 @@ func TestFields(t *testing.T) {
 // A name.
 #Name: =~"^(a|b)$"
 `
-	got, err := reference([]byte(text))
+	examples := func() map[string]string { return map[string]string{"thing": `thing: {name: "a"}`} }
+	got, err := reference([]byte(text), examples())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,6 +63,7 @@ func TestFields(t *testing.T) {
 		"| `name` | `#Name` | required | Its name. |\n",
 		"| `size` | `*1 \\| int & >=0` | default `1` | Its size. |\n",
 		"| `parts.NAME` | `{…}` |  | What is in it. |\n| `parts.NAME.n` | `int` |  | How many there are. |\n",
+		"\n\n```cue\nthing: {name: \"a\"}\n```\n",
 		"| `#Name` | `=~\"^(a\\|b)$\"` | A name. |\n",
 	} {
 		if !strings.Contains(string(got), want) {
@@ -67,7 +73,13 @@ func TestFields(t *testing.T) {
 	if strings.Contains(string(got), "hidden") {
 		t.Error("a hidden field is shown")
 	}
-	if _, err := reference([]byte(strings.Replace(text, "// Its size.", "", 1))); err == nil || err.Error() != "no comment: #Thing.size" {
+	if _, err := reference([]byte(strings.Replace(text, "// Its size.", "", 1)), examples()); err == nil || err.Error() != "no comment: #Thing.size" {
 		t.Errorf("a field without a comment: %v", err)
+	}
+	if _, err := reference([]byte(text), nil); err == nil || err.Error() != "no example: #Thing" {
+		t.Errorf("a definition without an example: %v", err)
+	}
+	if _, err := reference([]byte(text), map[string]string{"thing": "x", "other": "x"}); err == nil || err.Error() != "examples of no definition: other" {
+		t.Errorf("an example of no definition: %v", err)
 	}
 }
