@@ -625,7 +625,7 @@ func TestLimits(t *testing.T) {
 
 // Each lint is documented, and has a text for --explain.
 func TestCatalog(t *testing.T) {
-	text, err := os.ReadFile("../../docs/POLICY.md")
+	text, err := os.ReadFile("../../docs/LINTS.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -639,7 +639,7 @@ func TestCatalog(t *testing.T) {
 		fmt.Fprintf(&table, "| `%s` | %s | %s | %s |\n", l.ID, l.Severity, l.Title, l.Write)
 	}
 	if !strings.Contains(string(text), table.String()) {
-		t.Errorf("docs/POLICY.md does not have the table of lints; it is:\n%s", table.String())
+		t.Errorf("docs/LINTS.md does not have the table of lints; it is:\n%s", table.String())
 	}
 }
 
