@@ -96,7 +96,7 @@ func (p *Plan) count() {
 func (p *Plan) Refused(classes ...Class) []*Finding {
 	var all []*Finding
 	for i := range p.Findings {
-		if f := &p.Findings[i]; f.Accepted == nil && slices.Contains(classes, f.Class) {
+		if f := &p.Findings[i]; f.Accepted == nil && f.Among(classes) {
 			all = append(all, f)
 		}
 	}

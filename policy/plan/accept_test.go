@@ -51,6 +51,20 @@ func TestIDsAndRulesAccept(t *testing.T) {
 	assert.Equal(t, 3, p.Summary.Accepted)
 }
 
+// Where no stored object was looked at, it is not known whether a narrower schema breaks something.
+func TestFindingsAreUntriedWithoutObjects(t *testing.T) {
+	p := &plan.Plan{Findings: []plan.Finding{
+		{Rule: "BOUND_TIGHTENED", Class: plan.Narrows, Kind: "widgets.example.com", Path: "spec.size"},
+		{Rule: "BOUND_TIGHTENED", Class: plan.Narrows, Kind: "widgets.example.com", Path: "spec.tried", Objects: &plan.Objects{}},
+		{Rule: "PATTERN_CHANGED", Class: plan.Widens, Kind: "widgets.example.com", Path: "spec.name"},
+		{Rule: "GRANT_REMOVED", Class: plan.Narrows, Path: "t/bindings/b"},
+	}}
+	refused := p.Refused(plan.Breaks, plan.Untried)
+	assert.Len(t, refused, 1)
+	assert.Equal(t, "spec.size", refused[0].Path)
+	assert.Empty(t, p.Refused(plan.Breaks))
+}
+
 func TestOnlySomeFindings(t *testing.T) {
 	p := findings()
 	assert.Equal(t, 2, p.Only(func(f *plan.Finding) bool { return f.Kind == "" }))

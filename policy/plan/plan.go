@@ -29,6 +29,10 @@ const (
 	Looks   Class = "looks"   // columns, short names, comments, order
 )
 
+// Untried stands for findings of which the stored objects decide whether they break something, if none were looked at. No finding has this class: it is for
+// [Finding.Among].
+const Untried Class = "untried"
+
 // Classes are all classes, the most dangerous first.
 var Classes = []Class{Breaks, Widens, Narrows, Changes, Looks}
 
@@ -152,6 +156,19 @@ type Finding struct {
 	Scope json.RawMessage `json:"scope,omitempty"`
 	// Accepted says who accepted the finding; nil if nobody did.
 	Accepted *Acceptance `json:"accepted,omitempty"`
+}
+
+// triedOnObjects are the rules whose class stored objects raise to breaks.
+var triedOnObjects = []string{
+	"BOUND_TIGHTENED", "PATTERN_CHANGED", "ENUM_VALUE_REMOVED", "ALTERNATIVE_REMOVED", "CONSTRAINT_CHANGED", "VALIDATION_ADDED", "VALIDATION_CHANGED",
+}
+
+// Among reports whether the finding is of one of the classes. One of them may be [Untried].
+func (f *Finding) Among(classes []Class) bool {
+	if slices.Contains(classes, f.Class) {
+		return true
+	}
+	return slices.Contains(classes, Untried) && f.Objects == nil && (f.Class == Narrows || f.Class == Changes) && slices.Contains(triedOnObjects, f.Rule)
 }
 
 // Counterexample is what the two sides decide differently.

@@ -114,7 +114,7 @@ func (c *change) place() int {
 // Refused returns the number of changes of a plan that have a finding of some classes which nobody has accepted.
 func Refused(p *plan.Plan, classes []plan.Class) (n int) {
 	for _, group := range causes(p.Findings) {
-		if slices.ContainsFunc(group, func(f *plan.Finding) bool { return f.Accepted == nil && slices.Contains(classes, f.Class) }) {
+		if slices.ContainsFunc(group, func(f *plan.Finding) bool { return f.Accepted == nil && f.Among(classes) }) {
 			n++
 		}
 	}

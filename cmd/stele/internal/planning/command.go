@@ -70,7 +70,9 @@ A finding has a class:
   looks    columns, comments, short names                (.), only with -v
 
 A finding of the classes of --fail-on fails the plan, unless it is accepted: by --accept, or by an
-entry of the field accept beside the bundle, such as in a file accept.cue.
+entry of the field accept beside the bundle, such as in a file accept.cue. There, untried stands for
+findings that stored objects could show to break something, such as a lower maximum, if no objects
+were looked at.
 
 --from git:REVISION and --from DIR need no server, and decide no recorded requests again. Stored
 objects are then those of a file that --objects names, such as kubectl get -A -o json writes it.
@@ -112,7 +114,7 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	f.StringVar(&o.objects, "objects", "", "stored objects to try: live, none, or a `FILE` of objects, - for standard input (default: live if the bundle is compared with the policy in force)")
 	f.StringVar(&o.replay, "replay", "7d", "`SPAN` of recorded writes to decide again, such as 12h or 30d; 0 for none")
 	f.StringVar(&o.out, "out", "", "also write the plan as JSON to this `FILE`, for push --plan")
-	f.StringVar(&o.failOn, "fail-on", "breaks", "`CLASSES` of findings that fail the plan: breaks; breaks,widens; or none")
+	f.StringVar(&o.failOn, "fail-on", "breaks", "`CLASSES` of findings that fail the plan: breaks; breaks,widens; breaks,untried; or none")
 	f.StringSliceVar(&o.accept, "accept", nil, "`IDs` of findings that are accepted")
 	f.StringSliceVar(&o.only, "only", nil, "show only findings about these kinds, teams or files, such as databases, data or teams/data/*.cue")
 	f.StringVar(&o.links, "links", linksOfJob(os.Getenv), "`ADDRESS` of the repository's files, to which -o markdown links (default in GitHub Actions and GitLab CI: that of the job's commit)")
@@ -122,7 +124,7 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	f.StringVar(&o.explain, "explain", "", "say what a `RULE` of findings means, and make no plan")
 	f.BoolVar(&o.listRules, "list-rules", false, "list the rules of findings, and make no plan")
 	for flag, values := range map[string][]string{
-		"replay": {"0", "1d", "7d", "30d"}, "fail-on": {"breaks", "breaks,widens", "none"}, "explain": ruleNames(),
+		"replay": {"0", "1d", "7d", "30d"}, "fail-on": {"breaks", "breaks,widens", "breaks,untried", "none"}, "explain": ruleNames(),
 	} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
@@ -220,8 +222,8 @@ func parseClasses(text string) ([]plan.Class, error) {
 	var classes []plan.Class
 	for name := range strings.SplitSeq(text, ",") {
 		class := plan.Class(strings.TrimSpace(name))
-		if !slices.Contains(plan.Classes, class) {
-			return nil, fmt.Errorf("--fail-on %s: want none, or some of breaks, widens, narrows, changes and looks", text)
+		if !slices.Contains(plan.Classes, class) && class != plan.Untried {
+			return nil, fmt.Errorf("--fail-on %s: want none, or some of breaks, widens, narrows, changes, looks and untried", text)
 		}
 		classes = append(classes, class)
 	}

@@ -58,7 +58,7 @@ func (p *Part) item(f *plan.Finding, refusing []plan.Class) report.Item {
 
 func severity(f *plan.Finding, refusing []plan.Class) report.Severity {
 	switch {
-	case f.Accepted == nil && slices.Contains(refusing, f.Class):
+	case f.Accepted == nil && f.Among(refusing):
 		return report.Error
 	case f.Class == plan.Breaks, f.Class == plan.Widens:
 		return report.Warning
