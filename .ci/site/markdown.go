@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"html"
@@ -62,6 +63,10 @@ func (s *site) renderPage(markdown goldmark.Markdown, p *page) error {
 			to, err := s.link(p, string(n.Destination))
 			mistakes = append(mistakes, err)
 			n.Destination = []byte(to)
+		case *ast.Image:
+			data, err := s.picture(p, string(n.Destination))
+			mistakes = append(mistakes, err)
+			n.Destination = []byte(data)
 		}
 		return ast.WalkContinue, nil
 	})
@@ -99,6 +104,18 @@ func (s *site) link(p *page, to string) (string, error) {
 	}
 	from, err := filepath.Rel(path.Dir(p.address), target.address)
 	return filepath.ToSlash(from) + fragment, err
+}
+
+// picture returns a picture of the repository as an address that holds it, so that the page needs no other file.
+func (s *site) picture(p *page, to string) (string, error) {
+	content, err := os.ReadFile(filepath.Join(s.root, path.Dir(p.source), to))
+	if err != nil {
+		return "", err
+	}
+	if path.Ext(to) != ".svg" {
+		return "", fmt.Errorf("shows %s, which is no SVG", to)
+	}
+	return "data:image/svg+xml;base64," + base64.StdEncoding.EncodeToString(content), nil
 }
 
 // addLinked adds a page for a file, or for the README of a folder. It returns nil if the repository's own page serves.

@@ -24,7 +24,7 @@ var update = flag.Bool("update", false, "write into the READMEs and the scripts 
 func TestREADMEs(t *testing.T) {
 	withKubectl(t)
 	t.Parallel()
-	for _, file := range []string{"README.md", "examples/quickstart/README.md", "examples/platform/README.md", "examples/packs/README.md", "examples/mutation/README.md", "examples/controller/README.md", "examples/authorizer-plugin/README.md", "examples/admission-plugin/README.md", "docs/TUTORIAL.md", "docs/HISTORY.md", "docs/ACCESS.md", "docs/AUTHENTICATION.md", "docs/AUTHORIZATION.md", "docs/PROOF.md", "examples/ha/README.md"} {
+	for _, file := range []string{"README.md", "examples/quickstart/README.md", "examples/platform/README.md", "examples/packs/README.md", "examples/mutation/README.md", "examples/controller/README.md", "examples/authorizer-plugin/README.md", "examples/admission-plugin/README.md", "docs/TUTORIAL.md", "docs/INCIDENT.md", "docs/HISTORY.md", "docs/ACCESS.md", "docs/AUTHENTICATION.md", "docs/AUTHORIZATION.md", "docs/PROOF.md", "examples/ha/README.md"} {
 		t.Run(file, func(t *testing.T) {
 			t.Parallel()
 			path := filepath.Join("..", "..", file)
