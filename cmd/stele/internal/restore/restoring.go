@@ -365,7 +365,7 @@ func summary(p *Plan) string {
 		text   string
 	}{
 		{Create, "to create"}, {Update, "to update"}, {Delete, "to delete"}, {Refuse, "cannot be put back"},
-		{Keep, map[bool]string{true: "left as they are", false: "left that came since"}[p.Undo]}, {Same, "unchanged"},
+		{Keep, map[bool]string{true: "left alone", false: "left that came since"}[p.Undo]}, {Same, "unchanged"},
 	} {
 		if n := p.Count(x.action); n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, x.text))
