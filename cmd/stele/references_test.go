@@ -29,15 +29,17 @@ var (
 
 // foreignFlags are flags of other programs, which the documentation names without the program before them.
 var foreignFlags = map[string]string{
-	"assume-unchanged":    "git update-index",
-	"bump-revision":       "etcdutl",
-	"env":                 "docker",
-	"include-crds":        "helm",
-	"max-request-bytes":   "etcd",
-	"quota-backend-bytes": "etcd",
-	"skip-crds":           "helm",
-	"skip-worktree":       "git update-index",
-	"take-ownership":      "helm",
+	"assume-unchanged":          "git update-index",
+	"auto-compaction-mode":      "etcd",
+	"auto-compaction-retention": "etcd",
+	"bump-revision":             "etcdutl",
+	"env":                       "docker",
+	"include-crds":              "helm",
+	"max-request-bytes":         "etcd",
+	"quota-backend-bytes":       "etcd",
+	"skip-crds":                 "helm",
+	"skip-worktree":             "git update-index",
+	"take-ownership":            "helm",
 }
 
 // TestDocumentsNameCommandsAndFlagsThatExist checks what the documentation says about the command line: each command `stele …`, in text and in
