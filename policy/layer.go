@@ -10,6 +10,13 @@ import (
 	"stele.dev/stele/schemas/crd/definitions"
 )
 
+// OwnAnnotations begins the names of the annotations that only objects of a policy have: they show the rule that the object is made of. No client can
+// write one.
+const OwnAnnotations = "stele.dev/"
+
+// RuleAnnotation is the annotation with the ID of the rule.
+const RuleAnnotation = OwnAnnotations + "rule"
+
 // Definitions is the version in which CustomResourceDefinitions of the API are written and stored. Every policy has it: a policy says what becomes of such
 // writes, see [Form.Dynamic]. The kind is not among [Policy.Kinds].
 var Definitions = sync.OnceValue(func() *Version {

@@ -252,6 +252,18 @@ func TestTheStatusOfADefinitionGivesItNoOtherPlural(t *testing.T) {
 	p.Must(t, 404, "GET", "/apis/lab.example.org/v1/namespaces/default/others", "")
 }
 
+// What a client brings cannot look like what the policy defines.
+func TestADefinitionOfTheAPIHasNoAnnotationsOfThePolicy(t *testing.T) {
+	p := newAllowing(t)
+	named := strings.Replace(gauge("lab.example.org", "", ""), `"metadata": {`, `"metadata": {"annotations": {"stele.dev/rule": "kinds/gauges.lab.example.org"}, `, 1)
+	if a := p.Must(t, 422, "POST", planetest.DefinitionsPath, named); !strings.Contains(a.String(), `metadata.annotations[stele.dev/rule]: Forbidden: only definitions of the policy have it`) {
+		t.Errorf("a create: %s", a)
+	}
+	p.Must(t, 201, "POST", planetest.DefinitionsPath, gauge("lab.example.org", "", ""))
+	p.Must(t, 422, "PATCH", gaugePath, `{"metadata": {"annotations": {"stele.dev/source": "bundle.cue:1"}}}`, merge...)
+	p.Must(t, 200, "PATCH", gaugePath, `{"metadata": {"annotations": {"example.com/note": "x"}}}`, merge...)
+}
+
 func TestWatchesSeeDefinitionsThatTheAPIBrings(t *testing.T) {
 	p := newAllowing(t)
 	list := p.Must(t, 200, "GET", planetest.DefinitionsPath, "")

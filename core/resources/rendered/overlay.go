@@ -130,11 +130,8 @@ func beside(texts, given map[string]string) map[string]string {
 	return rest
 }
 
-// ownAnnotations begins the names of the annotations that only the policy gives.
-const ownAnnotations = "stele.dev/"
-
 // ofPolicy reports whether only the policy gives an annotation.
-func ofPolicy[T any](name string, _ T) bool { return strings.HasPrefix(name, ownAnnotations) }
+func ofPolicy[T any](name string, _ T) bool { return strings.HasPrefix(name, policy.OwnAnnotations) }
 
 // written returns the overlay after a write that makes the metadata of an object another one. was may be nil.
 func (v *overlay) written(e *Entry, meta *metav1.ObjectMeta) *overlay {

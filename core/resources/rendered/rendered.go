@@ -35,12 +35,8 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// These annotations of every object give the ID of the rule that it shows, and the rule's file and line when the object changed
-// last. Built-in rules have no file.
-const (
-	ruleAnnotation   = "stele.dev/rule"
-	sourceAnnotation = "stele.dev/source"
-)
+// sourceAnnotation is the annotation of every object with the file and line of its rule when the object changed last. Built-in rules have no file.
+const sourceAnnotation = policy.OwnAnnotations + "source"
 
 // Kind is a kind of rendered objects. Its Version has no program, because nothing is decoded.
 type Kind struct {
@@ -148,7 +144,7 @@ func (e *Entry) render(k *Kind, namespace string, v version) []byte {
 	}
 	maps.Copy(meta.Annotations, e.Annotations)
 	v.overlay.lay(k, &meta)
-	meta.Annotations[ruleAnnotation] = e.ID
+	meta.Annotations[policy.RuleAnnotation] = e.ID
 	if !e.Source.IsZero() {
 		meta.Annotations[sourceAnnotation] = cmp.Or(v.source, e.Source.String())
 	}

@@ -5,7 +5,10 @@ package validity
 
 import (
 	"context"
+	"maps"
 	"reflect"
+	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -122,6 +125,7 @@ func (w *Write) checkDefinition(ctx context.Context) (field.ErrorList, error) {
 		of.OldMeta, of.OldContent = w.Old.Meta, w.Old.Content
 	}
 	errs, warnings := definitions.Validate(ctx, of)
+	errs = append(errs, ownAnnotations(w.Object.Meta)...)
 	w.Warnings = append(w.Warnings, warnings...)
 	if len(errs) > 0 || of.Status || w.Old != nil && reflect.DeepEqual(w.Object.Content["spec"], w.Old.Content["spec"]) {
 		return append(errs, w.Found...), nil
@@ -184,4 +188,14 @@ func validated(meta *metav1.ObjectMeta) map[string]any {
 		m["deletionTimestamp"] = at.UTC().Format(time.RFC3339)
 	}
 	return m
+}
+
+// ownAnnotations returns an error for each annotation that would show a definition as one of the policy.
+func ownAnnotations(meta *metav1.ObjectMeta) (errs field.ErrorList) {
+	for _, name := range slices.Sorted(maps.Keys(meta.Annotations)) {
+		if strings.HasPrefix(name, policy.OwnAnnotations) {
+			errs = append(errs, field.Forbidden(field.NewPath("metadata", "annotations").Key(name), "only definitions of the policy have it; remove it"))
+		}
+	}
+	return errs
 }

@@ -14,8 +14,11 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
 	"stele.dev/stele/cmd/stele/internal/client"
+	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/importing"
 )
+
+var crds = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 
 // resources are what is read from a cluster, in the first of the versions that it serves. Servers have no audit policy to read.
 var resources = []struct {
@@ -23,7 +26,7 @@ var resources = []struct {
 	of       schema.GroupVersionResource
 	versions []string // older ones
 }{
-	{"crds", schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}, nil},
+	{"crds", crds, nil},
 	{"rbac", schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"}, nil},
 	{"rbac", schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterrolebindings"}, nil},
 	{"rbac", schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles"}, nil},
@@ -89,22 +92,19 @@ func brought(ctx context.Context, flags *client.Flags) ([]importing.Document, er
 	if err != nil {
 		return nil, err
 	}
-	list, err := server.Resource(resources[0].of).List(ctx, metav1.ListOptions{})
+	list, err := server.Resource(crds).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("read the definitions of the server: %w", err)
 	}
 	list.Items = slices.DeleteFunc(list.Items, func(o unstructured.Unstructured) bool {
-		return o.GetAnnotations()[ruleAnnotation] != "" || o.GetDeletionTimestamp() != nil
+		return o.GetAnnotations()[policy.RuleAnnotation] != "" || o.GetDeletionTimestamp() != nil
 	})
 	if len(list.Items) == 0 {
 		return nil, errors.New("no client has brought a definition to the server that its policy does not have")
 	}
-	document, err := documentOf("server/"+resources[0].of.GroupResource().String(), list)
+	document, err := documentOf("server/"+crds.GroupResource().String(), list)
 	return []importing.Document{document}, err
 }
-
-// ruleAnnotation is on each object that shows a rule of the bundle, and on no other one.
-const ruleAnnotation = "stele.dev/rule"
 
 // documentOf returns a document of objects, without what the server says about them.
 func documentOf(name string, list *unstructured.UnstructuredList) (importing.Document, error) {
