@@ -256,7 +256,7 @@ func (t *trial) unstable(there *conversion.Way, x, converted map[string]any) (fi
 	return ""
 }
 
-// explain returns why an object cannot be converted, and the step; nil if there is none.
+// explain returns the reason why an object cannot be converted, and the step that fails; the step is nil if no step is at fault.
 func (t *trial) explain(err error) (why string, step *schemas.ConversionStep) {
 	var failed *conversion.Error
 	if !errors.As(err, &failed) {
