@@ -169,6 +169,9 @@ func (r *Request) prepareMutated(content map[string]any) (unknown []string, err 
 	if r.Kind.Kind.Defines() {
 		return definitions.Prepare(content), nil
 	}
+	if b := r.Kind.Kind.Brought; b != nil {
+		return b.Prepare(content), nil
+	}
 	if r.Kind.Kind.Builtin {
 		defer r.KeepFinalizers(content)()
 		builtin.Prepare(r.Kind.Kind.Kind.Kind, content, r.OldContent)

@@ -21,6 +21,9 @@ func (p *Pipeline) schema(ctx context.Context, r *Request) error {
 	if r.Object == nil {
 		return nil // a delete
 	}
+	if err := p.noEscalation(ctx, r); err != nil {
+		return err
+	}
 	if m := r.Mistyped; m != nil {
 		return status.Invalid(m.Kind, r.Object.Meta.Name, m.Errs)
 	}

@@ -9,7 +9,7 @@ import (
 func (p *Policy) ByName(r *Request) bool {
 	for i := range p.chain {
 		switch l := &p.chain[i]; {
-		case l.asked != nil && l.concerns(r) && l.asked.ByName(r), l.name == DenyAuthorizer && p.access.denies.byName(r), l.name == RBACAuthorizer && p.access.byName(r):
+		case l.asked != nil && l.concerns(r) && l.asked.ByName(r), l.name == DenyAuthorizer && p.access.denies.byName(r), l.name == RBACAuthorizer && (p.access.byName(r) || p.more != nil && p.more.byName(r)):
 			return true
 		case l.name == MastersAuthorizer && slices.Contains(r.Groups, MastersGroup):
 			return false

@@ -159,7 +159,9 @@ func (p *Policy) Authorize(ctx context.Context, r *Request) *Decision {
 		case l.name == DenyAuthorizer:
 			d = p.access.denies.decide(r, &pending)
 		case l.name == RBACAuthorizer:
-			d = p.access.decide(r, &pending)
+			if d = p.access.decide(r, &pending); d == nil && p.more != nil {
+				d = p.more.decide(r, &pending)
+			}
 		case slices.Contains(r.Groups, MastersGroup):
 			d = masters
 		}

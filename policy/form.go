@@ -14,6 +14,7 @@ import (
 	"stele.dev/stele/policy/quotas"
 	"stele.dev/stele/policy/reach"
 	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/brought"
 )
 
 // Built-in roles and bindings are those of Kubernetes, as far as their resources are served, and
@@ -80,6 +81,25 @@ type Dynamic struct {
 	Source schemas.Position `json:"source,omitzero"`
 	// Groups are the API groups of the objects that Allow accepts, as patterns: a name, "*.example.com" for all below, or "*".
 	Groups []string `json:"groups,omitempty"`
+	// Namespaces are the namespaces of the objects that Allow accepts, as the patterns of a [Binding].
+	Namespaces []string `json:"namespaces,omitempty"`
+	// Powers are what roles that Allow accepts may grant at most; nil for no limit.
+	Powers []Rule `json:"powers,omitzero"`
+}
+
+// AllowsBrought reports whether clients may bring objects of a kind into a namespace, "" for none.
+func (f *Form) AllowsBrought(k *brought.Kind, namespace string) bool {
+	d := f.Dynamic[k.Section]
+	return d.Mode == AllowWrites && (slices.Contains(d.Namespaces, "*") || inNamespace(d.Namespaces, namespace))
+}
+
+// AllowedNamespaces says into which namespaces clients may bring objects of a kind and which line says so, in parentheses after a space; "" if into none.
+func (f *Form) AllowedNamespaces(k *brought.Kind) string {
+	d := f.Dynamic[k.Section]
+	if d.Mode != AllowWrites || slices.Contains(d.Namespaces, "*") {
+		return ""
+	}
+	return fmt.Sprintf(" (it allows the namespaces %s at %s)", strings.Join(d.Namespaces, ", "), d.Source)
 }
 
 // DynamicDefinitions is the part of the section dynamic that is about CustomResourceDefinitions.

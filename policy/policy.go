@@ -15,6 +15,7 @@ import (
 	"stele.dev/stele/policy/quotas"
 	"stele.dev/stele/policy/reach"
 	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/brought"
 	"stele.dev/stele/schemas/builtin"
 	"stele.dev/stele/schemas/celtype"
 	"stele.dev/stele/schemas/openapi"
@@ -32,14 +33,17 @@ type Policy struct {
 	// byResource has all kinds, including those without a served version, and those of views.
 	byResource map[schema.GroupResource]*Kind
 	access     *access
-	chain      []link
+	// more is what the layer grants besides; nil if it grants nothing.
+	more  *access
+	chain []link
 	// namespaces is the version that rules see as namespaceObject.
 	namespaces *Version
 	retentions *reach.Retentions
 	*kept
 	quotas *quotas.Rules
-	// base is the policy of the bundle alone; nil if this is it.
-	base *Policy
+	// base is the policy of the bundle alone, layer what came through the API; both are nil if this is it.
+	base  *Policy
+	layer *Layer
 }
 
 // Kind is a kind with the programs of its versions.
@@ -64,6 +68,9 @@ type Kind struct {
 	// Terminating is set if that is being deleted, so that no objects are created any more.
 	Object      uint64
 	Terminating bool
+
+	// Brought is set if the objects of the kind are rules that clients bring.
+	Brought *brought.Kind
 
 	window *reach.Window
 	quotas *quotas.Rules // of the kind of quotas only

@@ -255,11 +255,14 @@ func (s *scratch) apply(e *eventlog.Event, revision uint64) (err error) {
 	if err := s.tx.Apply(e, revision); err != nil {
 		return err
 	}
-	layer := changesLayer(s.tx.Changes()[changed:])
-	if layer {
+	kinds, rules := changesLayer(s.tx.Changes()[changed:])
+	if kinds {
 		next = next.ChangeLayer(revision)
 	}
-	if layer || active != s.policy {
+	if rules {
+		next = next.ChangeRules(revision)
+	}
+	if kinds || rules || active != s.policy {
 		active = s.Layered(active, s.policy, s.tx.State())
 	}
 	if active != s.policy {

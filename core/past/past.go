@@ -60,13 +60,13 @@ type Past struct {
 
 	loading *shared[policies.Form, *loadedPolicy]
 	making  *shared[place, *objects.State] // states are large
-	// makingDefinitions is for the states of definitions. Others wait for them, because a policy needs them; they load no policy themselves.
+	// makingDefinitions is for the states of what comes through the API. Others wait for them, because a policy needs them; they load no policy themselves.
 	makingDefinitions *shared[place, *objects.State]
 	loaded            *lru.Cache[policies.Form, *loadedPolicy]
 	// rendered is by the revision of an activation.
 	rendered *lru.Cache[uint64, *policies.Rendered]
 	forms    *lru.Cache[formPair, bool]
-	rights   *lru.Cache[policies.Digest, *Rights]
+	rights   *lru.Cache[policies.Form, *Rights]
 	states   *lru.Cache[place, *objects.State]
 }
 
@@ -109,13 +109,13 @@ func New(o Options) *Past {
 		loading: newShared[policies.Form, *loadedPolicy](runtime.GOMAXPROCS(0)), making: newShared[place, *objects.State](runtime.GOMAXPROCS(0)),
 		makingDefinitions: newShared[place, *objects.State](runtime.GOMAXPROCS(0)),
 		loaded:            lru.New[policies.Form, *loadedPolicy](policiesKept), forms: lru.New[formPair, bool](4096), states: lru.New[place, *objects.State](bytesKept),
-		rights: lru.New[policies.Digest, *Rights](rightsKept), rendered: lru.New[uint64, *policies.Rendered](renderedKept),
+		rights: lru.New[policies.Form, *Rights](rightsKept), rendered: lru.New[uint64, *policies.Rendered](renderedKept),
 	}
 	p.states.AtLeast, p.states.Idle = statesKept, unasked
 	return p
 }
 
-// loadPolicy returns the policy of an activation that the tip knows, with the definitions of the record's layer.
+// loadPolicy returns the policy of an activation that the tip knows, with what had come through the API at the record's revisions.
 func (p *Past) loadPolicy(ctx context.Context, tip *commit.Tip, r policies.Record) (*loadedPolicy, error) {
 	if in := tip.Policies.Active; in != nil && tip.Policies.Form() == r.Form() {
 		return &loadedPolicy{tip.Policy, in.Proposal}, nil
@@ -125,8 +125,8 @@ func (p *Past) loadPolicy(ctx context.Context, tip *commit.Tip, r policies.Recor
 	}
 	return p.loading.do(ctx, r.Form(), func(ctx context.Context) (*loadedPolicy, error) {
 		l, err := p.loadBundle(ctx, tip, r)
-		if err == nil && r.Layer > 0 {
-			l, err = p.layer(ctx, tip, l, r.Layer)
+		if err == nil && max(r.Layer, r.Rules) > 0 {
+			l, err = p.layer(ctx, tip, l, r)
 		}
 		if err != nil {
 			return nil, err
@@ -149,31 +149,43 @@ func (p *Past) loadBundle(ctx context.Context, tip *commit.Tip, r policies.Recor
 	if l.proposal, err = tip.Policies.Recall(ctx, p.log, r); err != nil {
 		return nil, err
 	}
-	if l.policy, err = p.committer.Load(l.proposal); err == nil && r.Layer > 0 {
+	if l.policy, err = p.committer.Load(l.proposal); err == nil && max(r.Layer, r.Rules) > 0 {
 		p.loaded.Add(alone, l, 1)
 	}
 	return l, err
 }
 
-// layer returns a policy with the definitions that were in force at a revision.
-func (p *Past) layer(ctx context.Context, tip *commit.Tip, l *loadedPolicy, revision uint64) (*loadedPolicy, error) {
-	revision = p.stillKept(tip, revision)
-	if err := p.history.Reach(ctx, revision); err != nil {
-		return nil, err
+// layer returns a policy with what had come through the API and was in force at the revisions of a record.
+func (p *Past) layer(ctx context.Context, tip *commit.Tip, l *loadedPolicy, r policies.Record) (*loadedPolicy, error) {
+	states := map[schema.GroupResource]*objects.State{}
+	for _, of := range commit.LayerResources {
+		changed, all := r.Rules, tip.Policies.Rules
+		if of == definitions.Resource {
+			changed, all = r.Layer, tip.Policies.Layers
+		}
+		if changed == 0 {
+			states[of] = &objects.State{}
+			continue
+		}
+		revision := p.stillKept(tip, of, all, changed)
+		if err := p.history.Reach(ctx, revision); err != nil {
+			return nil, err
+		}
+		o, err := p.Objects(ctx, tip, of, "", revision)
+		if err != nil {
+			return nil, err
+		}
+		states[of] = o
 	}
-	o, err := p.Objects(ctx, tip, definitions.Resource, "", revision)
-	if err != nil {
-		return nil, err
-	}
-	return &loadedPolicy{p.committer.Layered(l.policy, tip.Policy, o), l.proposal}, nil
+	return &loadedPolicy{p.committer.LayeredOf(l.policy, tip.Policy, func(of schema.GroupResource) *objects.State { return states[of] }), l.proposal}, nil
 }
 
-// stillKept returns the first revision that is kept and has the same definitions as the given one, which is that of a change of them; the given one
-// if there is none.
-func (p *Past) stillKept(tip *commit.Tip, changed uint64) uint64 {
-	kept := max(changed, p.history.Oldest(), p.history.OldestOf(definitions.Resource))
-	next := sort.Search(len(tip.Policies.Layers), func(i int) bool { return tip.Policies.Layers[i] > changed })
-	if kept > tip.Revision() || next < len(tip.Policies.Layers) && kept >= tip.Policies.Layers[next] {
+// stillKept returns the first revision that is kept and has the same objects of a resource as the given one, which is that of a change of them; the given one
+// if there is none. all has the revisions of the changes.
+func (p *Past) stillKept(tip *commit.Tip, of schema.GroupResource, all []uint64, changed uint64) uint64 {
+	kept := max(changed, p.history.Oldest(), p.history.OldestOf(of))
+	next := sort.Search(len(all), func(i int) bool { return all[i] > changed })
+	if kept > tip.Revision() || next < len(all) && kept >= all[next] {
 		return changed
 	}
 	return kept
@@ -316,7 +328,7 @@ func (p *Past) recent(ctx context.Context, tip *commit.Tip, r schema.GroupResour
 
 // makers limits how many states of a resource are made at once.
 func (p *Past) makers(r schema.GroupResource) *shared[place, *objects.State] {
-	if r == definitions.Resource {
+	if commit.OfLayer(r) {
 		return p.makingDefinitions
 	}
 	return p.making

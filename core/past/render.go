@@ -16,7 +16,6 @@ import (
 	"stele.dev/stele/projections/history"
 	"stele.dev/stele/projections/objects"
 	"stele.dev/stele/projections/policies"
-	"stele.dev/stele/schemas/crd/definitions"
 )
 
 const (
@@ -121,7 +120,7 @@ func (p *Past) makeState(ctx context.Context, tip *commit.Tip, r schema.GroupRes
 // present returns the object of a change as it is now, if the change is its last one and the policy in force shows it as the
 // past one did. States of the past share it with the present.
 func (l *renderer) present(c *history.Change) *objects.Object {
-	if in := l.tip.Policies.Active; in == nil || l.tip.Policies.Form() != l.form || l.policy == nil {
+	if in := l.tip.Policies.Active; in == nil || l.tip.Policies.Form().Kinds() != l.form.Kinds() || l.policy == nil {
 		return nil
 	}
 	o := l.tip.Objects.Get(l.kind.GroupResource, c.Object.GetNamespace(), c.Object.GetName())
@@ -144,7 +143,7 @@ type renderer struct {
 func (p *Past) rendererAt(ctx context.Context, tip *commit.Tip, r schema.GroupResource, revision uint64) (*renderer, error) {
 	l := &renderer{p: p, tip: tip, kind: objects.Kind{GroupResource: r}}
 	record, found := tip.Policies.InForce(revision)
-	if !found || r == definitions.Resource { // definitions are shown as they were written, whatever is in force
+	if !found || commit.OfLayer(r) { // they are shown as they were written, whatever is in force
 		return l, nil
 	}
 	loaded, err := p.loadPolicy(ctx, tip, record)
@@ -178,13 +177,14 @@ func (l *renderer) payload(ctx context.Context, c *history.Change) ([]byte, erro
 // sameForm reports whether an object that was written at a revision is shown as it was written.
 func (l *renderer) sameForm(ctx context.Context, written uint64) (bool, error) {
 	record, found := l.tip.Policies.InForce(written)
-	if l.policy == nil || !found || record.Form() == l.form {
+	if l.policy == nil || !found || record.Form().Kinds() == l.form.Kinds() {
 		return true, nil
 	}
-	pair := formPair{record.Form(), l.form, l.kind.GroupResource}
+	pair := formPair{record.Form().Kinds(), l.form.Kinds(), l.kind.GroupResource}
 	if same, found := l.p.forms.Get(pair); found {
 		return same, nil
 	}
+	record.Rules = 0 // kinds do not depend on them
 	loaded, err := l.p.loadPolicy(ctx, l.tip, record)
 	if apierrors.IsResourceExpired(err) || errors.Is(err, history.ErrForgotten) {
 		return false, nil // its definitions are not kept any more: to render what has the same form changes nothing

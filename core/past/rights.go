@@ -20,9 +20,9 @@ type Rights struct {
 	Limits *rights.Limits
 }
 
-// Rights returns the rights of an activation that the tip knows. It does not compile the policy.
+// Rights returns the rights of an activation that the tip knows, with those that came through the API. It compiles the policy only if there are some.
 func (p *Past) Rights(ctx context.Context, tip *commit.Tip, r policies.Record) (*Rights, error) {
-	if kept, found := p.rights.Get(r.Digest); found {
+	if kept, found := p.rights.Get(r.Form()); found {
 		return kept, nil
 	}
 	form, err := p.form(ctx, tip, r)
@@ -34,11 +34,18 @@ func (p *Past) Rights(ctx context.Context, tip *commit.Tip, r policies.Record) (
 		return nil, err
 	}
 	all := &Rights{made, form.Served(), rights.LimitsOf(form)}
-	p.rights.Add(r.Digest, all, 1)
+	p.rights.Add(r.Form(), all, 1)
 	return all, nil
 }
 
 func (p *Past) form(ctx context.Context, tip *commit.Tip, r policies.Record) (*policy.Form, error) {
+	if max(r.Layer, r.Rules) > 0 {
+		l, err := p.loadPolicy(ctx, tip, r)
+		if err != nil {
+			return nil, err
+		}
+		return l.policy.Form(), nil
+	}
 	if in := tip.Policies.Active; in != nil && in.Digest == r.Digest {
 		return tip.Policy.Base().Form(), nil
 	}

@@ -14,7 +14,10 @@ var subresources = []string{"", "status", "scale", "finalize"}
 // subjects returns all that a rule is about, and the version in which the rule sees its objects.
 func subjects(p *policy.Policy, m *policy.Match) iter.Seq2[subject, *policy.Version] {
 	return func(yield func(subject, *policy.Version) bool) {
-		for _, k := range append(slices.Clip(p.Kinds()), policy.Definitions().Kind) {
+		for _, k := range append(append(slices.Clip(p.Kinds()), policy.Definitions().Kind), policy.AllBrought()...) {
+			if k.Brought != nil && k.Brought.Exempt() {
+				continue
+			}
 			for _, v := range k.Versions {
 				for _, subresource := range subresources {
 					if !v.Serves(subresource) {

@@ -21,6 +21,7 @@ import (
 	"stele.dev/stele/policy/plan"
 	"stele.dev/stele/policy/probes"
 	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/brought"
 	"stele.dev/stele/schemas/fromcue/verify"
 	"stele.dev/stele/schemas/wording"
 )
@@ -261,8 +262,9 @@ func (c *compiler) leftToCUE(k *schemas.Kind) {
 // dynamic compiles what becomes of writes to objects that show the bundle. It leaves out what is refused.
 func (c *compiler) dynamic(v cue.Value) map[string]policy.Dynamic {
 	all := map[string]policy.Dynamic{}
+	whole := v.LookupPath(cue.ParsePath("dynamic"))
 	for part, x := range c.Fields(v, "dynamic") {
-		if part == "groups" {
+		if part == "groups" || part == "namespaces" || part == "powers" {
 			continue
 		}
 		var mode string
@@ -270,13 +272,22 @@ func (c *compiler) dynamic(v cue.Value) map[string]policy.Dynamic {
 			continue
 		}
 		d := policy.Dynamic{Mode: mode, Source: evaluation.Position(x)}
-		if mode == policy.AllowWrites && part == policy.DynamicDefinitions {
-			c.DecodeField(v.LookupPath(cue.ParsePath("dynamic")), "groups", &d.Groups)
+		if mode == policy.AllowWrites {
+			switch part {
+			case policy.DynamicDefinitions:
+				c.DecodeField(whole, "groups", &d.Groups)
+			case brought.SectionRBAC:
+				c.DecodeField(whole, "namespaces", &d.Namespaces)
+				if whole.LookupPath(cue.ParsePath("powers")).Exists() {
+					d.Powers = append([]policy.Rule{}, c.rulesAt(whole, "powers", "dynamic/powers")...)
+				}
+			case brought.SectionWebhooks:
+				c.DecodeField(whole, "namespaces", &d.Namespaces)
+			default:
+				c.Add(evaluation.Position(x), x.Path().String(), mode+" is not supported for "+part, `write "Match", which accepts what equals the bundle; `+"`"+`stele policy import FILE --team TEAM`+"`"+` brings the rest into the bundle`)
+			}
 		}
 		all[part] = d
-		if mode != policy.MatchWrites && part != policy.DynamicDefinitions {
-			c.Add(evaluation.Position(x), x.Path().String(), mode+" is not supported for "+part, `write "Match", which accepts what equals the bundle; `+"`"+`stele policy import FILE --team TEAM`+"`"+` brings the rest into the bundle`)
-		}
 	}
 	return all
 }
@@ -303,8 +314,11 @@ func (c *compiler) role(team, name string, v cue.Value) policy.Role {
 }
 
 // rules compiles the rules of a role or a deny.
-func (c *compiler) rules(v cue.Value, of string) (rules []policy.Rule) {
-	for id, x := range c.Fields(v, "rules") {
+func (c *compiler) rules(v cue.Value, of string) []policy.Rule { return c.rulesAt(v, "rules", of) }
+
+// rulesAt returns the rules of a field.
+func (c *compiler) rulesAt(v cue.Value, in, of string) (rules []policy.Rule) {
+	for id, x := range c.Fields(v, in) {
 		if !c.Sound(x) {
 			continue
 		}

@@ -1,4 +1,5 @@
-// Package layer makes the kinds of CustomResourceDefinitions that came through the API, which are in force beside a bundle.
+// Package layer makes the rules and kinds of what came through the API, which are in force beside a bundle: CustomResourceDefinitions, roles and bindings,
+// webhooks.
 //
 // What is in force follows from the stored objects and from the policy of the bundle alone, so that every replica, and a read of the past, has the same.
 package layer
@@ -14,46 +15,104 @@ import (
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/expr"
 	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/brought"
 	"stele.dev/stele/schemas/celtype"
 	"stele.dev/stele/schemas/crd"
 	"stele.dev/stele/schemas/crd/definitions"
 )
 
-// Stored is a stored definition.
+// Stored is a stored object that came through the API.
 type Stored struct {
-	Name     string
-	Revision uint64
-	JSON     []byte
+	Resource        schema.GroupResource
+	Namespace, Name string
+	Revision        uint64
+	JSON            []byte
 }
 
-// Over returns the policy with the kinds of definitions that are in force. Kinds that before, which may be nil, has of the same revisions are not
-// made again. A definition that cannot be compiled is left out and given to failed: an earlier version of the program has accepted it.
-func Over(p, before *policy.Policy, all []Stored, failed func(name string, err error)) *policy.Policy {
-	made := map[schema.GroupResource]*policy.Kind{}
-	if before != nil {
-		for _, k := range before.Layer() {
-			made[k.GroupResource()] = k
-		}
+// place says where an object is, and at which revision it was written.
+type place struct {
+	resource        schema.GroupResource
+	namespace, name string
+	revision        uint64
+}
+
+// made is what is made of an object, whatever the others are.
+type made struct {
+	kind    *policy.Kind
+	role    *role
+	binding *binding
+	hooks   []policy.Reviewer
+	failed  error
+}
+
+// Over returns the policy with what the objects say that came through the API. What before, which may be nil, has of the same revisions is not made
+// again. An object of which nothing can be made is left out and given to failed: an earlier version of the program has accepted it.
+func Over(p, before *policy.Policy, all []Stored, failed func(resource schema.GroupResource, name string, err error)) *policy.Policy {
+	known := map[place]*made{}
+	if before != nil && before.Brought() != nil {
+		known = before.Brought().Made.(map[place]*made)
 	}
-	var kinds []*policy.Kind
+	base, l, r := p.Base().Form(), &policy.Layer{}, &rbac{}
+	now := make(map[place]*made, len(all))
 	for i := range all {
 		x := &all[i]
-		if k := made[schema.ParseGroupResource(x.Name)]; k != nil && k.Object == x.Revision {
-			kinds = append(kinds, k)
-			continue
+		at := place{x.Resource, x.Namespace, x.Name, x.Revision}
+		m := known[at]
+		if m == nil {
+			m = makeOf(x)
+			if m.failed != nil {
+				failed(x.Resource, x.Name, m.failed)
+			}
 		}
-		k, err := kindOf(x)
-		switch {
-		case err != nil:
-			failed(x.Name, err)
-		case k != nil:
-			kinds = append(kinds, k)
+		now[at] = m
+		switch of := brought.Of(x.Resource); {
+		case m.failed != nil || of != nil && !base.AllowsBrought(of, x.Namespace):
+		case m.kind != nil:
+			l.Kinds = append(l.Kinds, m.kind)
+		case m.role != nil:
+			r.roles = append(r.roles, m.role)
+		case m.binding != nil:
+			r.bindings = append(r.bindings, m.binding)
+		default:
+			l.Reviewers = append(l.Reviewers, m.hooks...)
 		}
 	}
-	slices.SortFunc(kinds, func(a, b *policy.Kind) int {
+	slices.SortFunc(l.Kinds, func(a, b *policy.Kind) int {
 		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Plural, b.Plural))
 	})
-	return p.With(kinds)
+	order(base, l)
+	r.over(base, l)
+	l.Made = now
+	next, err := p.With(l, before)
+	if err != nil {
+		panic(fmt.Sprintf("layer: %v", err)) // its parts have been compiled, and name each other
+	}
+	return next
+}
+
+// makeOf makes what an object says.
+func makeOf(x *Stored) *made {
+	m := &made{}
+	switch x.Resource {
+	case definitions.Resource:
+		m.kind, m.failed = kindOf(x)
+	case brought.ClusterRoles.GroupResource(), brought.Roles.GroupResource():
+		m.role, m.failed = roleOf(x)
+	case brought.ClusterRoleBindings.GroupResource(), brought.RoleBindings.GroupResource():
+		m.binding, m.failed = bindingOf(x)
+	default:
+		m.hooks, m.failed = hooksOf(x)
+	}
+	return m
+}
+
+// at returns the position of an object: its name, and the revision that says so.
+func (x *Stored) at() schemas.Position {
+	name := x.Name
+	if x.Namespace != "" {
+		name = x.Namespace + "/" + name
+	}
+	return schemas.Position{File: fmt.Sprintf("%s/%s@%d", x.Resource.Resource, name, x.Revision)}
 }
 
 // kindOf returns the kind of a stored definition; nil if it is not in force.
@@ -91,8 +150,8 @@ func Compile(d *definitions.Definition, revision uint64) (*policy.Kind, error) {
 	return policy.NewKind(&of)
 }
 
-// Check returns why a definition that kube-apiserver's validation has accepted cannot be in force here, and what of it has no effect.
-func Check(d *definitions.Definition) (errs field.ErrorList, warnings []string) {
+// CheckDefinition returns why a definition that kube-apiserver's validation has accepted cannot be in force here, and what of it has no effect.
+func CheckDefinition(d *definitions.Definition) (errs field.ErrorList, warnings []string) {
 	_, refused, unused := crd.TranslateValid(d, func([]string) schemas.Position { return schemas.Position{} })
 	for _, x := range refused {
 		text := x.Message

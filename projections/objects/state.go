@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/projections/objects/postings"
+	"stele.dev/stele/schemas/brought"
 )
 
 // degree is the degree of the trees: a node holds up to 2*degree-1 objects. A write copies the nodes on the
@@ -163,16 +164,23 @@ func (s *State) Count() (n int) {
 	return n
 }
 
-// FirstIn returns the first resource, by name, of which a namespace has objects. Resources that the policy does not have do not count: what
-// is stored of them belongs to what the policy says itself, and goes with the namespace.
+// FirstIn returns the first resource, by name, of which a namespace has objects. What clients have written beside what the policy says does not count: it
+// goes with the namespace. What they brought themselves does.
 func (s *State) FirstIn(namespace string) (schema.GroupResource, bool) {
 	first, found := schema.GroupResource{}, false
 	for r, t := range s.trees {
-		if s.kinds != nil && s.kinds[r] == nil {
+		rules := s.kinds != nil && s.kinds[r] == nil
+		if rules && brought.Of(r) == nil {
 			continue
 		}
 		t.Ascend(&Object{Namespace: namespace}, func(o *Object) bool {
-			if o.Namespace == namespace && (!found || r.String() < first.String()) {
+			if o.Namespace != namespace {
+				return false
+			}
+			if rules && !brought.Is(o.JSON) {
+				return true
+			}
+			if !found || r.String() < first.String() {
 				first, found = r, true
 			}
 			return false

@@ -34,6 +34,8 @@ const (
 	recordRendered
 	// recordLayers has the revisions of all changes of the definitions that came through the API, in order. It is missing if there are none.
 	recordLayers
+	// recordRules has those of all changes of the rules that came through the API, in the same way.
+	recordRules
 )
 
 // Export calls put with records that depend on the state alone, and of which [Importer] makes the same state. The bytes
@@ -66,9 +68,15 @@ func (s *State) Export(put func(record []byte) error) error {
 			send(append([]byte{recordRendered}, s.Active.Rendered.encoded...))
 		}
 	}
-	if len(s.Layers) > 0 {
-		b := []byte{recordLayers}
-		for _, revision := range s.Layers {
+	for _, list := range []struct {
+		record    byte
+		revisions []uint64
+	}{{recordLayers, s.Layers}, {recordRules, s.Rules}} {
+		if len(list.revisions) == 0 {
+			continue
+		}
+		b := []byte{list.record}
+		for _, revision := range list.revisions {
 			b = protowire.AppendVarint(b, revision)
 		}
 		send(b)
@@ -170,6 +178,10 @@ func (i *Importer) Add(record []byte) error {
 	case recordLayers:
 		for len(p.rest) > 0 && !p.bad {
 			i.state.Layers = append(i.state.Layers, p.number())
+		}
+	case recordRules:
+		for len(p.rest) > 0 && !p.bad {
+			i.state.Rules = append(i.state.Rules, p.number())
 		}
 	default:
 		return errRecord

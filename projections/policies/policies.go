@@ -75,19 +75,23 @@ type Record struct {
 	Proposed uint64 // revision of the proposal
 	Commit   string
 	Actor    string
-	// Layer is the revision of the last change of the definitions that came through the API; 0 if there was none. [State.InForce] sets it.
-	Layer uint64
+	// Layer is the revision of the last change of the definitions that came through the API, Rules that of the rules that did; 0 if there was none.
+	// [State.InForce] sets them.
+	Layer, Rules uint64
 }
 
-// Form identifies a policy with the definitions that came through the API, which are in force beside it.
+// Form identifies a policy with what came through the API, which is in force beside it.
 type Form struct {
 	Digest
-	// Layer is the revision of the last change of the definitions; 0 if there was none.
-	Layer uint64
+	// Layer is the revision of the last change of the definitions, Rules that of the rules: roles, bindings, webhooks; 0 if there was none.
+	Layer, Rules uint64
 }
 
+// Kinds identifies the kinds of the policy: they do not depend on the rules.
+func (f Form) Kinds() Form { return Form{Digest: f.Digest, Layer: f.Layer} }
+
 // Form returns what was in force.
-func (r *Record) Form() Form { return Form{r.Digest, r.Layer} }
+func (r *Record) Form() Form { return Form{r.Digest, r.Layer, r.Rules} }
 
 // State is what policies there are at one revision.
 type State struct {
@@ -98,19 +102,21 @@ type State struct {
 	History []Record
 	// Layers has the revisions of all changes of the definitions that came through the API, in order. Since the last one, they are what the
 	// objects are.
-	Layers    []uint64
+	Layers []uint64
+	// Rules has those of all changes of the rules that came through the API.
+	Rules     []uint64
 	located   map[Digest]uint64 // revisions of all chunks in the log
 	proposals map[Digest]*Proposal
 	chunks    map[Digest]*chunk
 }
 
 // ActiveRevision returns the revision since which the policy has been in force as it is: that of its activation, or of the last change of the
-// definitions that came through the API; 0 if there is no policy.
+// definitions and rules that came through the API; 0 if there is no policy.
 func (s *State) ActiveRevision() uint64 {
 	if s.Active == nil {
 		return 0
 	}
-	return max(s.Active.Revision, s.LayerRevision())
+	return max(s.Active.Revision, last(s.Layers), last(s.Rules))
 }
 
 // Activated returns the revision of the activation in force; 0 if there is none.
@@ -121,16 +127,16 @@ func (s *State) Activated() uint64 {
 	return s.Active.Revision
 }
 
-// LayerRevision returns the revision of the last change of the definitions that came through the API; 0 if there was none.
-func (s *State) LayerRevision() uint64 {
-	if len(s.Layers) == 0 {
+// last returns the last of some revisions; 0 if there is none.
+func last(revisions []uint64) uint64 {
+	if len(revisions) == 0 {
 		return 0
 	}
-	return s.Layers[len(s.Layers)-1]
+	return revisions[len(revisions)-1]
 }
 
 // Form returns what is in force. There must be a policy.
-func (s *State) Form() Form { return Form{s.Active.Digest, s.LayerRevision()} }
+func (s *State) Form() Form { return Form{s.Active.Digest, last(s.Layers), last(s.Rules)} }
 
 // ChangeLayer returns the state after a change, at a revision, of the definitions that came through the API.
 func (s *State) ChangeLayer(revision uint64) *State {
@@ -139,19 +145,27 @@ func (s *State) ChangeLayer(revision uint64) *State {
 	return &next
 }
 
-// ChangesAfter returns the revisions after one at which another policy, or other definitions, came into force, in order.
+// ChangeRules returns the state after a change, at a revision, of the rules that came through the API.
+func (s *State) ChangeRules(revision uint64) *State {
+	next := *s
+	next.Rules = append(slices.Clip(s.Rules), revision)
+	return &next
+}
+
+// ChangesAfter returns the revisions after one at which another policy, or other definitions or rules, came into force, in order.
 func (s *State) ChangesAfter(revision uint64) (all []uint64) {
 	for _, r := range s.History[s.activations(revision):] {
 		all = append(all, r.Revision)
 	}
-	all = append(all, s.Layers[s.layers(revision):]...)
+	all = append(all, s.Layers[upTo(s.Layers, revision):]...)
+	all = append(all, s.Rules[upTo(s.Rules, revision):]...)
 	slices.Sort(all)
 	return slices.Compact(all)
 }
 
-// layers returns the number of changes of definitions up to a revision.
-func (s *State) layers(revision uint64) int {
-	return sort.Search(len(s.Layers), func(i int) bool { return s.Layers[i] > revision })
+// upTo returns how many of some revisions, which are in order, are not after one.
+func upTo(revisions []uint64, revision uint64) int {
+	return sort.Search(len(revisions), func(i int) bool { return revisions[i] > revision })
 }
 
 // HasChunk reports whether a proposal may refer to a chunk.
@@ -268,7 +282,7 @@ func (s *State) activate(e *eventlog.Event, revision uint64) (*State, error) {
 		return nil, err
 	}
 	next := &State{
-		Layers: s.Layers,
+		Layers: s.Layers, Rules: s.Rules,
 		History: append(slices.Clip(s.History), Record{
 			Digest: d, Revision: revision, Proposed: proposal.Revision, Commit: proposal.Commit, Actor: e.Meta.GetActor().GetUser()}),
 		located:   s.located,
@@ -291,21 +305,43 @@ func (s *State) InForce(revision uint64) (Record, bool) {
 		return Record{}, false
 	}
 	r := s.History[n-1]
-	if i := s.layers(revision); i > 0 {
-		r.Layer = s.Layers[i-1]
-	}
+	r.Layer, r.Rules = last(s.Layers[:upTo(s.Layers, revision)]), last(s.Rules[:upTo(s.Rules, revision)])
 	return r, true
+}
+
+// AccessChanges returns what was in force since each revision at which it may have changed who may do what, in order: activations, and changes of rules that came
+// through the API. The revision of a record is that one. A record of a change of rules has no actor.
+func (s *State) AccessChanges() []Record {
+	all := make([]Record, 0, len(s.History)+len(s.Rules))
+	rules := s.Rules
+	for i, r := range s.History {
+		before := upTo(rules, r.Revision)
+		rules = rules[before:]
+		r, _ = s.InForce(r.Revision)
+		all = append(all, r)
+		end := len(rules)
+		if i+1 < len(s.History) {
+			end = upTo(rules, s.History[i+1].Revision-1)
+		}
+		for _, revision := range rules[:end] {
+			r, _ := s.InForce(revision)
+			r.Revision, r.Actor = revision, ""
+			all = append(all, r)
+		}
+		rules = rules[end:]
+	}
+	return all
 }
 
 // At returns the state at an earlier revision. The caller passes the proposal of the policy that was in
 // force then, and what its activation says of rendered objects; nil if there was none. No event can be applied to the result.
 func (s *State) At(revision uint64, proposal *Proposal, rendered *Rendered) *State {
 	n := s.activations(revision)
-	layers := s.layers(revision)
-	past := &State{History: s.History[:n:n], Layers: s.Layers[:layers:layers], located: s.located}
+	layers, rules := upTo(s.Layers, revision), upTo(s.Rules, revision)
+	past := &State{History: s.History[:n:n], Layers: s.Layers[:layers:layers], Rules: s.Rules[:rules:rules], located: s.located}
 	if n > 0 {
-		last := past.History[n-1]
-		past.Active = &Activation{Proposal: proposal, Revision: last.Revision, Actor: last.Actor, Rendered: rendered}
+		active := past.History[n-1]
+		past.Active = &Activation{Proposal: proposal, Revision: active.Revision, Actor: active.Actor, Rendered: rendered}
 	}
 	return past
 }

@@ -80,7 +80,7 @@ func (q question) tooMuch(err error) error {
 type policyRights struct {
 	*past.Rights
 	State
-	// at is the index of the policy's activation in the history of the tip.
+	// at is the index in the changes of access of the tip.
 	at int
 }
 
@@ -90,7 +90,7 @@ func (v *service) rightsAt(ctx context.Context, c *call.Call, revision uint64, a
 	if err != nil {
 		return nil, err
 	}
-	history := c.Tip.Policies.History
+	history := c.Tip.Policies.AccessChanges()
 	n := sort.Search(len(history), func(i int) bool { return history[i].Revision > revision })
 	if n == 0 {
 		return nil, status.Expired("no policy was in force at revision %d: the first is since revision %d", revision, history[0].Revision)
@@ -194,7 +194,7 @@ const activationsAsked = 64
 // setSince sets since when each holder has the access. It goes back from activation to activation until no holder had the
 // access.
 func (v *service) setSince(ctx context.Context, c *call.Call, inForce *policyRights, holders []Holder) error {
-	history := c.Tip.Policies.History[:inForce.at+1]
+	history := c.Tip.Policies.AccessChanges()[:inForce.at+1]
 	open := []int{}
 	for i := range holders {
 		if !holders[i].Denied {

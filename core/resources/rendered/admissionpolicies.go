@@ -21,6 +21,7 @@ import (
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/expr"
 	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/brought"
 )
 
 // AdmissionPolicies are the kinds of policies and bindings.
@@ -56,7 +57,7 @@ func validationEntries(bindings bool) func(*policy.Form) []*Entry {
 				if p.TypeMeta, p.ObjectMeta, b.TypeMeta, b.ObjectMeta = t, meta, t, meta; bindings {
 					return b
 				}
-				p.Spec.MatchConstraints = complete(p.Spec.MatchConstraints)
+				p.Spec.MatchConstraints = brought.Complete(p.Spec.MatchConstraints)
 				return p
 			}})
 		}
@@ -79,7 +80,7 @@ func mutationEntries(bindings bool) func(*policy.Form) []*Entry {
 					if p.TypeMeta, p.ObjectMeta, b.TypeMeta, b.ObjectMeta = t, meta, t, meta; bindings {
 						return b
 					}
-					p.Spec.MatchConstraints = complete(p.Spec.MatchConstraints)
+					p.Spec.MatchConstraints = brought.Complete(p.Spec.MatchConstraints)
 					return p
 				},
 			})
@@ -288,28 +289,6 @@ func resourceRule(groups, versions, resources, operations, names []string, scope
 		r.Scope = &of
 	}
 	return r
-}
-
-// complete fills in the defaults of kube-apiserver.
-func complete(m *admissionv1.MatchResources) *admissionv1.MatchResources {
-	if m.MatchPolicy == nil {
-		equivalent := admissionv1.Equivalent
-		m.MatchPolicy = &equivalent
-	}
-	for _, s := range []**metav1.LabelSelector{&m.NamespaceSelector, &m.ObjectSelector} {
-		if *s == nil {
-			*s = &metav1.LabelSelector{}
-		}
-	}
-	for _, rules := range [][]admissionv1.NamedRuleWithOperations{m.ResourceRules, m.ExcludeResourceRules} {
-		for i := range rules {
-			if rules[i].Scope == nil {
-				all := admissionv1.AllScopes
-				rules[i].Scope = &all
-			}
-		}
-	}
-	return m
 }
 
 // paramKindOf returns the kind of the objects that are params; nil if there are none.

@@ -8,18 +8,17 @@ import (
 	"strings"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
-	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-helpers/auth/rbac/validation"
-	"k8s.io/utils/ptr"
 	kjson "sigs.k8s.io/json"
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/object/difference"
 	"stele.dev/stele/core/read"
 	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/brought"
 )
 
 // difference returns in what an object differs from the rendered one, such as "rules[0].verbs"; "" if both mean the same, with the defaults of
@@ -31,7 +30,7 @@ func (w *write) difference(after []byte) (string, error) {
 		if err := json.Unmarshal(text, o); err != nil {
 			return "", call.Unfit(w.c.Kind.GroupVersionKind(), err)
 		}
-		setDefaults(o)
+		brought.Default(o)
 		said[i] = o.(metav1.Object)
 	}
 	was, is := said[0], said[1]
@@ -235,97 +234,3 @@ func undescribed(s *apiextensionsv1.JSONSchemaProps) {
 
 // lastApplied is the annotation in which kubectl keeps what it has applied.
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
-
-// setDefaults sets the defaults of kube-apiserver.
-func setDefaults(object any) {
-	switch o := object.(type) {
-	case *apiextensionsv1.CustomResourceDefinition:
-		apiextensionsv1.SetObjectDefaults_CustomResourceDefinition(o)
-	case *rbacv1.ClusterRoleBinding:
-		setBindingDefaults(&o.RoleRef, o.Subjects)
-	case *rbacv1.RoleBinding:
-		setBindingDefaults(&o.RoleRef, o.Subjects)
-	case *admissionv1.ValidatingAdmissionPolicy:
-		setDefault(&o.Spec.FailurePolicy, admissionv1.Fail)
-		if o.Spec.MatchConstraints != nil {
-			complete(o.Spec.MatchConstraints)
-		}
-	case *admissionv1.MutatingAdmissionPolicy:
-		setDefault(&o.Spec.FailurePolicy, admissionv1.Fail)
-		if o.Spec.MatchConstraints != nil {
-			complete(o.Spec.MatchConstraints)
-		}
-	case *admissionv1.ValidatingAdmissionPolicyBinding:
-		if o.Spec.MatchResources != nil {
-			complete(o.Spec.MatchResources)
-		}
-	case *admissionv1.MutatingAdmissionPolicyBinding:
-		if o.Spec.MatchResources != nil {
-			complete(o.Spec.MatchResources)
-		}
-	case *flowcontrolv1.FlowSchema:
-		if o.Spec.MatchingPrecedence == 0 {
-			o.Spec.MatchingPrecedence = 1000
-		}
-	case *flowcontrolv1.PriorityLevelConfiguration:
-		setLevelDefaults(&o.Spec)
-	case *admissionv1.ValidatingWebhookConfiguration:
-		for i := range o.Webhooks {
-			h := &o.Webhooks[i]
-			setWebhookDefaults(&h.FailurePolicy, &h.MatchPolicy, &h.NamespaceSelector, &h.ObjectSelector, &h.TimeoutSeconds, &h.ClientConfig, h.Rules)
-		}
-	case *admissionv1.MutatingWebhookConfiguration:
-		for i := range o.Webhooks {
-			h := &o.Webhooks[i]
-			setDefault(&h.ReinvocationPolicy, admissionv1.NeverReinvocationPolicy)
-			setWebhookDefaults(&h.FailurePolicy, &h.MatchPolicy, &h.NamespaceSelector, &h.ObjectSelector, &h.TimeoutSeconds, &h.ClientConfig, h.Rules)
-		}
-	}
-}
-
-func setDefault[T any](field **T, value T) {
-	if *field == nil {
-		*field = &value
-	}
-}
-
-func setBindingDefaults(role *rbacv1.RoleRef, subjects []rbacv1.Subject) {
-	if role.APIGroup == "" {
-		role.APIGroup = rbacv1.GroupName
-	}
-	for i := range subjects {
-		if s := &subjects[i]; s.APIGroup == "" && s.Kind != rbacv1.ServiceAccountKind {
-			s.APIGroup = rbacv1.GroupName
-		}
-	}
-}
-
-func setLevelDefaults(l *flowcontrolv1.PriorityLevelConfigurationSpec) {
-	if l.Exempt != nil {
-		setDefault(&l.Exempt.NominalConcurrencyShares, 0)
-		setDefault(&l.Exempt.LendablePercent, 0)
-	}
-	if l.Limited == nil {
-		return
-	}
-	setDefault(&l.Limited.NominalConcurrencyShares, 30)
-	setDefault(&l.Limited.LendablePercent, 0)
-	if q := l.Limited.LimitResponse.Queuing; q != nil {
-		q.HandSize, q.Queues = cmp.Or(q.HandSize, 8), cmp.Or(q.Queues, 64)
-		q.QueueLengthLimit = cmp.Or(q.QueueLengthLimit, 50)
-	}
-}
-
-func setWebhookDefaults(failure **admissionv1.FailurePolicyType, match **admissionv1.MatchPolicyType, namespaces, objects **metav1.LabelSelector, timeout **int32, client *admissionv1.WebhookClientConfig, rules []admissionv1.RuleWithOperations) {
-	setDefault(failure, admissionv1.Fail)
-	setDefault(match, admissionv1.Equivalent)
-	setDefault(namespaces, metav1.LabelSelector{})
-	setDefault(objects, metav1.LabelSelector{})
-	setDefault(timeout, 10)
-	if client.Service != nil && client.Service.Port == nil {
-		client.Service.Port = ptr.To[int32](443)
-	}
-	for i := range rules {
-		setDefault(&rules[i].Scope, admissionv1.AllScopes)
-	}
-}

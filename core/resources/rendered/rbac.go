@@ -15,6 +15,7 @@ import (
 
 	"stele.dev/stele/policy"
 	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/brought"
 )
 
 // RBAC are the kinds of the group. OpenAPI describes them as writable: kubectl asks OpenAPI how to validate a write
@@ -33,7 +34,7 @@ func rbacKind(object any, plural string, namespaced bool, entries func(*policy.F
 		Group: rbacv1.GroupName, Kind: name, Plural: plural, Namespaced: namespaced, StorageVersion: rbacv1.SchemeGroupVersion.Version,
 	}, content)
 	v.AllowCreateOnUpdate = true // as in kube-apiserver; the error of a refused create names the place in the policy
-	return &Kind{Version: v, Type: reflect.TypeOf(object), Entries: entries, Find: find, Section: "rbac", Says: "access is", Part: part}
+	return &Kind{Version: v, Type: reflect.TypeOf(object), Entries: entries, Find: find, Section: brought.SectionRBAC, Brought: broughtRule, Says: "access is", Part: part}
 }
 
 // withMeaning makes labels of a kind mean what they mean in roles.

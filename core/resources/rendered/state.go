@@ -1,6 +1,7 @@
 package rendered
 
 import (
+	"cmp"
 	"iter"
 	"slices"
 	"strings"
@@ -64,10 +65,7 @@ func (s *State) Get(namespace, name string) *objects.Object {
 	if x := s.find(namespace, name); x != nil && !x.hidden() {
 		return s.object(*x)
 	}
-	if namespace == "" {
-		return s.brought(name)
-	}
-	return nil
+	return s.brought(namespace, name)
 }
 
 // find returns the object of a name, also if it is hidden, or nil.
@@ -87,7 +85,7 @@ func (s *State) List(sel *objects.Selection) iter.Seq[*objects.Object] {
 		defer stop()
 		brought, more := next()
 		for x := range s.items(sel, func(place) bool { return true }) {
-			for ; more && brought.Name < x.entry.Name; brought, more = next() {
+			for ; more && cmp.Or(strings.Compare(brought.Namespace, x.namespace), strings.Compare(brought.Name, x.entry.Name)) < 0; brought, more = next() {
 				if sel.Matches(brought) && !yield(brought) {
 					return
 				}
@@ -108,31 +106,39 @@ func (s *State) List(sel *objects.Selection) iter.Seq[*objects.Object] {
 }
 
 // brought returns an object that the API brought, or nil.
-func (s *State) brought(name string) *objects.Object {
+func (s *State) brought(namespace, name string) *objects.Object {
 	if s.kind.Brought == nil {
 		return nil
 	}
-	o := s.overlays.Get(s.kind.Version.Kind.GroupResource(), "", name)
-	if o == nil || s.has(name) || !s.kind.Brought(o) {
+	o := s.overlays.Get(s.kind.Version.Kind.GroupResource(), namespace, name)
+	if o == nil || s.has(namespace, name) || !s.kind.Brought(o) {
 		return nil
 	}
 	return o
 }
 
-// has reports whether the policy has an object without a namespace.
-func (s *State) has(name string) bool {
-	_, found := slices.BinarySearchFunc(s.entries, name, func(e *Entry, name string) int { return strings.Compare(e.Name, name) })
-	return found
+// has reports whether the policy has an object.
+func (s *State) has(namespace, name string) bool {
+	i, found := slices.BinarySearchFunc(s.entries, name, func(e *Entry, name string) int { return strings.Compare(e.Name, name) })
+	if namespace == "" || !found {
+		return found
+	}
+	for ; i < len(s.entries) && s.entries[i].Name == name; i++ {
+		if s.entries[i].In(namespace) {
+			return true
+		}
+	}
+	return false
 }
 
-// allBrought yields the objects that the API brought, with the name of a selection, ordered by name.
+// allBrought yields the objects that the API brought, with the namespace and name of a selection, ordered by namespace and name.
 func (s *State) allBrought(sel *objects.Selection) iter.Seq[*objects.Object] {
 	return func(yield func(*objects.Object) bool) {
-		if s.kind.Brought == nil || sel.Namespace != "" {
+		if s.kind.Brought == nil {
 			return
 		}
-		for o := range s.overlays.List(s.kind.Version.Kind.GroupResource(), &objects.Selection{Name: sel.Name}, "", "") {
-			if !s.has(o.Name) && s.kind.Brought(o) && !yield(o) {
+		for o := range s.overlays.List(s.kind.Version.Kind.GroupResource(), &objects.Selection{Namespace: sel.Namespace, Name: sel.Name}, "", "") {
+			if s.kind.Brought(o) && !s.has(o.Namespace, o.Name) && !yield(o) {
 				return
 			}
 		}

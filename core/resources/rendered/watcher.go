@@ -188,12 +188,12 @@ func broughtChanges(last, next *State, sel *objects.Selection, seen, again uint6
 		}
 	}
 	for o := range last.allBrought(sel) {
-		if now := next.brought(o.Name); now == nil || now.UID != o.UID || !sel.Matches(now) {
+		if now := next.brought(o.Namespace, o.Name); now == nil || now.UID != o.UID || !sel.Matches(now) {
 			leave(o)
 		}
 	}
 	for o := range next.allBrought(sel) {
-		was := last.brought(o.Name)
+		was := last.brought(o.Namespace, o.Name)
 		existed := was != nil && was.UID == o.UID && sel.Matches(was)
 		switch {
 		case !sel.Matches(o), existed && was.Revision == o.Revision && o.Revision != again:

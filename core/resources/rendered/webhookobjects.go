@@ -17,6 +17,7 @@ import (
 
 	"stele.dev/stele/policy"
 	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/brought"
 )
 
 // OrderAnnotation has the order of a mutating webhook, for which configurations have no field.
@@ -40,7 +41,7 @@ func webhookKind(object any, plural string, mutating bool) *Kind {
 		part = "admission.webhooks.mutating"
 	}
 	entriesOf := func(f *policy.Form) []*Entry { return webhookEntries(f, mutating) }
-	return &Kind{Version: v, Type: reflect.TypeOf(object), Entries: entriesOf, Find: ByName(entriesOf), Counted: true, Section: "webhooks", Says: "an admission webhook is", Part: part + " of a team in the bundle"}
+	return &Kind{Version: v, Type: reflect.TypeOf(object), Entries: entriesOf, Find: ByName(entriesOf), Counted: true, Section: brought.SectionWebhooks, Brought: broughtRule, Says: "an admission webhook is", Part: part + " of a team in the bundle"}
 }
 
 // webhookEntries returns a configuration for the webhooks that name it, and one for each webhook that names none.

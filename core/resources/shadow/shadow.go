@@ -18,6 +18,7 @@ import (
 	"stele.dev/stele/core/decide"
 	"stele.dev/stele/core/read"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/projections/objects"
 )
 
 // Limits of the queue and of the table of differences.
@@ -132,8 +133,11 @@ type running struct {
 	proposed *policy.Policy
 	asked    *policy.Policy // the same, without its authorizers outside of it
 	since    uint64         // the revision of the policy in force when it was started
-	ctx      context.Context
-	stop     context.CancelFunc
+	// layered is asked with what clients had brought at the policy revision layeredAt.
+	layered   *policy.Policy
+	layeredAt uint64
+	ctx       context.Context
+	stop      context.CancelFunc
 
 	mu      sync.Mutex
 	queue   []entry
@@ -233,6 +237,14 @@ func (r *running) nextEntry() (e entry, ok bool) {
 	return e, true
 }
 
+// over returns the proposed policy with what clients have brought at a tip. Only the goroutine of the shadow calls it.
+func (r *running) over(tip *commit.Tip) *policy.Policy {
+	if rev := tip.PolicyRevision(); r.layered == nil || r.layeredAt != rev {
+		r.layered, r.layeredAt = commit.Layered(r.asked, r.layered, func(schema.GroupResource) *objects.State { return tip.Objects }, func(schema.GroupResource, string, error) {}), rev
+	}
+	return r.layered
+}
+
 // decide decides a request under the proposed policy. A panic makes it unknown.
 func (r *running) decide(seen *Seen) (v decide.Verdict) {
 	if seen.Verdict.Unknown != "" {
@@ -246,7 +258,7 @@ func (r *running) decide(seen *Seen) (v decide.Verdict) {
 			v = decide.Verdict{Unknown: "it failed inside the server; see the server's log"}
 		}
 	}()
-	v = r.of.decide(ctx, &seen.Question, r.asked)
+	v = r.of.decide(ctx, &seen.Question, r.over(seen.Tip))
 	if len(v.Reviewers) > 0 {
 		return decide.Verdict{Unknown: decide.Reviewed}
 	}

@@ -19,7 +19,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/metadata"
 	"stele.dev/stele/core/run/controllers/clients"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/schemas/brought"
 )
 
 // namespaceWorkers is how many namespaces are emptied at once.
@@ -167,7 +170,7 @@ func (c *namespaceController) empty(ctx context.Context, ns *corev1.Namespace) *
 			continue
 		}
 		for _, r := range list.APIResources {
-			if slices.Contains(r.Verbs, "delete") && slices.Contains(r.Verbs, "list") && !clients.Rendered(gv.WithResource(r.Name).GroupResource()) {
+			if slices.Contains(r.Verbs, "delete") && slices.Contains(r.Verbs, "list") && (!clients.Rendered(gv.WithResource(r.Name).GroupResource()) || brought.Of(gv.WithResource(r.Name).GroupResource()) != nil) {
 				if err := c.emptyOf(ctx, ns.Name, gv.WithResource(r.Name), r.Verbs, l); err != nil {
 					l.deleting = append(l.deleting, fmt.Errorf("%s: %w", gv.WithResource(r.Name).GroupResource(), err))
 				}
@@ -180,7 +183,7 @@ func (c *namespaceController) empty(ctx context.Context, ns *corev1.Namespace) *
 // emptyOf deletes the objects of a resource, and counts those that remain.
 func (c *namespaceController) emptyOf(ctx context.Context, namespace string, r schema.GroupVersionResource, verbs []string, l *namespaceContent) error {
 	in := c.Metadata.Resource(r).Namespace(namespace)
-	there, err := in.List(ctx, metav1.ListOptions{})
+	there, err := stored(ctx, in)
 	if err != nil || len(there.Items) == 0 {
 		return ignoreNotFound(err)
 	}
@@ -200,7 +203,7 @@ func (c *namespaceController) emptyOf(ctx context.Context, namespace string, r s
 	if err != nil {
 		return err
 	}
-	if there, err = in.List(ctx, metav1.ListOptions{}); err != nil {
+	if there, err = stored(ctx, in); err != nil {
 		return ignoreNotFound(err)
 	}
 	if n := len(there.Items); n > 0 {
@@ -212,6 +215,15 @@ func (c *namespaceController) emptyOf(ctx context.Context, namespace string, r s
 		}
 	}
 	return nil
+}
+
+// stored returns the objects of a resource that are stored: those that show what the policy says go with it, or with their namespace.
+func stored(ctx context.Context, r metadata.ResourceInterface) (*metav1.PartialObjectMetadataList, error) {
+	there, err := r.List(ctx, metav1.ListOptions{})
+	if err == nil {
+		there.Items = slices.DeleteFunc(there.Items, func(o metav1.PartialObjectMetadata) bool { return o.Annotations[policy.RuleAnnotation] != "" })
+	}
+	return there, err
 }
 
 // report updates the status if it changes.

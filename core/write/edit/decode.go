@@ -148,7 +148,7 @@ func (d *Draft) becomeNew(o *Object) error {
 	}
 	d.keepDefinitionStatus(o.Content)
 	generation := int64(1)
-	if d.Kind.Kind.Builtin && !d.Kind.Kind.Defines() {
+	if !d.hasGeneration() {
 		generation = 0
 	}
 	sent := o.Meta.ManagedFields

@@ -28,9 +28,19 @@ func (d *Draft) keepDefinitionStatus(content map[string]any) {
 	}
 }
 
-// requireAllowed returns an error if the object is a definition that the bundle has, or of a group of which the policy allows none. It decides by the
-// name under which the definition is stored, and by the policy of this round.
+// requireAllowed returns an error if the object is one that the bundle has, or that the policy does not allow clients to bring. It decides by the
+// name under which the object is stored, and by the policy of this round.
 func (d *Draft) requireAllowed() error {
+	if b := d.Kind.Kind.Brought; b != nil {
+		form := d.Tip.Policy.Base().Form()
+		switch {
+		case form.Shows(b, d.Key.Namespace, d.Key.Name):
+			return status.AlreadyExists(d.Resource(), d.Key.Name)
+		case !form.AllowsBrought(b, d.Key.Namespace):
+			return status.Refused(d.Resource(), d.Key.Name, fmt.Errorf("the policy does not allow them through the API%s", form.AllowedNamespaces(b)))
+		}
+		return nil
+	}
 	if !d.Kind.Kind.Defines() || d.Key.Name == "" { // the validation refuses what has no name
 		return nil
 	}

@@ -58,7 +58,7 @@ func (d *Draft) Decide() (*Write, error) {
 			return nil, err
 		}
 		d.keepTimes()
-		if (!d.Kind.Kind.Builtin || d.Kind.Kind.Defines()) && d.Info.Subresource != "status" && !equalContent(d.Object.Content, d.OldContent, d.Kind.Status) {
+		if d.hasGeneration() && d.Info.Subresource != "status" && !equalContent(d.Object.Content, d.OldContent, d.Kind.Status) {
 			d.Object.Meta.Generation++
 		}
 		if w.Payload, err = d.encode(d.Object.Meta, d.Object.Content); err != nil {
@@ -78,6 +78,12 @@ func (d *Draft) Decide() (*Write, error) {
 		w.Kept, err = d.keepHidden(w.Payload)
 	}
 	return w, err
+}
+
+// hasGeneration reports whether objects of the kind have a generation.
+func (d *Draft) hasGeneration() bool {
+	k := d.Kind.Kind
+	return !k.Builtin || k.Defines() || k.Brought != nil && k.Brought.Counted
 }
 
 // equalContent reports whether two objects are equal but for apiVersion, kind, metadata and, if exceptStatus, status.

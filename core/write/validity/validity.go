@@ -56,6 +56,11 @@ func PrepareNoting(v *policy.Version, content, old map[string]any, applied bool,
 		unknown = definitions.Prepare(content)
 		return unknown, !reflect.DeepEqual(asked, content), nil
 	}
+	if v.Kind.Brought != nil {
+		asked := runtime.DeepCopyJSON(content)
+		unknown = v.Kind.Brought.Prepare(content)
+		return unknown, !reflect.DeepEqual(asked, content), nil
+	}
 	if v.Kind.Builtin {
 		asked := runtime.DeepCopyJSON(content)
 		builtin.Prepare(v.Kind.Kind.Kind, content, old)
@@ -71,6 +76,9 @@ func (w *Write) Check(ctx context.Context) (field.ErrorList, error) {
 	kind, o := w.Version.Kind, w.Object
 	if kind.Defines() {
 		return w.checkDefinition(ctx)
+	}
+	if kind.Brought != nil {
+		return w.checkRules()
 	}
 	var oldMeta *metav1.ObjectMeta
 	var oldContent map[string]any
@@ -134,9 +142,30 @@ func (w *Write) checkDefinition(ctx context.Context) (field.ErrorList, error) {
 	if err != nil {
 		return nil, err
 	}
-	errs, warnings = layer.Check(d)
+	errs, warnings = layer.CheckDefinition(d)
 	w.Warnings = append(w.Warnings, warnings...)
 	return append(errs, w.Found...), nil
+}
+
+// checkRules is Check for an object whose rules are in force: kube-apiserver's validation, and then what cannot be enforced here.
+func (w *Write) checkRules() (field.ErrorList, error) {
+	if err := w.typeError(); err != nil {
+		return nil, err
+	}
+	kind, o := w.Version.Kind, w.Object
+	var errs field.ErrorList
+	var was map[string]any
+	if w.Old == nil {
+		errs = metadata.ValidateNew(o.Meta, kind.Namespaced, kind.Brought.Names)
+	} else {
+		errs, was = metadata.ValidateUpdate(o.Meta, w.Old.Meta, kind.Namespaced, kind.Brought.Names), w.Old.Content
+	}
+	errs = append(errs, ownAnnotations(o.Meta)...)
+	if found := kind.Brought.Validate(o.Content, was); len(found) > 0 {
+		return append(append(errs, found...), w.Found...), nil
+	}
+	found, err := layer.Check(kind.Brought, o.Content)
+	return append(append(errs, found...), w.Found...), err
 }
 
 // rules evaluates the CEL rules of the schema. As in kube-apiserver, it skips them if earlier errors leave the object too
@@ -190,11 +219,11 @@ func validated(meta *metav1.ObjectMeta) map[string]any {
 	return m
 }
 
-// ownAnnotations returns an error for each annotation that would show a definition as one of the policy.
+// ownAnnotations returns an error for each annotation that would show an object as one of the policy.
 func ownAnnotations(meta *metav1.ObjectMeta) (errs field.ErrorList) {
 	for _, name := range slices.Sorted(maps.Keys(meta.Annotations)) {
 		if strings.HasPrefix(name, policy.OwnAnnotations) {
-			errs = append(errs, field.Forbidden(field.NewPath("metadata", "annotations").Key(name), "only definitions of the policy have it; remove it"))
+			errs = append(errs, field.Forbidden(field.NewPath("metadata", "annotations").Key(name), "only objects of the policy have it; remove it"))
 		}
 	}
 	return errs

@@ -1,0 +1,145 @@
+package core
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/component-helpers/auth/rbac/validation"
+	"stele.dev/stele/core/status"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/layer"
+	"stele.dev/stele/schemas/brought"
+	"stele.dev/stele/schemas/wording"
+)
+
+// everything are the rules that an aggregated role may come to have.
+var everything = []rbacv1.PolicyRule{
+	{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}},
+	{Verbs: []string{"*"}, NonResourceURLs: []string{"*"}},
+}
+
+// noEscalation returns an error if a role or binding grants more than its writer may do, or than the bundle lets clients grant. The rules are those of
+// kube-apiserver: who may "escalate" the role or "bind" the role of a binding may grant more. Unlike there, what a deny refuses to the writer counts as
+// not held. As there, it is decided before the object is validated.
+func (p *Pipeline) noEscalation(ctx context.Context, r *Request) error {
+	b := r.Kind.Kind.Brought
+	if b == nil || b.Section != brought.SectionRBAC || r.Mistyped != nil {
+		return nil
+	}
+	refuse := func(err error) error { return status.Refused(r.Resource(), r.Key.Name, err) }
+	var granted []rbacv1.PolicyRule
+	may := r.Access
+	switch b {
+	case brought.ClusterRoles, brought.Roles:
+		var role rbacv1.ClusterRole
+		if r.decoded(&role) != nil {
+			return nil // the type of the object says that
+		}
+		if r.OldContent != nil && role.AggregationRule == nil && equality.Semantic.DeepEqual(r.OldContent, r.Object.Content) && equality.Semantic.DeepEqual(r.OldMeta.Labels, r.Object.Meta.Labels) {
+			return nil // what it grants stays
+		}
+		if granted = role.Rules; role.AggregationRule != nil || r.OldContent["aggregationRule"] != nil {
+			granted = append(slices.Clip(granted), everything...)
+		}
+		may.Verb, may.Name = "escalate", r.Key.Name
+	default:
+		var binding rbacv1.RoleBinding
+		if r.decoded(&binding) != nil {
+			return nil
+		}
+		ref := binding.RoleRef
+		resource, in := schema.GroupResource{Group: rbacv1.GroupName, Resource: brought.ClusterRoles.Plural}, ""
+		if ref.Kind == "Role" {
+			resource.Resource, in = brought.Roles.Plural, r.Key.Namespace
+		}
+		role := r.Tip.Policy.Form().RoleShown(in, ref.Name)
+		if role == nil {
+			if ref.APIGroup != rbacv1.GroupName || ref.Name == "" || ref.Kind != "Role" && ref.Kind != "ClusterRole" {
+				return nil // the validation says that
+			}
+			if may.Verb, may.Resource, may.Name = "bind", resource.Resource, ref.Name; r.allows(ctx, &may) {
+				return nil
+			}
+			return status.NotFound(resource, ref.Name)
+		}
+		granted = layer.Rules(role.Rules)
+		may.Verb, may.Resource, may.Name = "bind", resource.Resource, ref.Name
+	}
+	if d := r.Tip.Policy.Base().Form().Dynamic[brought.SectionRBAC]; d.Powers != nil {
+		if covered, missing := validation.Covers(layer.Rules(d.Powers), granted); !covered {
+			return refuse(fmt.Errorf("the policy does not allow clients to grant (dynamic.powers, by %s):\n%s", d.Source, described(missing)))
+		}
+	}
+	if r.allows(ctx, &may) {
+		return nil
+	}
+	user, groups := r.User.GetName(), r.User.GetGroups()
+	var held []rbacv1.PolicyRule
+	for _, rule := range r.Tip.Policy.RulesOf(user, groups, r.Key.Namespace) {
+		held = append(held, layer.Rules([]policy.Rule{rule})...)
+	}
+	attempts := func(text string) error {
+		return refuse(errors.New(fmt.Sprintf("user %q (groups=%q) is attempting to grant RBAC permissions not currently held:\n", user, groups) + text))
+	}
+	if covered, missing := validation.Covers(held, granted); !covered {
+		return attempts(described(missing))
+	}
+	for _, rule := range granted {
+		if d := r.Tip.Policy.DeniesSome(user, groups, &rule); d != nil {
+			return attempts(described([]rbacv1.PolicyRule{rule}) + "; " + d.ID + wording.At(d.Source.String()) + " denies some of it")
+		}
+	}
+	return nil
+}
+
+// decoded decodes the object into a Go type.
+func (r *Request) decoded(into any) error {
+	text, err := json.Marshal(r.Object.Content)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(text, into)
+}
+
+// allows reports whether the policy allows a request, whatever its object is.
+func (r *Request) allows(ctx context.Context, a *policy.Request) bool {
+	return r.Tip.Policy.Authorize(ctx, a).Allowed
+}
+
+// described returns rules as kube-apiserver says them in errors, one a line. Rules that differ in their verbs alone are one.
+func described(rules []rbacv1.PolicyRule) string {
+	verbs, of := map[string][]string{}, map[string]rbacv1.PolicyRule{}
+	for _, r := range rules {
+		what := r
+		what.Verbs = nil
+		key := fmt.Sprintf("%q", []any{what.APIGroups, what.Resources, what.ResourceNames, what.NonResourceURLs})
+		of[key] = what
+		for _, v := range r.Verbs {
+			if !slices.Contains(verbs[key], v) {
+				verbs[key] = append(verbs[key], v)
+			}
+		}
+	}
+	var lines []string
+	for key, r := range of {
+		var parts []string
+		for _, part := range []struct {
+			name   string
+			values []string
+		}{{"APIGroups", r.APIGroups}, {"Resources", r.Resources}, {"NonResourceURLs", r.NonResourceURLs}, {"ResourceNames", r.ResourceNames}, {"Verbs", verbs[key]}} {
+			if len(part.values) > 0 {
+				parts = append(parts, fmt.Sprintf("%s:%q", part.name, part.values))
+			}
+		}
+		lines = append(lines, "{"+strings.ReplaceAll(strings.Join(parts, ", "), `" "`, `", "`)+"}")
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
