@@ -216,8 +216,8 @@ func TestWhatIsWrongWithABundleIsSaid(t *testing.T) {
 			bundle: `authorizers: ["rbac"]`,
 		},
 		"registration through the API": {
-			bundle: `dynamic: rbac: "Allow"`,
-			want:   []string{`bundle.dynamic.rbac: Allow is not supported for rbac`},
+			bundle: `dynamic: flowControl: "Allow"`,
+			want:   []string{`bundle.dynamic.flowControl: Allow is not supported for flowControl`},
 		},
 		"a deny": {
 			bundle: `teams: a: {` + kind("things", "a.example.com", "") + `, rbac: denies: d: {subjects: [{group: "x"}], rules: r: {apiGroups: ["a.example.com"], resources: ["things"], verbs: ["delete"]}, reason: "no"}}`,

@@ -105,9 +105,25 @@ func TestDynamicIsCompiled(t *testing.T) {
 	}
 }
 
+func TestWhatDynamicAllowsIsCompiled(t *testing.T) {
+	c, at := compiled(t, `dynamic: {§rbac: "Allow", §webhooks: "Allow", namespaces: ["team-*"], powers: §r: {apiGroups: [""], resources: ["configmaps"], verbs: ["get"]}}`)
+	want := map[string]policy.Dynamic{
+		"rbac": {Mode: policy.AllowWrites, Source: at[0], Namespaces: []string{"team-*"}, Powers: []policy.Rule{
+			{ID: "dynamic/powers/r", APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get"}, Source: at[2]},
+		}},
+		"webhooks": {Mode: policy.AllowWrites, Source: at[1], Namespaces: []string{"team-*"}},
+	}
+	if diff := cmp.Diff(want, c.Form.Dynamic); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if c, _ = compiled(t, `dynamic: {rbac: "Allow", powers: {}}`); c.Form.Dynamic["rbac"].Powers == nil {
+		t.Error("no powers are all powers")
+	}
+}
+
 func TestDynamicThatIsNotSupportedIsRefused(t *testing.T) {
-	expect(t, `dynamic: {§rbac: "Allow", flowControl: "Match"}`,
-		"bundle.dynamic.rbac: Allow is not supported for rbac; write \"Match\", which accepts what equals the bundle; `stele policy import FILE --team TEAM` brings the rest into the bundle")
+	expect(t, `dynamic: {§admissionPolicies: "Allow", flowControl: "Match"}`,
+		"bundle.dynamic.admissionPolicies: Allow is not supported for admissionPolicies; write \"Match\", which accepts what equals the bundle; `stele policy import FILE --team TEAM` brings the rest into the bundle")
 }
 
 func TestNamesOfRolesAndBindingsAreThoseOfOneObject(t *testing.T) {

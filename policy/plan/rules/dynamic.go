@@ -2,13 +2,17 @@ package rules
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
+	"k8s.io/component-helpers/auth/rbac/validation"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/layer"
 	"stele.dev/stele/policy/plan"
 	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/brought"
 )
 
 // dynamic compares what becomes of writes to objects that show the bundle.
@@ -16,13 +20,13 @@ func (c *comparison) dynamic() {
 	before, after := c.sides.From.Form().Dynamic, c.sides.To.Form().Dynamic
 	for _, part := range eitherNames(before, after) {
 		was, is := before[part], after[part]
-		if was.Mode == is.Mode && slices.Equal(was.Groups, is.Groups) {
+		if sameDynamic(was, is) {
 			continue
 		}
 		f := plan.Finding{Rule: "DYNAMIC_CHANGED", Path: "dynamic." + part, Before: shownMode(was), After: shownMode(is), Source: is.Source, Was: was.Source,
 			Message: "Writes that agree with the bundle are accepted.", Class: plan.Widens}
 		if is.Mode == policy.AllowWrites {
-			f.Message = "Clients may bring definitions that the bundle does not have, of these groups."
+			f.Message = broughtBy[part]
 		}
 		if is.Mode == "" {
 			f.Message = "Writes that would change something are refused, also those of labels and annotations."
@@ -37,19 +41,50 @@ func (c *comparison) dynamic() {
 // modes are the modes, those that accept less first.
 var modes = []string{"", policy.MatchWrites, policy.AllowWrites}
 
+// broughtBy says what Allow accepts, by the parts that can have it.
+var broughtBy = map[string]string{
+	policy.DynamicDefinitions: "Clients may bring definitions that the bundle does not have, of these groups.",
+	brought.SectionRBAC:       "Clients may bring roles and bindings that the bundle does not have, in these namespaces and with these powers. Nobody can grant what they may not do.",
+	brought.SectionWebhooks:   "Clients may bring webhooks that the bundle does not have, which see and change what is written.",
+}
+
+// sameDynamic reports whether a part accepts the same.
+func sameDynamic(was, is policy.Dynamic) bool {
+	return was.Mode == is.Mode && slices.Equal(was.Groups, is.Groups) && slices.Equal(was.Namespaces, is.Namespaces) &&
+		(was.Powers == nil) == (is.Powers == nil) && covers(was.Powers, is.Powers) && covers(is.Powers, was.Powers)
+}
+
+// covers reports whether rules allow all that others do.
+func covers(rules, others []policy.Rule) bool {
+	covered, _ := validation.Covers(layer.Rules(rules), layer.Rules(others))
+	return covered
+}
+
 // opensMore reports whether a part accepts anything that it did not accept before.
 func opensMore(was, is policy.Dynamic) bool {
 	if is.Mode != was.Mode {
 		return slices.Index(modes, is.Mode) > slices.Index(modes, was.Mode)
 	}
-	return slices.ContainsFunc(is.Groups, func(g string) bool { return !slices.Contains(was.Groups, g) && !slices.Contains(was.Groups, "*") })
+	further := func(was, is []string) bool {
+		return slices.ContainsFunc(is, func(pattern string) bool { return !slices.Contains(was, pattern) && !slices.Contains(was, "*") })
+	}
+	return further(was.Groups, is.Groups) || further(was.Namespaces, is.Namespaces) || was.Powers != nil && (is.Powers == nil || !covers(was.Powers, is.Powers))
 }
 
-// shownMode returns the mode of a part, with the groups of Allow.
+// shownMode returns the mode of a part, with what of Allow is limited.
 func shownMode(d policy.Dynamic) string {
 	mode := cmp.Or(d.Mode, policy.RefuseWrites)
-	if len(d.Groups) > 0 {
-		mode += " " + strings.Join(d.Groups, ", ")
+	for _, list := range [][]string{d.Groups, d.Namespaces} {
+		if len(list) > 0 {
+			mode += " " + strings.Join(list, ", ")
+		}
+	}
+	if d.Powers != nil {
+		var powers []string
+		for _, r := range d.Powers {
+			powers = append(powers, fmt.Sprintf("%s %s", strings.Join(r.Verbs, ","), strings.Join(append(slices.Clone(r.Resources), r.NonResourceURLs...), ",")))
+		}
+		mode += " (powers: " + strings.Join(powers, "; ") + ")"
 	}
 	return mode
 }

@@ -52,6 +52,28 @@ func TestAllowingDefinitionsWidens(t *testing.T) {
 	}
 }
 
+// Further namespaces and powers widen what clients may grant.
+func TestAllowingRBACWidens(t *testing.T) {
+	with := func(more string) string {
+		return plantest.Edit(t, plantest.Databases, `cluster: "dev"`, `cluster: "dev"`+"\n\tdynamic: {rbac: "+more+"}")
+	}
+	const match, one, two = `"Match"`, `"Allow", namespaces: ["a"]`, `"Allow", namespaces: ["a", "b"]`
+	const reads, writes = one + `, powers: r: {apiGroups: [""], resources: ["configmaps"], verbs: ["get"]}`, one + `, powers: r: {apiGroups: [""], resources: ["configmaps"], verbs: ["get", "update"]}`
+	for _, c := range []struct {
+		from, to string
+		class    plan.Class
+		shown    string
+	}{
+		{match, one, plan.Widens, "Match -> Allow a"}, {one, two, plan.Widens, "Allow a -> Allow a, b"}, {two, one, plan.Narrows, ""}, {one, reads, plan.Narrows, "Allow a -> Allow a (powers: get configmaps)"},
+		{reads, writes, plan.Widens, ""}, {writes, reads, plan.Narrows, ""}, {reads, one, plan.Widens, ""}, {one, match, plan.Narrows, ""},
+	} {
+		found := compare(t, plantest.Sides(t, with(c.from), with(c.to)))
+		if len(found) != 1 || found[0].Rule != "DYNAMIC_CHANGED" || found[0].Class != c.class || c.shown != "" && found[0].Before+" -> "+found[0].After != c.shown {
+			t.Errorf("%s to %s: %v", c.from, c.to, found)
+		}
+	}
+}
+
 func TestRenamedObjectsAreFound(t *testing.T) {
 	const part = `teams: data: rbac: {clusterRoles: shown: {%rules: a: {apiGroups: ["data.corp.example"], resources: ["databases"], verbs: ["get"]}}, bindings: shown: {$clusterRole: "shown", subjects: [{user: "x"}], namespaces: ["data-one"]}}`
 	with := func(role, binding string) string {
