@@ -16,6 +16,7 @@ import (
 	"stele.dev/stele/cmd/stele/internal/client"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/importing"
+	kinds "stele.dev/stele/schemas/brought"
 )
 
 var crds = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
@@ -82,7 +83,7 @@ func fromCluster(ctx context.Context, kubeconfig, contextName string, sections [
 	return documents, nil
 }
 
-// brought reads the definitions of a stele server that clients have brought through the API, and that the bundle does not have.
+// brought reads what clients have brought to a stele server through the API, and what the bundle does not have: definitions, roles and bindings, webhooks.
 func brought(ctx context.Context, flags *client.Flags) ([]importing.Document, error) {
 	config, _, err := flags.Config()
 	if err != nil {
@@ -92,18 +93,31 @@ func brought(ctx context.Context, flags *client.Flags) ([]importing.Document, er
 	if err != nil {
 		return nil, err
 	}
-	list, err := server.Resource(crds).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("read the definitions of the server: %w", err)
+	var documents []importing.Document
+	for _, r := range resources {
+		if r.of != crds && kinds.Of(r.of.GroupResource()) == nil {
+			continue // clients cannot bring them
+		}
+		list, err := server.Resource(r.of).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return nil, fmt.Errorf("read the %s of the server: %w", r.of.Resource, err)
+		}
+		list.Items = slices.DeleteFunc(list.Items, func(o unstructured.Unstructured) bool {
+			return o.GetAnnotations()[policy.RuleAnnotation] != "" || o.GetDeletionTimestamp() != nil
+		})
+		if len(list.Items) == 0 {
+			continue
+		}
+		document, err := documentOf("server/"+r.of.GroupResource().String(), list)
+		if err != nil {
+			return nil, err
+		}
+		documents = append(documents, document)
 	}
-	list.Items = slices.DeleteFunc(list.Items, func(o unstructured.Unstructured) bool {
-		return o.GetAnnotations()[policy.RuleAnnotation] != "" || o.GetDeletionTimestamp() != nil
-	})
-	if len(list.Items) == 0 {
-		return nil, errors.New("no client has brought a definition to the server that its policy does not have")
+	if len(documents) == 0 {
+		return nil, errors.New("no client has brought anything to the server that its policy does not have")
 	}
-	document, err := documentOf("server/"+crds.GroupResource().String(), list)
-	return []importing.Document{document}, err
+	return documents, nil
 }
 
 // documentOf returns a document of objects, without what the server says about them.

@@ -42,8 +42,8 @@ func Command() *cobra.Command {
 		Short: "Turn CustomResourceDefinitions, RBAC, flow control, admission and audit policies into CUE",
 		Long: `Import reads Kubernetes objects from YAML and JSON files, from standard input, or from a cluster, and
 prints CUE for a bundle. With --out it writes files into a folder instead. With --live it reads the
-definitions that clients have brought to a stele server, and that its policy does not have. A push of
-a bundle that has such a kind adopts it with its objects.
+definitions, roles, bindings and webhooks that clients have brought to a stele server, and that its
+policy does not have. A push of a bundle that has them adopts them, kinds with their objects.
 
 Kinds are compared with their definitions on generated objects. A definition that cannot become an
 equal kind in CUE is kept as a definition, in crds. With --keep-crds all definitions are kept, so that
@@ -62,7 +62,7 @@ bundle, for a package of the platform; flow control and audit policies need that
 	f := cmd.Flags()
 	f.StringSliceVar(&o.sections, "kind", nil, "import only these: "+usage.Enumerate(importing.Sections))
 	f.BoolVar(&o.cluster, "from-cluster", false, "read the objects from a cluster")
-	f.BoolVar(&o.live, "live", false, "read the definitions that clients have brought to a stele server through the API")
+	f.BoolVar(&o.live, "live", false, "read what clients have brought to a stele server through the API")
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig for --from-cluster (default: $KUBECONFIG, or ~/.kube/config) and --live (default: as for other commands)")
 	f.StringVar(&o.context, "context", "", "context of the kubeconfig for --from-cluster and --live")
 	f.StringVar(&o.team, "team", "", "team that gets kinds, roles and rules")
