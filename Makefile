@@ -10,7 +10,7 @@ BASE ?= $(shell git merge-base HEAD main 2>/dev/null || git rev-parse HEAD)
 # The flags of .ci/run, so that all share what is compiled.
 LEAN = GOFLAGS="$${GOFLAGS:-} -gcflags=all=-dwarf=false" GOGC=400
 
-.PHONY: docs release manifests release-check release-push build test quick pkg allocations metrics speed generate flakes fuzz fuzz-schemas plan-schemas importing-rights undo conformance sim leaders garbage sim-bugs fairness-search soak history-large chaos overload dead-sinks hanging-webhook upgrade
+.PHONY: docs release manifests release-check release-push build test quick pkg allocations metrics console speed generate flakes fuzz fuzz-schemas plan-schemas importing-rights undo conformance sim leaders garbage sim-bugs fairness-search soak history-large chaos overload dead-sinks hanging-webhook upgrade
 
 # Builds the program as it is released, into bin: without C, so that it needs no libraries of the machine and its children are confined
 # (docs/OPERATING.md), and without paths of this machine. TAGS=allbuckets adds drivers of buckets.
@@ -73,6 +73,10 @@ pkg:
 OF ?=
 allocations:
 	$(LEAN) go test -vet=off ./core -count 1 -run TestRequestsAllocateWhatTheTableSays $(if $(OF),-v -allocations.of '$(OF)',-allocations.write)
+
+# Writes docs/console.png anew, of a control plane that it starts, in Chromium.
+console:
+	$(LEAN) go -C .ci/console test -vet=off -count 1 -run TestThePictureOfTheDocumentation . -picture '$(abspath docs/console.png)'
 
 # Writes docs/METRICS.md anew: the metrics of a server, after requests of each sort.
 metrics:

@@ -245,7 +245,7 @@ func (b *build) checkCommit(program string) error {
 
 // platform makes the archive, the packages and the SBOM of a platform, and returns their names.
 func (b *build) platform(p platform, program string, staged *tree) (names []string, err error) {
-	notices, err := noticesOf(program)
+	notices, err := noticesOf(program, b.root)
 	if err != nil {
 		return nil, err
 	}

@@ -101,7 +101,7 @@ func (b *build) imageOf(p platform, t *tree, program, work string) (v1.Image, er
 
 // layer writes the files of the image.
 func (b *build) layer(file string, t *tree, program string) (err error) {
-	notices, err := noticesOf(program)
+	notices, err := noticesOf(program, b.root)
 	if err != nil {
 		return err
 	}

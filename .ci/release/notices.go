@@ -36,8 +36,11 @@ func modulesOf(program string) ([]*debug.Module, *debug.BuildInfo, error) {
 	return found, info, nil
 }
 
-// noticesOf returns the licenses of Go and of all modules of a program, which whoever passes the program on has to pass on, too.
-func noticesOf(program string) ([]byte, error) {
+// embedded are folders of the source, with files of others that are in the program.
+var embedded = []string{"cmd/stele/internal/console/page/vendor"}
+
+// noticesOf returns the licenses of Go, of all modules of a program and of what is embedded in it, which whoever passes the program on has to pass on, too.
+func noticesOf(program, root string) ([]byte, error) {
 	modules, info, err := modulesOf(program)
 	if err != nil {
 		return nil, err
@@ -65,6 +68,11 @@ func noticesOf(program string) ([]byte, error) {
 			return nil, fmt.Errorf("%s: %w", m.Path, err)
 		}
 		if err := appendLicenses(&text, m.Path+" "+m.Version, filepath.Join(cache, name+"@"+version)); err != nil {
+			return nil, err
+		}
+	}
+	for _, folder := range embedded {
+		if err := appendLicenses(&text, folder, filepath.Join(root, folder)); err != nil {
 			return nil, err
 		}
 	}

@@ -112,10 +112,11 @@ func (s *site) picture(p *page, to string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if path.Ext(to) != ".svg" {
-		return "", fmt.Errorf("shows %s, which is no SVG", to)
+	mediaType := map[string]string{".svg": "image/svg+xml", ".png": "image/png"}[path.Ext(to)]
+	if mediaType == "" {
+		return "", fmt.Errorf("shows %s, which is neither SVG nor PNG", to)
 	}
-	return "data:image/svg+xml;base64," + base64.StdEncoding.EncodeToString(content), nil
+	return "data:" + mediaType + ";base64," + base64.StdEncoding.EncodeToString(content), nil
 }
 
 // addLinked adds a page for a file, or for the README of a folder. It returns nil if the repository's own page serves.

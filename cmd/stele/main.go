@@ -16,6 +16,7 @@ import (
 	"stele.dev/stele/cmd/stele/internal/backup"
 	"stele.dev/stele/cmd/stele/internal/build"
 	"stele.dev/stele/cmd/stele/internal/client"
+	"stele.dev/stele/cmd/stele/internal/console"
 	"stele.dev/stele/cmd/stele/internal/doctor"
 	"stele.dev/stele/cmd/stele/internal/installing"
 	"stele.dev/stele/cmd/stele/internal/logmove"
@@ -86,7 +87,7 @@ Every flag can also be set by the environment: --data-dir by STELE_DATA_DIR.`,
 	root.Version = build.Version
 	root.SetVersionTemplate(versionText())
 	root.SetHelpCommand(usage.HelpCommand())
-	addGroup(root, "look", "Look:", statusCommand(), logCommand(), historyCommand(), diffCommand(), blameCommand(), atCommand(), top.Command())
+	addGroup(root, "look", "Look:", statusCommand(), logCommand(), historyCommand(), diffCommand(), blameCommand(), atCommand(), top.Command(), console.Command())
 	addGroup(root, "undo", "Take back:", restore.UndoCommand(), restore.RevertCommand(), restore.UndeleteCommand())
 	addGroup(root, "policy", "Change the policy:", policyCommand())
 	addGroup(root, "access", "Access:", whoCanCommand(), accessCommand())
