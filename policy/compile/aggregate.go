@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"cuelang.org/go/cue"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/version"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/evaluation"
@@ -62,6 +63,9 @@ func (c *compiler) aggregate(name string, v cue.Value, f *policy.Form) (a policy
 		}
 	}
 	slices.SortFunc(a.Versions, func(x, y string) int { return -version.CompareKubeAwareVersionStrings(x, y) })
+	if faults := validation.IsDNS1123Subdomain(a.Group); len(faults) > 0 {
+		at("group", "use lower-case letters, digits, - and dots: weather.example.com", "%q can be the name of no API group", a.Group)
+	}
 	if why, hint := c.groupTaken(&a, f); why != "" {
 		at("group", hint, "%s", why)
 	}
