@@ -36,12 +36,14 @@ func (p *Pipeline) findAggregate(r *Request) error {
 // that another one is in force. The request holds no seats while it waits for the other server, which has limits of its own.
 func (p *Pipeline) proxy(ctx context.Context, r *Request) error {
 	a := r.Aggregated.By
-	if p.aggregation == nil {
-		return status.Unavailable("requests are not passed on to other servers here")
+	if p.aggregation != nil {
+		r.Aggregated.State = p.aggregation.Describe(a, r.Info.APIVersion)
 	}
-	r.Aggregated.State = p.aggregation.Describe(a, r.Info.APIVersion)
 	if !r.Mode.OfClient() {
 		return nil // an explanation asks no other server
+	}
+	if p.aggregation == nil {
+		return status.Unavailable("requests are not passed on to other servers here")
 	}
 	if r.Write && !r.Confirmed {
 		tip, err := p.committer.Confirm(ctx)

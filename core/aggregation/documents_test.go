@@ -152,6 +152,9 @@ func TestThePastIsNotHere(t *testing.T) {
 	if got.StatusCode != 405 || !strings.Contains(got.status(), "the API group weather.example.com is answered by the server weather, and its past is not here") {
 		t.Errorf("it got %d %s", got.StatusCode, got.body)
 	}
+	if got := s.send(s.admin, "GET", fmt.Sprintf("/at/%d/apis", s.Committer.Tip().Revision()), "", "Accept", aggregatedType); strings.Contains(got.body, group) {
+		t.Error("discovery of the past lists the group")
+	}
 	if len(w.reached()) > 0 {
 		t.Error("the server was asked")
 	}

@@ -13,7 +13,7 @@ import (
 func TestFaultsOfAServer(t *testing.T) {
 	t.Parallel()
 	w := newWeather(t)
-	s := newSite(t, w.aggregate(`, answerTimeout: "500ms"`))
+	s := newSite(t, w.aggregate(`, answerTimeout: "2s"`))
 	s.awaitServed()
 	eddie := s.as("editor-token")
 	for name, c := range map[string]struct {
@@ -46,7 +46,7 @@ func TestFaultsOfAServer(t *testing.T) {
 func TestTheCircuitOfAServer(t *testing.T) {
 	t.Parallel()
 	w := newWeather(t)
-	s := newSite(t, w.aggregate(`, answerTimeout: "100ms"`))
+	s := newSite(t, w.aggregate(`, answerTimeout: "2s"`))
 	s.awaitServed()
 	eddie := s.as("editor-token")
 	for range 5 {

@@ -157,7 +157,7 @@ func (s *Service) answerDiscovery(c *call.Call) error {
 	} else {
 		made := s.documentsOf(c)
 		found := made.discovery
-		if loopback.IsOnlyLocal(c.HTTP.Context()) {
+		if loopback.IsOnlyLocal(c.HTTP.Context()) || c.Past.Moment != nil { // other servers have no past
 			found = made.local
 		}
 		doc = found.Find(path, aggregated)
@@ -219,7 +219,7 @@ func (s *Service) documentsOf(c *call.Call) *documents {
 	if p != c.Tip.Policy {
 		return s.ofPast(p, before)
 	}
-	d := s.make(p, before)
+	d := s.make(p, before, true)
 	d.others = others
 	s.current.Store(d)
 	return d
@@ -234,14 +234,15 @@ func (s *Service) othersOf(p *policy.Policy) uint64 {
 }
 
 // make returns the documents of a policy. It reuses what did not change since before, which may be nil.
-func (s *Service) make(p *policy.Policy, before *documents) *documents {
+// Those of other servers are for the policy in force only.
+func (s *Service) make(p *policy.Policy, before *documents, inForce bool) *documents {
 	var made *openapi.Service
 	if before != nil {
 		made = before.openapi
 	}
 	var groups []discovery.Remote
 	var others []openapi.Other
-	if s.Aggregation != nil {
+	if s.Aggregation != nil && inForce {
 		groups, others = s.Aggregation.Documents(p)
 	}
 	local := s.Table.Discovery(p)
@@ -266,7 +267,7 @@ func (s *Service) ofPast(p *policy.Policy, current *documents) *documents {
 		d = s.past[i]
 		s.past = slices.Delete(s.past, i, i+1)
 	} else {
-		d = s.make(p, current) // most kinds are the same
+		d = s.make(p, current, false) // most kinds are the same
 	}
 	s.past = slices.Insert(s.past, 0, d)
 	s.past = slices.Clip(s.past[:min(len(s.past), keptOfPast)])
