@@ -36,6 +36,7 @@ func Compare(ctx context.Context, s plan.Sides) ([]plan.Finding, error) {
 		c.defaults()
 		c.reviewers()
 		c.quotas()
+		c.aggregates()
 		c.dynamic()
 		c.renamed()
 	}
