@@ -265,7 +265,7 @@ func (s *scratch) apply(e *eventlog.Event, revision uint64) (err error) {
 	if kinds || rules || active != s.policy {
 		active = s.Layered(active, s.policy, s.tx.State())
 	}
-	if active != s.policy {
+	if active != s.policy && (s.policy == nil || !slices.Equal(s.policy.Kinds(), active.Kinds())) {
 		s.tx.SetKinds(s.kinds(s.policy, active), ahead)
 	}
 	s.count(active, s.tx.Changes()[changed:])

@@ -2,8 +2,8 @@ package brought
 
 import (
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/api/validation"
-	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"stele.dev/stele/schemas"
@@ -37,9 +37,17 @@ var (
 const SectionRBAC = "rbac"
 
 func ofRBAC(k *Kind, namespaced bool) *Kind {
-	k.Section, k.Namespaced, k.Names = SectionRBAC, namespaced, path.ValidatePathSegmentName
+	k.Section, k.Namespaced, k.Names = SectionRBAC, namespaced, segmentName
 	k.Versions[0].AllowCreateOnUpdate, k.Versions[0].AllowUnconditionalUpdate = true, true
 	return k
+}
+
+// segmentName returns what is wrong with the name of an object of RBAC, which must fit into a path, or with the beginning of one.
+func segmentName(name string, prefix bool) []string {
+	if prefix {
+		return content.IsPathSegmentPrefix(name)
+	}
+	return content.IsPathSegmentName(name)
 }
 
 func bindingContent() *schemas.Node {
@@ -116,7 +124,7 @@ func validateBinding(ref, old *rbacv1.RoleRef, subjects []rbacv1.Subject, kinds 
 	if ref.Name == "" {
 		errs = append(errs, field.Required(at.Child("name"), ""))
 	} else {
-		for _, message := range path.ValidatePathSegmentName(ref.Name, false) {
+		for _, message := range content.IsPathSegmentName(ref.Name) {
 			errs = append(errs, field.Invalid(at.Child("name"), ref.Name, message))
 		}
 	}
