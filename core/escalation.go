@@ -2,14 +2,13 @@ package core
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/component-helpers/auth/rbac/validation"
 	"stele.dev/stele/core/status"
@@ -34,43 +33,32 @@ func (p *Pipeline) noEscalation(ctx context.Context, r *Request) error {
 		return nil
 	}
 	refuse := func(err error) error { return status.Refused(r.Resource(), r.Key.Name, err) }
+	if r.OldContent != nil && b.Same(r.Object.Content, r.OldContent) && maps.Equal(r.OldMeta.Labels, r.Object.Meta.Labels) {
+		return nil // what it grants stays, also if it has lost its finalizers
+	}
+	object, err := b.Object(r.Object.Content)
+	if err != nil { // what cannot be read is not compared
+		return r.madeBad(r.Undecodable(b.Kind.Kind, err))
+	}
 	var granted []rbacv1.PolicyRule
 	may := r.Access
-	switch b {
-	case brought.ClusterRoles, brought.Roles:
-		var role rbacv1.ClusterRole
-		if r.decoded(&role) != nil {
-			return nil // the type of the object says that
-		}
-		if r.OldContent != nil && role.AggregationRule == nil && equality.Semantic.DeepEqual(r.OldContent, r.Object.Content) && equality.Semantic.DeepEqual(r.OldMeta.Labels, r.Object.Meta.Labels) {
-			return nil // what it grants stays
-		}
-		if granted = role.Rules; role.AggregationRule != nil || r.OldContent["aggregationRule"] != nil {
+	switch o := object.(type) {
+	case *rbacv1.ClusterRole:
+		if granted = o.Rules; o.AggregationRule != nil || r.OldContent["aggregationRule"] != nil {
 			granted = append(slices.Clip(granted), everything...)
 		}
 		may.Verb, may.Name = "escalate", r.Key.Name
-	default:
-		var binding rbacv1.RoleBinding
-		if r.decoded(&binding) != nil {
-			return nil
+	case *rbacv1.Role:
+		granted = o.Rules
+		may.Verb, may.Name = "escalate", r.Key.Name
+	case *rbacv1.ClusterRoleBinding:
+		if granted, err = p.boundRules(ctx, r, &may, o.RoleRef); err != nil || granted == nil {
+			return err
 		}
-		ref := binding.RoleRef
-		resource, in := schema.GroupResource{Group: rbacv1.GroupName, Resource: brought.ClusterRoles.Plural}, ""
-		if ref.Kind == "Role" {
-			resource.Resource, in = brought.Roles.Plural, r.Key.Namespace
+	case *rbacv1.RoleBinding:
+		if granted, err = p.boundRules(ctx, r, &may, o.RoleRef); err != nil || granted == nil {
+			return err
 		}
-		role := r.Tip.Policy.Form().RoleShown(in, ref.Name)
-		if role == nil {
-			if ref.APIGroup != rbacv1.GroupName || ref.Name == "" || ref.Kind != "Role" && ref.Kind != "ClusterRole" {
-				return nil // the validation says that
-			}
-			if may.Verb, may.Resource, may.Name = "bind", resource.Resource, ref.Name; r.allows(ctx, &may) {
-				return nil
-			}
-			return status.NotFound(resource, ref.Name)
-		}
-		granted = layer.Rules(role.Rules)
-		may.Verb, may.Resource, may.Name = "bind", resource.Resource, ref.Name
 	}
 	if d := r.Tip.Policy.Base().Form().Dynamic[brought.SectionRBAC]; d.Powers != nil {
 		if covered, missing := validation.Covers(layer.Rules(d.Powers), granted); !covered {
@@ -99,13 +87,25 @@ func (p *Pipeline) noEscalation(ctx context.Context, r *Request) error {
 	return nil
 }
 
-// decoded decodes the object into a Go type.
-func (r *Request) decoded(into any) error {
-	text, err := json.Marshal(r.Object.Content)
-	if err != nil {
-		return err
+// boundRules returns the rules of the role that a binding names, and makes may the question whether the writer may bind it. It returns nil if there is
+// nothing to compare: the role does not exist, and the writer may bind it or the validation refuses its name.
+func (p *Pipeline) boundRules(ctx context.Context, r *Request, may *policy.Request, ref rbacv1.RoleRef) ([]rbacv1.PolicyRule, error) {
+	resource, in := schema.GroupResource{Group: rbacv1.GroupName, Resource: brought.ClusterRoles.Plural}, ""
+	switch {
+	case ref.APIGroup != rbacv1.GroupName || ref.Name == "" || ref.Kind != "Role" && ref.Kind != "ClusterRole":
+		return nil, nil
+	case ref.Kind == "Role":
+		resource.Resource, in = brought.Roles.Plural, r.Key.Namespace
 	}
-	return json.Unmarshal(text, into)
+	may.Verb, may.Resource, may.Name = "bind", resource.Resource, ref.Name
+	role := r.Tip.Policy.Form().RoleShown(in, ref.Name)
+	switch {
+	case role != nil:
+		return append([]rbacv1.PolicyRule{}, layer.Rules(role.Rules)...), nil
+	case r.allows(ctx, may):
+		return nil, nil
+	}
+	return nil, status.NotFound(resource, ref.Name)
 }
 
 // allows reports whether the policy allows a request, whatever its object is.

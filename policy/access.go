@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"stele.dev/stele/schemas/wording"
@@ -323,14 +324,15 @@ func newAccess(f *Form) (*access, error) {
 		if err != nil {
 			return nil, fmt.Errorf("policy: %s: %w", b.ID, err)
 		}
-		for _, s := range b.Subjects {
-			for j := range role.Rules {
-				rule := &role.Rules[j]
-				a.grantsOf(s).add(rule, b.Namespaces, &Decision{
-					Allowed: true, Authorizer: "rbac", Rule: b.ID, Source: b.Source.String(),
-					Reason: fmt.Sprintf("RBAC: allowed by binding %q%s of role %q, rule %q%s",
-						b.ID, wording.At(b.Source.String()), role.Name, rule.ID, wording.At(rule.Source.String())),
-				}, when)
+		source := b.Source.String()
+		reason := fmt.Sprintf("RBAC: allowed by binding %q%s of role %q, rule ", b.ID, wording.At(source), strings.TrimPrefix(role.Name, joinedName))
+		for j := range role.Rules {
+			rule := &role.Rules[j]
+			d := &Decision{
+				Allowed: true, Authorizer: "rbac", Rule: b.ID, Source: source, Reason: reason + strconv.Quote(rule.ID) + wording.At(rule.Source.String()),
+			}
+			for _, s := range b.Subjects {
+				a.grantsOf(s).add(rule, b.Namespaces, d, when)
 			}
 		}
 	}

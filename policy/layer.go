@@ -66,6 +66,8 @@ type Layer struct {
 	// Bindings have roles of the layer or of the bundle.
 	Bindings  []Binding
 	Reviewers []Reviewer
+	// Empty is set if there are no objects, also none that are not in force.
+	Empty bool
 	// Made has what is made of each object, so that only what has changed is made again.
 	Made any
 }
@@ -75,7 +77,7 @@ type Layer struct {
 func (p *Policy) With(l *Layer, before *Policy) (*Policy, error) {
 	base := p.Base()
 	kinds := slices.DeleteFunc(slices.Clone(l.Kinds), func(k *Kind) bool { return base.byResource[k.GroupResource()] != nil })
-	if len(kinds)+len(l.Roles)+len(l.Bindings)+len(l.Reviewers) == 0 {
+	if len(kinds)+len(l.Roles)+len(l.Bindings)+len(l.Reviewers) == 0 && l.Empty {
 		return base, nil
 	}
 	next, form := *base, *base.form

@@ -3,6 +3,7 @@ package commit
 import (
 	"slices"
 
+	"github.com/tidwall/gjson"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/layer"
@@ -66,14 +67,20 @@ func broughtObject(o *objects.Object) bool {
 	return brought.Is(o.JSON)
 }
 
-// changesLayer reports whether changes are about definitions that came through the API, and whether they are about rules that did.
+// changesLayer reports whether changes are about definitions that came through the API, and whether they change what rules say that did. Other changes of
+// metadata, such as of annotations, do not: in force is what an object said at its last revision that did.
 func changesLayer(changes []*objects.Change) (kinds, rules bool) {
 	for _, x := range changes {
 		r := x.Object.Resource()
 		if !OfLayer(r) || !broughtObject(x.Object) && (x.Before == nil || !broughtObject(x.Before)) {
 			continue
 		}
-		kinds, rules = kinds || r == definitions.Resource, rules || r != definitions.Resource
+		if r == definitions.Resource {
+			kinds = true
+			continue
+		}
+		rules = rules || x.Before == nil || x.Deleted || broughtObject(x.Before) != broughtObject(x.Object) || brought.Says(x.Before.JSON) != brought.Says(x.Object.JSON) ||
+			gjson.GetBytes(x.Before.JSON, "metadata.labels").Raw != gjson.GetBytes(x.Object.JSON, "metadata.labels").Raw
 	}
 	return kinds, rules
 }

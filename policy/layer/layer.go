@@ -66,7 +66,7 @@ func Over(p, before *policy.Policy, all []Stored, failed func(resource schema.Gr
 		}
 		now[at] = m
 		switch of := brought.Of(x.Resource); {
-		case m.failed != nil || of != nil && !base.AllowsBrought(of, x.Namespace):
+		case m.failed != nil && m.hooks == nil || of != nil && !base.AllowsBrought(of, x.Namespace):
 		case m.kind != nil:
 			l.Kinds = append(l.Kinds, m.kind)
 		case m.role != nil:
@@ -82,7 +82,7 @@ func Over(p, before *policy.Policy, all []Stored, failed func(resource schema.Gr
 	})
 	order(base, l)
 	r.over(base, l)
-	l.Made = now
+	l.Made, l.Empty = now, len(now) == 0
 	next, err := p.With(l, before)
 	if err != nil {
 		panic(fmt.Sprintf("layer: %v", err)) // its parts have been compiled, and name each other

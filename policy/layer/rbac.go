@@ -24,7 +24,6 @@ type role struct {
 // binding is a binding that a client brought. Its Role is set when the roles are known.
 type binding struct {
 	policy.Binding
-	kind      *brought.Kind
 	namespace string
 	ref       rbacv1.RoleRef
 }
@@ -86,7 +85,7 @@ func bindingOf(x *Stored) (*binding, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &binding{Binding: policy.Binding{ID: nameOf(x), Shown: x.Name, Namespaces: []string{"*"}, Source: x.at()}, kind: brought.Of(x.Resource), namespace: x.Namespace, ref: o.RoleRef}
+	b := &binding{Binding: policy.Binding{ID: nameOf(x), Shown: x.Name, Namespaces: []string{"*"}, Source: x.at()}, namespace: x.Namespace, ref: o.RoleRef}
 	if x.Namespace != "" {
 		b.Namespaces = []string{x.Namespace}
 	}
@@ -130,6 +129,7 @@ func (r *rbac) over(f *policy.Form, l *policy.Layer) {
 			l.Joined[name] = joined[name]
 		}
 	}
+	shows, covered := shownBindings(f), map[*policy.Role]bool{}
 	for _, x := range r.bindings {
 		b := x.Binding
 		in := ""
@@ -139,14 +139,34 @@ func (r *rbac) over(f *policy.Form, l *policy.Layer) {
 		of := shown[[2]string{in, x.ref.Name}]
 		if of == nil {
 			of = own[refName(x.ref, in)]
-		} else if len(within(powers, of.Rules)) < len(of.Rules) {
-			of = nil
+		} else {
+			if _, known := covered[of]; !known {
+				covered[of] = len(within(powers, of.Rules)) == len(of.Rules)
+			}
+			if !covered[of] {
+				continue
+			}
 		}
-		if of == nil || f.Shows(x.kind, x.namespace, b.Shown) {
+		if of == nil || shows(x.namespace, b.Shown) {
 			continue // as in Kubernetes, a binding grants nothing as long as its role does not exist
 		}
 		b.Role = of.Name
 		l.Bindings = append(l.Bindings, b)
+	}
+}
+
+// shownBindings returns a function that reports whether the bundle has a binding that an object shows.
+func shownBindings(f *policy.Form) func(namespace, name string) bool {
+	byName := map[string][]*policy.Binding{}
+	for i := range f.Bindings {
+		if b := &f.Bindings[i]; b.When == nil {
+			byName[b.ShownName()] = append(byName[b.ShownName()], b)
+		}
+	}
+	return func(namespace, name string) bool {
+		return slices.ContainsFunc(byName[name], func(b *policy.Binding) bool {
+			return b.Everywhere() == (namespace == "") && (namespace == "" || b.In(namespace))
+		})
 	}
 }
 

@@ -3,6 +3,7 @@ package layer
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -28,8 +29,9 @@ func webhooksOf(x *Stored) ([]admissionv1.MutatingWebhook, error) {
 	return brought.Validating(o), err
 }
 
-// hooksOf returns the webhooks of a stored configuration.
-func hooksOf(x *Stored) (list []policy.Reviewer, err error) {
+// hooksOf returns the webhooks of a stored configuration. A condition that cannot be compiled is one that fails, so that the failure policy of the webhook decides;
+// the error names it.
+func hooksOf(x *Stored) (list []policy.Reviewer, failed error) {
 	hooks, err := webhooksOf(x)
 	if err != nil {
 		return nil, err
@@ -37,15 +39,18 @@ func hooksOf(x *Stored) (list []policy.Reviewer, err error) {
 	for i := range hooks {
 		r, err := hookOf(x, &hooks[i])
 		if err != nil {
-			return nil, fmt.Errorf("webhook %q: %w", hooks[i].Name, err)
+			failed = errors.Join(failed, fmt.Errorf("webhook %q: %w", hooks[i].Name, err))
 		}
 		list = append(list, *r)
 	}
-	return list, nil
+	return list, failed
 }
 
-func hookOf(x *Stored, h *admissionv1.MutatingWebhook) (*policy.Reviewer, error) {
-	r := &policy.Reviewer{
+// failing is a condition that compiles and cannot be evaluated.
+const failing = "[true][1]"
+
+func hookOf(x *Stored, h *admissionv1.MutatingWebhook) (r *policy.Reviewer, failed error) {
+	r = &policy.Reviewer{
 		ID: nameOf(x) + "/" + h.Name, Mutating: x.Resource == brought.MutatingWebhooks.GroupResource(), NamespaceSelector: h.NamespaceSelector, ObjectSelector: h.ObjectSelector,
 		Exact: ptr.Deref(h.MatchPolicy, "") == admissionv1.Exact, Ignore: ptr.Deref(h.FailurePolicy, "") == admissionv1.Ignore,
 		Timeout: time.Duration(ptr.Deref(h.TimeoutSeconds, 10)) * time.Second, SideEffects: string(ptr.Deref(h.SideEffects, policy.SideEffectsSome)),
@@ -69,11 +74,14 @@ func hookOf(x *Stored, h *admissionv1.MutatingWebhook) (*policy.Reviewer, error)
 	for _, c := range h.MatchConditions {
 		checked, message := conditionOf(c.Expression)
 		if message != "" {
-			return nil, fmt.Errorf("matchCondition %q: %s", c.Name, message)
+			failed = fmt.Errorf("matchCondition %q: %s", c.Name, message)
+			if checked, message = conditionOf(failing); message != "" {
+				panic(message) // it is always the same
+			}
 		}
 		r.Conditions = append(r.Conditions, policy.Variable{Name: c.Name, Expression: policy.Expression{Text: c.Expression, Checked: checked, Source: x.at()}})
 	}
-	return r, nil
+	return r, failed
 }
 
 // conditions is the scope of match conditions. As in kube-apiserver they may be about objects of any kind, so that they are checked without schemas.

@@ -113,21 +113,47 @@ func (k *Kind) Prepare(content map[string]any) (unknown []string) {
 // ofType reports whether all kinds have a field.
 func ofType(name string) bool { return name == "apiVersion" || name == "kind" || name == "metadata" }
 
-// of returns the object that a content is, without its metadata. strict are the errors of strict decoding.
-func (k *Kind) of(content map[string]any) (object any, strict []error, err error) {
-	own := make(map[string]any, len(content))
+// own returns the fields of a content that not all kinds have.
+func own(content map[string]any) map[string]any {
+	fields := make(map[string]any, len(content))
 	for name, value := range content {
 		if !ofType(name) {
-			own[name] = value
+			fields[name] = value
 		}
 	}
-	text, err := json.Marshal(own)
+	return fields
+}
+
+// of returns the object that a content is, without its metadata. strict are the errors of strict decoding.
+func (k *Kind) of(content map[string]any) (object any, strict []error, err error) {
+	text, err := json.Marshal(own(content))
 	if err != nil {
 		return nil, nil, err
 	}
 	object = reflect.New(k.object).Interface()
 	strict, err = kjson.UnmarshalStrict(text, object)
 	return object, strict, err
+}
+
+// Object returns the object that a content is, as a pointer to the Go type of the kind, without its metadata.
+func (k *Kind) Object(content map[string]any) (any, error) {
+	object, _, err := k.of(content)
+	return object, err
+}
+
+// Same reports whether two contents say the same, whatever their metadata is.
+func (k *Kind) Same(a, b map[string]any) bool { return reflect.DeepEqual(own(a), own(b)) }
+
+// Says returns the part of a stored object by which it is in force: all but its metadata.
+func Says(text []byte) string {
+	var b strings.Builder
+	gjson.ParseBytes(text).ForEach(func(name, value gjson.Result) bool {
+		if !ofType(name.Str) {
+			b.WriteString(name.Raw + ":" + value.Raw + ",")
+		}
+		return true
+	})
+	return b.String()
 }
 
 // Validate returns the errors of kube-apiserver about an object, besides those about its metadata. old is the content of the stored object; nil for a

@@ -121,8 +121,9 @@ func (c *Control) Run(ctx context.Context) error {
 
 // find returns the config of the tip's policy. If it is newer than all others, it comes into force, unless explained is set.
 func (c *Control) find(tip *commit.Tip, explained bool) *config {
+	of := tip.Policy.Base() // clients bring nothing that classifies requests
 	for _, x := range *c.recent.Load() {
-		if x.policy == tip.Policy {
+		if x.policy == of {
 			return x
 		}
 	}
@@ -130,11 +131,11 @@ func (c *Control) find(tip *commit.Tip, explained bool) *config {
 	defer c.mu.Unlock()
 	recent := *c.recent.Load()
 	for _, x := range recent {
-		if x.policy == tip.Policy {
+		if x.policy == of {
 			return x
 		}
 	}
-	x := &config{policy: tip.Policy, revision: tip.PolicyRevision(), table: flows.New(&tip.Policy.Form().Flow)}
+	x := &config{policy: of, revision: tip.ActivationRevision(), table: flows.New(&tip.Policy.Form().Flow)}
 	switch {
 	case explained:
 		x.resolve(c, true)

@@ -22,7 +22,6 @@ import (
 	"k8s.io/client-go/metadata"
 	"stele.dev/stele/core/run/controllers/clients"
 	"stele.dev/stele/policy"
-	"stele.dev/stele/schemas/brought"
 )
 
 // namespaceWorkers is how many namespaces are emptied at once.
@@ -170,7 +169,7 @@ func (c *namespaceController) empty(ctx context.Context, ns *corev1.Namespace) *
 			continue
 		}
 		for _, r := range list.APIResources {
-			if slices.Contains(r.Verbs, "delete") && slices.Contains(r.Verbs, "list") && (!clients.Rendered(gv.WithResource(r.Name).GroupResource()) || brought.Of(gv.WithResource(r.Name).GroupResource()) != nil) {
+			if slices.Contains(r.Verbs, "list") && clients.Deletable(gv.WithResource(r.Name).GroupResource(), r.Verbs) {
 				if err := c.emptyOf(ctx, ns.Name, gv.WithResource(r.Name), r.Verbs, l); err != nil {
 					l.deleting = append(l.deleting, fmt.Errorf("%s: %w", gv.WithResource(r.Name).GroupResource(), err))
 				}

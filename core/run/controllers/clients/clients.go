@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,6 +26,7 @@ import (
 	"stele.dev/stele/core/auth/loopback"
 	"stele.dev/stele/core/resources/rendered"
 	"stele.dev/stele/projections/quotas"
+	"stele.dev/stele/schemas/brought"
 	"stele.dev/stele/schemas/crd/definitions"
 )
 
@@ -93,9 +95,12 @@ var (
 	Events          = schema.GroupVersionResource{Version: "v1", Resource: "events"}
 )
 
-// Rendered reports whether the objects of a resource show what the policy says. Controllers do not delete them: they go with the policy, or
-// with their namespace, and cannot have owners.
-func Rendered(r schema.GroupResource) bool { return renderedResources()[r] }
+// Deletable reports whether controllers delete objects of a resource, of which discovery lists verbs. They do not delete objects that show what the policy
+// says: these go with the policy, or with their namespace, and cannot have owners. What clients have brought they delete whatever the policy now allows, which
+// discovery does not say.
+func Deletable(r schema.GroupResource, verbs []string) bool {
+	return brought.Of(r) != nil || slices.Contains(verbs, "delete") && !renderedResources()[r]
+}
 
 var renderedResources = sync.OnceValue(func() map[schema.GroupResource]bool {
 	all := map[schema.GroupResource]bool{}

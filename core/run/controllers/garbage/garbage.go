@@ -27,7 +27,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/core/run/controllers/clients"
-	"stele.dev/stele/schemas/brought"
 )
 
 const (
@@ -163,7 +162,7 @@ func (c *collector) served() (map[schema.GroupVersionKind]kind, map[schema.Group
 			if _, ok := deletable[resource.GroupResource()]; ok && !preferred[list.GroupVersion] || slices.Contains(ignored, resource.GroupResource()) {
 				continue
 			}
-			if slices.Contains(r.Verbs, "delete") && slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "watch") && (!clients.Rendered(resource.GroupResource()) || brought.Of(resource.GroupResource()) != nil) {
+			if slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "watch") && clients.Deletable(resource.GroupResource(), r.Verbs) {
 				deletable[resource.GroupResource()] = resource
 			}
 		}
