@@ -125,10 +125,10 @@ func (r *Request) access() policy.Request {
 	}
 }
 
-// find finds the resource at the request's path: a virtual resource, a kind of stored objects, one that another server answers, or
-// none for other paths.
+// find finds the resource at the request's path: a virtual resource, a kind of stored objects, or none for other
+// paths.
 func (p *Pipeline) find(ctx context.Context, r *Request) error {
-	r.Kind, r.row, r.Aggregated = nil, nil, nil
+	r.Kind, r.row = nil, nil
 	r.ResetFormat()
 	if !r.Info.IsResourceRequest {
 		return nil
@@ -136,9 +136,6 @@ func (p *Pipeline) find(ctx context.Context, r *Request) error {
 	if row := p.table.Find(&r.Call); row != nil {
 		err := row.Find(&r.Call)
 		r.row, r.Write = row, r.Write && row.Write != nil
-		return err
-	}
-	if err := p.findAggregate(r); err != nil || r.Aggregated != nil {
 		return err
 	}
 	return p.reader.Absent(ctx, &r.Call, r.findKind())

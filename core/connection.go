@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"stele.dev/stele/core/aggregation"
 	"stele.dev/stele/core/auth/authn"
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/read"
@@ -41,9 +40,6 @@ func (p *Pipeline) connection(_ context.Context, r *Request) error {
 	}
 	if info.Verb == "watch" {
 		return nil // a watch has its own timeout
-	}
-	if info.IsResourceRequest && p.goesOn(r) {
-		return p.countBody(r.HTTP.Context(), r)
 	}
 	if !info.IsResourceRequest {
 		if route := p.surface.Route(info.Path); route != nil && route.Long && r.Past.Moment == nil {
@@ -85,15 +81,6 @@ func (p *Pipeline) connection(_ context.Context, r *Request) error {
 		return p.countBody(ctx, r)
 	}
 	return nil
-}
-
-// goesOn reports whether another server answers a request of a client that goes on for as long as both sides want.
-func (p *Pipeline) goesOn(r *Request) bool {
-	in := p.committer.Tip().Policy
-	if in == nil || in.Aggregate(r.GVR().GroupVersion()) == nil {
-		return false
-	}
-	return r.Mode.OfClient() && r.Past.Moment == nil && aggregation.Long(r.HTTP, r.Info)
 }
 
 // countBody makes the body take shares of memory. With HTTP/2 the client sends the first part of it without being asked.

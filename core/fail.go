@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"strconv"
 
-	"stele.dev/stele/core/aggregation"
 	"stele.dev/stele/core/call/negotiate"
 	"stele.dev/stele/core/status"
 )
@@ -18,10 +17,6 @@ const stageHeader = "X-Stele-Stage"
 // fail answers with the Status of an error, unless the answer has begun.
 func (p *Pipeline) fail(r *Request, err error) {
 	r.failure = err
-	if broken := new(aggregation.BrokenError); errors.As(err, &broken) {
-		p.logger.Warn("an answer of another server was not complete", "auditID", r.AuditID, "path", r.HTTP.URL.Path, "error", err)
-		return
-	}
 	s, internal := status.From(err)
 	if internal {
 		p.logger.Error("a request failed", "auditID", r.AuditID, "stage", r.Stage, "method", r.HTTP.Method, "path", r.HTTP.URL.Path, "error", err)

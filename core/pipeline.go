@@ -16,7 +16,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/version"
-	"stele.dev/stele/core/aggregation"
 	"stele.dev/stele/core/auth/authn"
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/commit"
@@ -24,7 +23,6 @@ import (
 	"stele.dev/stele/core/record/decisions"
 	"stele.dev/stele/core/resources/access"
 	"stele.dev/stele/core/resources/activation"
-	"stele.dev/stele/core/resources/apiservices"
 	"stele.dev/stele/core/resources/blame"
 	"stele.dev/stele/core/resources/changes"
 	"stele.dev/stele/core/resources/decisionsapi"
@@ -56,12 +54,10 @@ import (
 
 	"stele.dev/stele/core/auth/tokens"
 	"stele.dev/stele/core/catalog"
-	"stele.dev/stele/core/catalog/discovery"
 	"stele.dev/stele/core/read/views"
 	"stele.dev/stele/core/write/turns"
 
 	"stele.dev/stele/eventlog"
-	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/audits"
 	"stele.dev/stele/projections/history"
 	"stele.dev/stele/schemas/workers"
@@ -74,7 +70,6 @@ var path = [...]stage{
 	{"impersonation", always, (*Pipeline).impersonation},   // as which user, at which revision
 	{"flow", always, (*Pipeline).flow},                     // a seat of its priority level, perhaps after a wait
 	{"authorization", always, (*Pipeline).authorization},   // may the user do it, under the policy in force
-	{"proxy", aggregated, (*Pipeline).proxy},               // the last stage of a request that another server answers
 	{"decode", writes, (*Pipeline).decode},                 // the object: decoded, patched, pruned, defaulted
 	{"mutation", writes, (*Pipeline).mutation},             // the object as mutating admission changes it
 	{"schema", writes, (*Pipeline).schema},                 // is it valid for its kind
@@ -95,29 +90,15 @@ type span uint8
 
 const (
 	always span = iota
-	aggregated
 	writes
 	reads
 )
-
-// skips reports whether a stage is not for a request.
-func (s *stage) skips(r *Request) bool {
-	switch s.when {
-	case aggregated:
-		return r.Aggregated == nil
-	case writes:
-		return !r.Write || r.Aggregated != nil
-	case reads:
-		return r.Write || r.Aggregated != nil
-	}
-	return false
-}
 
 // maxRounds bounds how often a request is sent back because of conflicts.
 const maxRounds = 32
 
 // runFrom takes a request through its stages, from the named one on. Reads skip the stages of writes, and writes
-// those of reads. A request that another server answers ends with the stage proxy. A write that meets a conflict goes back, to impersonation if the policy has changed, else to
+// those of reads. A write that meets a conflict goes back, to impersonation if the policy has changed, else to
 // decode; from then on it takes turns with other writes that met the same conflict. A refusal is final only on
 // a confirmed tip.
 func (p *Pipeline) runFrom(r *Request, stage string) error {
@@ -125,7 +106,7 @@ func (p *Pipeline) runFrom(r *Request, stage string) error {
 	r.Timings.Stages = p.stages
 	for i, rounds := index(stage), 0; i < len(path); {
 		s := &path[i]
-		if s.skips(r) {
+		if s.when == writes && !r.Write || s.when == reads && r.Write {
 			i++
 			continue
 		}
@@ -184,7 +165,7 @@ func (p *Pipeline) runFrom(r *Request, stage string) error {
 
 // confirmRefusal returns a newer tip on which a refused request is decided again, or nil if the refusal is final.
 func (p *Pipeline) confirmRefusal(ctx context.Context, r *Request) (*commit.Tip, error) {
-	if r.Tip == nil || r.Stage == "flow" || r.Confirmed || r.Stage == "answer" || r.Stage == "proxy" || r.Sent {
+	if r.Tip == nil || r.Stage == "flow" || r.Confirmed || r.Stage == "answer" || r.Sent {
 		return nil, nil
 	}
 	tip, err := p.committer.Confirm(ctx)
@@ -229,7 +210,6 @@ type Pipeline struct {
 	audits        audits.Tables
 	stages        []string // the names of the stages, in their order
 	turns         turns.Writes
-	aggregation   *aggregation.Servers // nil if nothing is passed on to other servers
 	lookups       *lookup.Cache
 	replayed      *lookup.Cache // of replayed requests, which must not displace what others need
 	largeWrites   turns.Turns
@@ -289,8 +269,6 @@ type Options struct {
 	Delivery *delivery.Follower
 	// Reviewers finds the webhooks and plugins that policies name; nil if there are none.
 	Reviewers review.Find
-	// Aggregation passes requests on to the servers that answer groups; nil to pass nothing on.
-	Aggregation *aggregation.Servers
 	// Decisions records what leaves no event in the log; nil to record nothing.
 	Decisions *decisions.Recorder
 }
@@ -303,7 +281,7 @@ func New(o Options) *Pipeline {
 	}
 	p := &Pipeline{
 		committer: o.Committer, authenticator: o.Authenticator, logger: o.Logger,
-		decisions: o.Decisions, reviewers: o.Reviewers, aggregation: o.Aggregation, tracer: o.Tracer, slow: newSlowLimit(),
+		decisions: o.Decisions, reviewers: o.Reviewers, tracer: o.Tracer, slow: newSlowLimit(),
 		largeWrites: turns.New(), largeReviews: turns.New(), lookups: lookup.NewCache(), replayed: lookup.NewCache(),
 	}
 	p.resume = p.runFrom
@@ -321,7 +299,7 @@ func New(o Options) *Pipeline {
 	p.metrics = newMetrics(o.Metrics, o.Committer, o.History, o.Evaluators, o.Version, o.Authenticator, p.shadows.Collector(), p.memory, p.views.Collector(), p.quotas)
 	p.surface = nonresource.New(nonresource.Options{
 		Committer: o.Committer, Tokens: o.Tokens, Version: o.Version, Metrics: p.metrics.handler, Checks: o.Checks, LogLevel: o.LogLevel,
-		Routes: append(slices.Clip(o.Routes), flowapi.Routes(p.flows)...), Aggregation: o.Aggregation, Logger: o.Logger,
+		Routes: append(slices.Clip(o.Routes), flowapi.Routes(p.flows)...), Logger: o.Logger,
 	})
 	p.reader = read.New(read.Options{
 
@@ -345,7 +323,6 @@ func (p *Pipeline) newTable(o Options) *catalog.Table {
 		changes.New(p.reader),
 		decisionsapi.New(decisionsapi.Options{Reader: p.reader, Source: o.DecisionLog, Others: otherReplicas(o.Replicas)}),
 		blame.New(p.reader),
-		apiservices.New(p.reader, o.Aggregation, func(of *policy.Policy) []discovery.Resource { return p.table.Discovery(of) }),
 	}
 	rows = append(rows, access.New(p.reader)...)
 	rows = append(rows, flowapi.Resources(p.reader, p.flows)...)
@@ -410,24 +387,11 @@ func (p *Pipeline) NotReady() { p.surface.NotReady() }
 
 // Drain ends all watches at once, each with a bookmark if its client accepts bookmarks. Other requests are served as
 // before.
-func (p *Pipeline) Drain() {
-	p.reader.Drain()
-	p.drainAggregated()
-}
+func (p *Pipeline) Drain() { p.reader.Drain() }
 
 // DrainSpread is Drain, but the watches end one after the other, within seconds. It returns when all have ended, or when
 // the context ends.
-func (p *Pipeline) DrainSpread(ctx context.Context) {
-	p.drainAggregated()
-	p.reader.DrainSpread(ctx)
-}
-
-// drainAggregated ends the open requests that other servers answer.
-func (p *Pipeline) drainAggregated() {
-	if p.aggregation != nil {
-		p.aggregation.Drain()
-	}
-}
+func (p *Pipeline) DrainSpread(ctx context.Context) { p.reader.DrainSpread(ctx) }
 
 // newRequest returns a request without anything. It is large, so it is filled where it is: a copy on the stack of each
 // handler makes that stack grow.
@@ -490,9 +454,6 @@ func (p *Pipeline) ServeHTTP(w http.ResponseWriter, h *http.Request) {
 	p.record(r, err)
 	if p.shadows.Active() {
 		p.offer(r, err)
-	}
-	if err != nil && errors.As(err, new(*aggregation.BrokenError)) {
-		panic(http.ErrAbortHandler) // the client must not take the answer for complete
 	}
 }
 

@@ -136,11 +136,6 @@ func outcomeOf(r *Request) logpb.Outcome {
 		return logpb.Outcome_OUTCOME_UNSPECIFIED
 	case !r.Write && r.Info != nil && readVerbs[r.Info.Verb]:
 		return logpb.Outcome_OUTCOME_READ
-	case r.Aggregated != nil:
-		if dryRunOf(r.HTTP) == "All" {
-			return logpb.Outcome_OUTCOME_DRY_RUN
-		}
-		return logpb.Outcome_OUTCOME_DONE
 	case r.Body != nil && r.Body.Options.DryRun:
 		return logpb.Outcome_OUTCOME_DRY_RUN
 	case r.Write && r.write == nil, r.ofCollection():
@@ -203,9 +198,6 @@ func ruleOf(r *Request, err error, s *metav1.Status) (rule, source string) {
 func (p *Pipeline) addContents(r *Request, made *decisions.Made) {
 	if r.Info == nil || r.Tip == nil || made.Outcome == logpb.Outcome_OUTCOME_UNAUTHENTICATED {
 		return
-	}
-	if r.Aggregated != nil {
-		return // only the other server knows which of its fields are secret
 	}
 	always := made.Status != nil && !readVerbs[r.Info.Verb]
 	if !always && !r.RecordsBody() && r.Kept.Limit == 0 {

@@ -155,7 +155,7 @@ func labelsOf(c *call.Call, t *catalog.Table) labels {
 		if path := c.HTTP.URL.Path; path == "/healthz" || path == "/livez" || path == "/readyz" {
 			l.subresource = path // as upstream
 		}
-	case c.Kind != nil || t == nil || t.Has(c.Info) || c.Aggregated != nil && c.Aggregated.Listed || served(c):
+	case c.Kind != nil || t == nil || t.Has(c.Info) || served(c):
 		l.verb, l.scope = verbOf(c), scopeOf(c)
 		l.group, l.version, l.resource, l.subresource = c.Info.APIGroup, c.Info.APIVersion, c.Info.Resource, c.Info.Subresource
 	}

@@ -74,7 +74,7 @@ var home = []struct {
 // rooms orders the folders in core: a package imports only packages of its own room and of rooms with a lower number. The
 // stages, in core itself, are number 11.
 var rooms = map[string]int{
-	"status": 0, "tracing": 0, "object": 1, "commit": 2, "past": 3, "call": 4, "decide": 5, "catalog": 5, "reviewers": 5, "auth": 6, "aggregation": 6, "serve": 7, "read": 8,
+	"status": 0, "tracing": 0, "object": 1, "commit": 2, "past": 3, "call": 4, "decide": 5, "catalog": 5, "reviewers": 5, "auth": 6, "serve": 7, "read": 8,
 	"load": 9, "write": 9, "record": 9, "resources": 10, "": 11, "keep": 12, "run": 13, "embed": 14, "conformance": 14,
 }
 
@@ -98,14 +98,13 @@ const (
 
 // small says for each such package why it is one all the same. Each command of the program is a package, and so is each example.
 var small = map[string]string{
-	"core/keep/expiry":           "a control plane assembles what keeps its log; each of them is started and tested alone",
-	"core/run/clientca":          "the same",
-	"core/resources/apiservices": "each resource that is answered and not stored is a package",
-	"core/record/audit/otlp":     "the protocol of OpenTelemetry stays apart from the queue of lines",
-	"core/resources/plans/past":  "the state at each revision of a replay, which knows nothing of plans",
-	"limits/batches":             "work on all processors, which knows nothing of plans",
-	"projections/history/disk":   "a file system for the index, which knows nothing of the index",
-	"schemas/fromcue/join":       "joining forms needs no CUE",
+	"core/keep/expiry":          "a control plane assembles what keeps its log; each of them is started and tested alone",
+	"core/run/clientca":         "the same",
+	"core/record/audit/otlp":    "the protocol of OpenTelemetry stays apart from the queue of lines",
+	"core/resources/plans/past": "the state at each revision of a replay, which knows nothing of plans",
+	"limits/batches":            "work on all processors, which knows nothing of plans",
+	"projections/history/disk":  "a file system for the index, which knows nothing of the index",
+	"schemas/fromcue/join":      "joining forms needs no CUE",
 }
 
 // badNames are packages whose names promise nothing.

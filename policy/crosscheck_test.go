@@ -8,7 +8,7 @@ import (
 func TestRulesNameWhatIsServed(t *testing.T) {
 	const (
 		path   = "bundle.teams.a.rbac.clusterRoles.r.rules.x"
-		groups = `"", "a.example.com", "admissionregistration.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io", "authentication.k8s.io", "authorization.k8s.io", "coordination.k8s.io" and 6 more`
+		groups = `"", "a.example.com", "admissionregistration.k8s.io", "apiextensions.k8s.io", "authentication.k8s.io", "authorization.k8s.io", "coordination.k8s.io", "events.k8s.io" and 5 more`
 	)
 	kind := widgets(widgetNames + ", " + widgetSchema)
 	for name, tc := range map[string]struct {
@@ -57,7 +57,7 @@ func TestOtherRulesNameWhatIsServed(t *testing.T) {
 	for name, tc := range map[string]struct{ bundle, want string }{
 		"of a deny": {
 			`teams: a: rbac: denies: d: {reason: "x", ` + subjects + `rules: x: {apiGroups: [§"a.example.com"], resources: ["widgets"], verbs: ["get"]}}`,
-			`bundle.teams.a.rbac.denies.d.rules.x.apiGroups.0: nothing is served in the API group "a.example.com"; there are "", "admissionregistration.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io", "authentication.k8s.io", "authorization.k8s.io", "coordination.k8s.io", "events.k8s.io" and 5 more`,
+			`bundle.teams.a.rbac.denies.d.rules.x.apiGroups.0: nothing is served in the API group "a.example.com"; there are "", "admissionregistration.k8s.io", "apiextensions.k8s.io", "authentication.k8s.io", "authorization.k8s.io", "coordination.k8s.io", "events.k8s.io", "flow.stele.dev" and 4 more`,
 		},
 		"of a flow schema": {
 			`flow: flowSchemas: s: {matchingPrecedence: 5, priorityLevel: "system", ` + subjects + `rules: x: {apiGroups: [""], resources: [§"secret"], verbs: ["get"]}}`,

@@ -64,8 +64,6 @@ type Form struct {
 	Retentions []reach.Retention `json:"retentions,omitempty"`
 	// Dynamic says what becomes of writes to objects that show the bundle, by the fields of its section dynamic. What it lacks is refused.
 	Dynamic map[string]Dynamic `json:"dynamic,omitempty"`
-	// Aggregates are the servers that answer API groups, sorted by ID.
-	Aggregates []Aggregate `json:"aggregates,omitempty"`
 	// Probes are checked by each program that loads the form.
 	Probes *Probes `json:"probes,omitempty"`
 }
@@ -109,9 +107,6 @@ const DynamicDefinitions = "customresourcedefinitions"
 
 // AllowsDefinitions reports whether clients may bring definitions of a group of their own. The groups of the server itself are never theirs.
 func (f *Form) AllowsDefinitions(group string) bool {
-	if f.aggregated(group) {
-		return false
-	}
 	if Own[group] != nil || group == ViewsGroup || slices.ContainsFunc(f.Kinds, func(k schemas.Kind) bool { return k.Builtin && k.Group == group }) {
 		return false
 	}

@@ -36,8 +36,6 @@ type Policy struct {
 	// more is what the layer grants besides; nil if it grants nothing.
 	more  *access
 	chain []link
-	// aggregates are the servers that answer groups, by group and version; nil if there are none.
-	aggregates map[schema.GroupVersion]*Aggregate
 	// namespaces is the version that rules see as namespaceObject.
 	namespaces *Version
 	retentions *reach.Retentions
@@ -127,7 +125,7 @@ func New(encoded []byte, options ...program.Option) (*Policy, error) {
 // Of makes a policy of a form. It has no digest.
 func Of(form *Form, options ...program.Option) (*Policy, error) {
 	var err error
-	p := &Policy{form: form, aggregates: indexAggregates(form.Aggregates), kept: new(kept), byGVR: map[schema.GroupVersionResource]*Version{}, byResource: map[schema.GroupResource]*Kind{}}
+	p := &Policy{form: form, kept: new(kept), byGVR: map[schema.GroupVersionResource]*Version{}, byResource: map[schema.GroupResource]*Kind{}}
 	for i := range form.Kinds {
 		k, err := NewKind(&form.Kinds[i], options...)
 		if err != nil {

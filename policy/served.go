@@ -20,7 +20,6 @@ var Own = map[string][]string{
 		"validatingwebhookconfigurations",
 	},
 	"apiextensions.k8s.io":         {"customresourcedefinitions", "customresourcedefinitions/status"},
-	"apiregistration.k8s.io":       {"apiservices"},
 	"authentication.k8s.io":        {"selfsubjectreviews", "tokenreviews", "uids", "userextras"},
 	"authorization.k8s.io":         {"localsubjectaccessreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews", "subjectaccessreviews"},
 	"flow.stele.dev":               {"flows", "prioritylevels"},
@@ -62,16 +61,6 @@ func ResourcesOf(kinds []schemas.Kind, views []View) Resources {
 	return s
 }
 
-// anyResource stands for the resources of a group that another server answers: only that server knows them.
-const anyResource = "*"
-
-// AddAggregates adds the groups that other servers answer.
-func (s Resources) AddAggregates(list []Aggregate) {
-	for i := range list {
-		s.Add(list[i].Group, anyResource)
-	}
-}
-
 // Add adds a resource of a group.
 func (s Resources) Add(group, resource string) {
 	if s[group] == nil {
@@ -89,10 +78,10 @@ func (s Resources) Has(group, resource string) bool {
 		resource = "userextras"
 	}
 	if group != "*" {
-		return s[group][resource] || s[group][anyResource]
+		return s[group][resource]
 	}
 	for _, resources := range s {
-		if resources[resource] || resources[anyResource] {
+		if resources[resource] {
 			return true
 		}
 	}
@@ -115,16 +104,11 @@ func (s Resources) In(groups []string) []string {
 			maps.Copy(all, resources)
 		}
 	}
-	delete(all, anyResource)
 	return slices.Sorted(maps.Keys(all))
 }
 
 // Served returns the resources that rules of the form can name.
-func (f *Form) Served() Resources {
-	s := ResourcesOf(f.Kinds, f.Views)
-	s.AddAggregates(f.Aggregates)
-	return s
-}
+func (f *Form) Served() Resources { return ResourcesOf(f.Kinds, f.Views) }
 
 // Find reports whether a group has a resource, or a subresource such as "widgets/status". If not,
 // hint suggests the most likely name.

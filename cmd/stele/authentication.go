@@ -70,12 +70,6 @@ func addOIDCFlags(f *pflag.FlagSet, o *authn.OIDC) {
 	f.Var(cliflag.NewMapStringStringNoSplit(&o.RequiredClaims), "oidc-required-claim", "claim=value that tokens must have; may be repeated")
 }
 
-// addProxyClientFlags adds the flags of the client certificate that aggregated API servers are shown.
-func addProxyClientFlags(f *pflag.FlagSet, o *plane.ProxyClient) {
-	f.StringVar(&o.CertFile, "proxy-client-cert-file", "", "PEM file of the client certificate that aggregated API servers are shown, which then believe the user that this server names; read for each connection (default: one that this server makes)")
-	f.StringVar(&o.KeyFile, "proxy-client-key-file", "", "PEM file of the private key of --proxy-client-cert-file")
-}
-
 // check returns an error for wrong flags, and sets the fields that depend on which flags are given.
 func (o *authenticationOptions) check() error {
 	if o.flags.Changed("anonymous-auth") {

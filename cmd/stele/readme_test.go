@@ -228,6 +228,7 @@ var varying = []struct {
 	{regexp.MustCompile(`(?m)^\d+$|\b\d+ batches\b`), "SIZE"},
 	{regexp.MustCompile(`(?m)\b\d+m?s *$`), "AGE"},
 	{regexp.MustCompile(`([("])linux/\w+([)"])`), "${1}PLATFORM$2"},
+	{regexp.MustCompile(`(?m)^waiting for the server \(\d+s\)\n`), ""}, // where the machine is busy
 	// Controllers write when they come to it.
 	{regexp.MustCompile(`\b(revisions?|stele@|newest is|to|name":|[rR]evision":|resourceVersion":)( ?"?)\d+(( to | and )\d+)?\b`), "$1${2}REVISION"},
 	{regexp.MustCompile(`(?m)^(---|\+\+\+) (.*) at \d+$`), "$1 $2 at REVISION"},

@@ -63,7 +63,6 @@ type serveOptions struct {
 	replaceLostKeys bool
 
 	authentication authenticationOptions
-	proxyClient    plane.ProxyClient
 	authorization  authorizationOptions
 	compile        compiling.Options
 	connections    flags.Connections
@@ -131,7 +130,6 @@ SIGTERM and SIGINT end it in order, after --shutdown-delay-duration; a second si
 	o.serving.addFlags(groups.Group("Flags for TLS and addresses"))
 	o.storage.addFlags(groups.Group("Flags for the log and its storage"))
 	o.authentication.addFlags(groups.Group("Flags for authentication"))
-	addProxyClientFlags(groups.Group("Flags for aggregated API servers"), &o.proxyClient)
 	o.authorization.addFlags(groups.Group("Flags for authorization"))
 	o.sinks.Add(groups.Group("Flags for the audit log"))
 	auditing.AddLogFlags(groups.Group("Flags for the log of decisions"), &o.Decisions)
@@ -277,7 +275,7 @@ func (o *serveOptions) config(cmd *cobra.Command, logger *slog.Logger) (c plane.
 	if c.VerifyEvery < 0 {
 		return c, fmt.Errorf("--verify-projections %s: want a duration that is not negative", c.VerifyEvery)
 	}
-	if err := errors.Join(o.authentication.check(), o.proxyClient.Check(), o.authorization.check(), o.storage.check()); err != nil {
+	if err := errors.Join(o.authentication.check(), o.authorization.check(), o.storage.check()); err != nil {
 		return c, err
 	}
 	if err := o.sinks.Apply(&c, filepath.Join(o.dataDir, "audit", "audit.log"), cmd.OutOrStdout()); err != nil {
@@ -299,7 +297,6 @@ func (o *serveOptions) config(cmd *cobra.Command, logger *slog.Logger) (c plane.
 	}
 	c.Routes = newPages(cmd.Flags(), o.profiling)
 	c.Webhooks = o.authorization.webhooks
-	c.ProxyClient = o.proxyClient
 	c.Authentication, c.Authorization, c.Plugins = o.authentication.Authentication, o.authorization.Options, o.authorization.plugins
 	c.CheckConfigs, c.Worker, c.Compile = checkConfigsApart, evaluateApart, o.compile.Compile
 	c.Logger, c.Metrics, c.Version, c.Memory = logger, prometheus.NewRegistry(), build.API(), o.memoryLimit(logger)

@@ -70,8 +70,6 @@ type Call struct {
 	Decision *policy.Decision
 	Kind     *policy.Version // the kind of stored or rendered objects; nil for other virtual resources and paths
 	Key      commit.Key
-	// Aggregated is the server that answers the request in place of this one; nil if this one does.
-	Aggregated *Aggregated
 	// Reauthorize authorizes a watch again, under the policy now in force. Each question to an external authorizer
 	// waits for a turn.
 	Reauthorize func(ctx context.Context, turn func(context.Context) (done func(), err error)) error
@@ -87,15 +85,6 @@ type Call struct {
 	// annotations are those of the audit log, beside those of kube-apiserver.
 	annotations []*logpb.Annotation
 	Sent        bool // the answer has begun, or an append may have reached the log
-}
-
-// Aggregated is the server that answers a request in place of this one.
-type Aggregated struct {
-	By *policy.Aggregate
-	// Listed says that the server lists the resource in discovery. Others can be any number.
-	Listed bool
-	// State says in words whether the server is available; the stage proxy sets it.
-	State string
 }
 
 // Flow is the flow that a request is part of, and its seats.

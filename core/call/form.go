@@ -25,13 +25,6 @@ func NewForm(listKind, version string, columns func() []schemas.Column) *form {
 	})}
 }
 
-// NewBuiltinForm returns the form of one of Kubernetes' own kinds, whose tables are as kube-apiserver prints them.
-func NewBuiltinForm(kind, version string) *form {
-	return &form{kind + "List", version, sync.OnceValue(func() *table.Printer {
-		return table.New(&policy.Version{Version: &schemas.Version{}, Kind: &policy.Kind{Kind: &schemas.Kind{Kind: kind, Builtin: true}}})
-	})}
-}
-
 // As encodes objects in the negotiated format, as a list or as a single object.
 func (x *form) As(c *Call, f negotiate.Format, meta metav1.ListMeta, texts [][]byte, list bool) ([]byte, error) {
 	if f.As == negotiate.Table {

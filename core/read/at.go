@@ -15,7 +15,6 @@ import (
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/past"
 	"stele.dev/stele/core/status"
-	"stele.dev/stele/policy"
 )
 
 // Paths below /at/<moment> serve the API as it was at that moment, read-only. The present policy authenticates and
@@ -80,12 +79,6 @@ func (rd *Reader) Enter(ctx context.Context, c *call.Call) error {
 func RefusePast(c *call.Call) error {
 	return status.ReadOnlyPast(schema.GroupResource{Group: c.Info.APIGroup, Resource: c.Info.Resource}, c.Info.Name, fmt.Sprintf(
 		"this is the past, as of revision %d, and read-only: %s at the present, without %s/<moment> before the path; stele revert and stele undelete bring back what was", c.Past.Tip.Revision(), c.Info.Verb, call.AtPrefix))
-}
-
-// PastElsewhere returns the error of a call below /at for a resource that another server answers (405): its past is not here.
-func PastElsewhere(c *call.Call, a *policy.Aggregate) error {
-	return status.ReadOnlyPast(schema.GroupResource{Group: c.Info.APIGroup, Resource: c.Info.Resource}, c.Info.Name, fmt.Sprintf(
-		"the API group %s is answered by the server %s, and its past is not here: %s at the present, without %s/<moment> before the path", a.Group, a.Name(), c.Info.Verb, call.AtPrefix))
 }
 
 // Absent explains why a resource is not served below /at: it names the versions that were served, or the revision

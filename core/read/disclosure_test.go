@@ -120,7 +120,7 @@ func TestWhatRecordsHide(t *testing.T) {
 func TestWhichStagesQuoteObjects(t *testing.T) {
 	for stage, want := range map[string]bool{
 		"connection": false, "authentication": false, "impersonation": false, "flow": false, "authorization": false,
-		"proxy": true, "decode": true, "mutation": true, "schema": true, "conditions": true, "validation": true, "commit": true, "answer": true, "one that comes later": true,
+		"decode": true, "mutation": true, "schema": true, "conditions": true, "validation": true, "commit": true, "answer": true, "one that comes later": true,
 	} {
 		m := &logpb.Metadata{Detail: &logpb.Metadata_Decision{Decision: &logpb.Decision{Stage: stage, Message: "quoted"}}}
 		if got := read.Disclosed(m).GetDecision().GetMessage() == ""; got != want {

@@ -237,7 +237,6 @@ func (c *compiler) bundle(v cue.Value) *policy.Form {
 	c.shownNames(f)
 	c.unusedPlugins(v, f)
 	c.views(v, f)
-	c.aggregates(v, f)
 	c.quota(v, f)
 	c.crosscheck(v, f)
 	c.replaceable(f)

@@ -94,7 +94,6 @@ func element(v cue.Value, list string, i int) schemas.Position {
 // resources, and each resource must be in at least one of the groups.
 func (c *compiler) resources(f *policy.Form) {
 	s := policy.ResourcesOf(f.Kinds, f.Views)
-	s.AddAggregates(f.Aggregates)
 	for name := range c.brokenViews {
 		s.Add(policy.ViewsGroup, name)
 	}

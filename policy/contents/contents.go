@@ -15,7 +15,7 @@ import (
 type Content struct {
 	// Part is "kinds", "roles", "bindings", "denies", "rules" (of admission), "validations" (of
 	// these rules, and of the kinds), "priority levels", "flow schemas", "webhooks", "mutations",
-	// "admission plugins", "quota rules" (what quotas can limit, and their scopes), "views" or "aggregated servers".
+	// "admission plugins", "quota rules" (what quotas can limit, and their scopes) or "views".
 	Part  string `json:"part"`
 	Count int    `json:"count"`
 	// Added, Removed and Changed are sorted ids. An item that only moved to another line has not
@@ -54,7 +54,7 @@ type part struct {
 }
 
 func parts(f *policy.Form) []part {
-	names := []string{"kinds", "roles", "bindings", "denies", "rules", "validations", "priority levels", "flow schemas", "webhooks", "mutations", "admission plugins", "quota rules", "views", "aggregated servers"}
+	names := []string{"kinds", "roles", "bindings", "denies", "rules", "validations", "priority levels", "flow schemas", "webhooks", "mutations", "admission plugins", "quota rules", "views"}
 	parts := make([]part, len(names))
 	for i, name := range names {
 		parts[i] = part{Content{Part: name}, map[string]string{}}
@@ -119,9 +119,6 @@ func parts(f *policy.Form) []part {
 	}
 	for i := range f.Views {
 		parts[everywhere+6].items[f.Views[i].ID] = encoded(&f.Views[i])
-	}
-	for i := range f.Aggregates {
-		parts[everywhere+7].items[f.Aggregates[i].ID] = encoded(&f.Aggregates[i])
 	}
 	for i := range parts {
 		parts[i].Count = len(parts[i].items)

@@ -43,7 +43,6 @@ var inWords = map[string]string{
 	`^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+(Z|[-+][0-9:]+)$`: "a time such as 2026-12-31T14:00:00Z",
 	`^(\*|(\*\.)?[a-z0-9][-a-z0-9.]*)$`:                    `an API group, "*.example.com" for all below example.com, or "*" for all`,
 	`^([A-Za-z_]|\[")`:                                     "a field such as spec.color or spec.ports[*].name",
-	`^[a-z0-9][-a-z0-9]*([.][a-z0-9][-a-z0-9]*)+$`:         "an API group with a dot, such as metrics.example.com",
 	`^(abac|webhook(:.*)?|plugin:.*)$`:                     `"abac", "webhook", "webhook:NAME" or "plugin:NAME"`,
 }
 

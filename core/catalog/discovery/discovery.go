@@ -4,7 +4,6 @@ package discovery
 
 import (
 	"bytes"
-	"cmp"
 	"crypto/sha512"
 	"encoding/hex"
 	"encoding/json"
@@ -97,28 +96,11 @@ type Documents struct {
 type group struct {
 	name     string
 	versions []*groupVersion // preferred one first
-	// remote is set if another server answers the group. Such groups come after the others, those with the highest priority first.
-	remote   bool
-	priority int
 }
 
 type groupVersion struct {
 	name      string
 	resources []Resource
-	// stale says that resources are the last that are known, and unknown that none are.
-	stale, unknown bool
-}
-
-// Remote is a version of a group that another server answers.
-type Remote struct {
-	Group, Version string
-	// Priority orders the groups of other servers, the highest first.
-	Priority int
-	// Resources are the last that are known, if Known is set.
-	Resources []Resource
-	Known     bool
-	// Stale says that the server is not available.
-	Stale bool
 }
 
 // Document is one discovery document.
@@ -145,8 +127,8 @@ func (doc *Document) Compressed() []byte {
 	return doc.compressed
 }
 
-// New returns the documents for resources, and for groups that other servers answer.
-func New(resources []Resource, remotes ...Remote) *Documents {
+// New returns the documents for resources.
+func New(resources []Resource) *Documents {
 	d := &Documents{groups: map[string]*group{}, cache: map[string]*Document{}}
 	for _, r := range resources {
 		g := d.groups[r.Group]
@@ -160,14 +142,6 @@ func New(resources []Resource, remotes ...Remote) *Documents {
 			g.versions = append(g.versions, &groupVersion{name: r.Version})
 		}
 		g.versions[i].resources = append(g.versions[i].resources, r)
-	}
-	for _, r := range remotes {
-		g := d.groups[r.Group]
-		if g == nil {
-			g = &group{name: r.Group, remote: true, priority: r.Priority}
-			d.groups[r.Group] = g
-		}
-		g.versions = append(g.versions, &groupVersion{name: r.Version, resources: slices.Clone(r.Resources), stale: r.Stale, unknown: !r.Known})
 	}
 	for _, g := range d.groups {
 		slices.SortFunc(g.versions, func(a, b *groupVersion) int { return -version.CompareKubeAwareVersionStrings(a.name, b.name) })
@@ -278,15 +252,7 @@ func (d *Documents) named() []*group {
 			named = append(named, g)
 		}
 	}
-	slices.SortFunc(named, func(a, b *group) int {
-		if a.remote != b.remote {
-			if b.remote {
-				return -1
-			}
-			return 1
-		}
-		return cmp.Or(cmp.Compare(b.priority, a.priority), strings.Compare(a.name, b.name))
-	})
+	slices.SortFunc(named, func(a, b *group) int { return strings.Compare(a.name, b.name) })
 	return named
 }
 
@@ -307,9 +273,6 @@ func (d *Documents) resources(group, version string) any {
 	for _, v := range g.versions {
 		if v.name != version {
 			continue
-		}
-		if v.unknown {
-			return nil
 		}
 		gv := version
 		if group != "" {
@@ -346,18 +309,12 @@ func (d *Documents) aggregated(core bool) any {
 
 func (v *groupVersion) discovery(group string) apidiscoveryv2.APIVersionDiscovery {
 	out := apidiscoveryv2.APIVersionDiscovery{Version: v.name, Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent}
-	if v.stale || v.unknown {
-		out.Freshness = apidiscoveryv2.DiscoveryFreshnessStale
-	}
 	for _, r := range v.resources {
 		scope := apidiscoveryv2.ScopeCluster
 		if r.Namespaced {
 			scope = apidiscoveryv2.ScopeNamespace
 		}
 		kind := &metav1.GroupVersionKind{Group: group, Version: v.name, Kind: r.Kind}
-		if r.APIResource.Version != "" { // another server lists a kind of another group
-			kind.Group, kind.Version = r.APIResource.Group, r.APIResource.Version
-		}
 		x := apidiscoveryv2.APIResourceDiscovery{
 			Resource: r.Name, ResponseKind: kind, Scope: scope, SingularResource: r.SingularName,
 			Verbs: r.Verbs, ShortNames: r.ShortNames, Categories: r.Categories,

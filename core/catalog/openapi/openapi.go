@@ -4,9 +4,7 @@
 package openapi
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
@@ -45,25 +43,16 @@ type Resource struct {
 // takes reports whether the resource has a verb.
 func (r *Resource) takes(verb string) bool { return r.Verbs == nil || slices.Contains(r.Verbs, verb) }
 
-// Other is the OpenAPI v3 document of a group and version that another server answers.
-type Other struct {
-	// Path is apis/GROUP/VERSION.
-	Path string
-	// Document is JSON. It is not changed.
-	Document []byte
-}
-
 // group is what one group and version serves.
 type group struct {
 	versions []Resource
-	other    []byte // the document of another server; nil for what this server serves
 	document *served
 }
 
-// New returns the service for a policy, for documents of other servers, and for other resources. program is the program's version, which every
+// New returns the service for a policy, and for other resources. program is the program's version, which every
 // document contains. Documents of the service before, which may be nil, are reused if they describe the same. If it
 // was in use, missing documents are built at once, in the background.
-func New(p *policy.Policy, program string, before *Service, others []Other, besides ...Resource) *Service {
+func New(p *policy.Policy, program string, before *Service, besides ...Resource) *Service {
 	s := &Service{program: program, groups: map[string]*group{}}
 	add := func(v Resource) {
 		at := v.GroupVersionResource()
@@ -89,17 +78,9 @@ func New(p *policy.Policy, program string, before *Service, others []Other, besi
 			}
 		}
 	}
-	for _, o := range others {
-		if s.groups[o.Path] == nil {
-			s.groups[o.Path] = &group{other: o.Document}
-		}
-	}
 	same := before != nil && len(before.groups) == len(s.groups)
 	for path, g := range s.groups {
-		if g.document = before.documentOf(path, g, program); g.document == nil && g.other != nil {
-			same = false
-			g.document = newServed(func() any { return json.RawMessage(g.other) }, handler3.ToV3ProtoBinary)
-		} else if g.document == nil {
+		if g.document = before.documentOf(path, g.versions, program); g.document == nil {
 			same = false
 			g.document = newServed(func() any { return document(g.versions, program) }, handler3.ToV3ProtoBinary)
 		}
@@ -119,12 +100,12 @@ func New(p *policy.Policy, program string, before *Service, others []Other, besi
 	return s
 }
 
-// documentOf returns the document of a group, if it was built and is the same.
-func (s *Service) documentOf(path string, g *group, program string) *served {
+// documentOf returns the document of the versions, if it was built.
+func (s *Service) documentOf(path string, versions []Resource, program string) *served {
 	if s == nil || s.program != program || s.groups[path] == nil || !s.groups[path].document.made() {
 		return nil
 	}
-	if !slices.EqualFunc(s.groups[path].versions, g.versions, sameToClients) || !bytes.Equal(s.groups[path].other, g.other) {
+	if !slices.EqualFunc(s.groups[path].versions, versions, sameToClients) {
 		return nil
 	}
 	return s.groups[path].document

@@ -130,7 +130,7 @@ func service(t testing.TB, text string, before *own.Service) *own.Service {
 	for _, k := range rendered.RBAC {
 		besides = append(besides, own.Resource{Version: k.Version})
 	}
-	return own.New(compileBundle(t, text), "v0.0.0-test", before, nil, besides...)
+	return own.New(compileBundle(t, text), "v0.0.0-test", before, besides...)
 }
 
 func get(t testing.TB, s *own.Service, path string, header ...string) *http.Response {
@@ -310,7 +310,7 @@ func TestVersion2OfAllKindsIsKubernetes(t *testing.T) {
 	}
 	for name, p := range policies(t) {
 		var all struct{ Definitions map[string]*spec.Schema }
-		if err := json.Unmarshal(body(t, get(t, own.New(p, "v0", nil, nil), "/openapi/v2")), &all); err != nil {
+		if err := json.Unmarshal(body(t, get(t, own.New(p, "v0", nil), "/openapi/v2")), &all); err != nil {
 			t.Fatal(err)
 		}
 		byKind := map[string]*spec.Schema{}
@@ -606,7 +606,7 @@ func TestManyKindsNeedLittleMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	programs := heap()
-	s := own.New(p, "v0.0.0-test", nil, nil)
+	s := own.New(p, "v0.0.0-test", nil)
 	urls := index(t, s)
 	for _, url := range urls {
 		body(t, get(t, s, url, "Accept", "application/com.github.proto-openapi.spec.v3@v1.0+protobuf"))
@@ -636,24 +636,24 @@ func BenchmarkIndex(b *testing.B) {
 	}
 	b.Run("first", func(b *testing.B) {
 		for b.Loop() {
-			index(b, own.New(p, "v0", nil, nil))
+			index(b, own.New(p, "v0", nil))
 		}
 	})
-	before := own.New(p, "v0", nil, nil)
+	before := own.New(p, "v0", nil)
 	index(b, before)
 	b.Run("changed", func(b *testing.B) {
 		for b.Loop() {
-			index(b, own.New(changed, "v0", before, nil))
+			index(b, own.New(changed, "v0", before))
 		}
 	})
 	b.Run("version2", func(b *testing.B) {
 		for b.Loop() {
-			body(b, get(b, own.New(p, "v0", nil, nil), "/openapi/v2"))
+			body(b, get(b, own.New(p, "v0", nil), "/openapi/v2"))
 		}
 	})
 	b.Run("version2-protobuf", func(b *testing.B) {
 		for b.Loop() {
-			body(b, get(b, own.New(p, "v0", nil, nil), "/openapi/v2", "Accept", "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"))
+			body(b, get(b, own.New(p, "v0", nil), "/openapi/v2", "Accept", "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"))
 		}
 	})
 }

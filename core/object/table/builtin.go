@@ -40,21 +40,6 @@ func layoutOf(v *policy.Version) *layout {
 
 var layouts = map[string]*layout{
 	"Event": {eventHeaders, eventRow},
-	"APIService": {
-		[]metav1.TableColumnDefinition{nameHeader, text("Service", "The server that answers the group, or Local for this one."), text("Available", "Whether the server is available, or why it is not."), ageHeader},
-		func(o gjson.Result, now time.Time) []any {
-			service, available := "Local", "Unknown"
-			if s := o.Get("spec.service"); s.Exists() {
-				service = s.Get("name").String()
-			}
-			if c := o.Get(`status.conditions.#(type=="Available")`); c.Exists() {
-				if available = c.Get("status").String(); available != "True" {
-					available += " (" + c.Get("reason").String() + ")"
-				}
-			}
-			return []any{name(o), service, available, age(o, now)}
-		},
-	},
 	"Namespace": {
 		[]metav1.TableColumnDefinition{nameHeader, text("Status", "The phase of the namespace."), ageHeader},
 		func(o gjson.Result, now time.Time) []any {

@@ -20,8 +20,6 @@ var (
 	stagesOfAll    = []string{"connection", "authentication", "impersonation", "flow", "authorization"}
 	stagesOfWrites = []string{"decode", "mutation", "schema", "conditions", "validation", "commit"}
 	stagesOfOthers = []string{"answer"}
-	// stagesElsewhere is the stage of requests that another server answers.
-	stagesElsewhere = []string{"proxy"}
 )
 
 // Decided explains a request that left no event in the log of record, by the metadata of its event in the log of decisions.
@@ -38,8 +36,6 @@ func Decided(m *logpb.Metadata) *Explanation {
 	stages := slices.Concat(stagesOfAll, stagesOfWrites)
 	if slices.Contains(stagesOfOthers, d.GetStage()) {
 		stages = slices.Concat(stagesOfAll, stagesOfOthers)
-	} else if slices.Contains(stagesElsewhere, d.GetStage()) {
-		stages = slices.Concat(stagesOfAll, stagesElsewhere)
 	}
 	if i := slices.Index(stages, d.GetStage()); i >= 0 {
 		stages = stages[:i+1]

@@ -83,13 +83,6 @@ func (t *Trace) Note(c *call.Call, authorized *policy.Decision, err error) {
 		if c.Stage == "authorization" && c.Tip.Policy != nil {
 			t.considered = c.Tip.Policy.Consider(&c.Access, authorized)
 		}
-	case "proxy":
-		a := c.Aggregated.By
-		s.Rule, s.Source, s.Verdict = a.ID, a.Source.String(), Open
-		s.Message = fmt.Sprintf("the server %s answers the API group %s", a.Name(), a.Group)
-		if c.Aggregated.State != "" {
-			s.Message += "; " + c.Aggregated.State
-		}
 	case "commit":
 		if c.Body != nil && c.Body.Options.DryRun {
 			s.Message = "a dry run: nothing is written"

@@ -27,7 +27,6 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/gentype"
 	"k8s.io/client-go/util/cert"
-	"stele.dev/stele/core/aggregation"
 	"stele.dev/stele/core/auth/authn"
 	"stele.dev/stele/core/auth/loopback"
 	"stele.dev/stele/core/run/controllers/clients"
@@ -39,9 +38,6 @@ const (
 	Namespace = metav1.NamespaceSystem
 	Name      = "extension-apiserver-authentication"
 )
-
-// ProxyName is the common name of the certificate by which this server is a front proxy.
-const ProxyName = "front-proxy-client"
 
 // These are the keys of the ConfigMap.
 const (
@@ -62,10 +58,7 @@ type Options struct {
 	ClientCA func() []*x509.Certificate
 	// FrontProxy may be nil.
 	FrontProxy *authn.FrontProxy
-	// Proxies returns the authorities of the certificate by which this server itself is a front proxy, of aggregated API servers; it may be
-	// nil, or return none.
-	Proxies func() []*x509.Certificate
-	Logger  *slog.Logger // may be nil
+	Logger     *slog.Logger // may be nil
 }
 
 // Publisher keeps the ConfigMap current. Run is for one goroutine.
@@ -154,23 +147,11 @@ func (p *Publisher) trusted() map[string]string {
 	if authorities := encode(p.options.ClientCA()); authorities != "" {
 		data[clientCA] = authorities
 	}
-	var own []*x509.Certificate
-	if p.options.Proxies != nil {
-		own = p.options.Proxies()
-	}
-	if p.options.FrontProxy == nil && len(own) == 0 {
+	if p.options.FrontProxy == nil {
 		return data
 	}
-	var o authn.FrontProxyOptions
-	authorities := own
-	if p.options.FrontProxy != nil {
-		o = p.options.FrontProxy.Options()
-		authorities = slices.Concat(p.options.FrontProxy.Certificates(), own)
-	}
-	if len(own) > 0 {
-		o = withOwnProxy(o, p.options.FrontProxy != nil)
-	}
-	data[proxyCA] = encode(authorities)
+	o := p.options.FrontProxy.Options()
+	data[proxyCA] = encode(p.options.FrontProxy.Certificates())
 	for key, list := range map[string][]string{
 		allowedNames: o.AllowedNames, usernameHeaders: o.UsernameHeaders, groupHeaders: o.GroupHeaders, extraPrefixes: o.ExtraHeaderPrefixes, uidHeaders: o.UIDHeaders,
 	} {
@@ -179,20 +160,6 @@ func (p *Publisher) trusted() map[string]string {
 		}
 	}
 	return data
-}
-
-// withOwnProxy adds the name and the headers of this server to the options of the front proxies that it trusts itself, if there are any. If
-// those may have any name, this one needs no name.
-func withOwnProxy(o authn.FrontProxyOptions, others bool) authn.FrontProxyOptions {
-	if !others || len(o.AllowedNames) > 0 {
-		o.AllowedNames = unique(append(slices.Clip(o.AllowedNames), ProxyName))
-	}
-	h := aggregation.HeaderOptions
-	o.UsernameHeaders = unique(append(slices.Clip(o.UsernameHeaders), h.User))
-	o.UIDHeaders = unique(append(slices.Clip(o.UIDHeaders), h.UID))
-	o.GroupHeaders = unique(append(slices.Clip(o.GroupHeaders), h.Group))
-	o.ExtraHeaderPrefixes = unique(append(slices.Clip(o.ExtraHeaderPrefixes), h.ExtraPrefix))
-	return o
 }
 
 // union adds what this replica trusts to what is published. It drops published content that cannot be parsed, because

@@ -66,8 +66,6 @@ type Config struct {
 	Stopping func()
 
 	Authentication Authentication
-	// ProxyClient is the client certificate that aggregated API servers are shown; without files the plane makes one.
-	ProxyClient ProxyClient
 	// Authorization configures the authorizers that policies may name; the plane sets Plugins.
 	Authorization authz.Options
 	// Plugins configures the programs of plugins; the plane sets StateDir. CheckConfigs checks what policies configure

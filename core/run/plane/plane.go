@@ -29,7 +29,6 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/rest"
 	"stele.dev/stele/core"
-	"stele.dev/stele/core/aggregation"
 	"stele.dev/stele/core/auth/authn"
 	"stele.dev/stele/core/auth/authz"
 	"stele.dev/stele/core/auth/loopback"
@@ -127,8 +126,6 @@ type Plane struct {
 	served        chan error           // gets the error with which the server ends
 	publisher     *clientca.Publisher  // nil without a listener
 	delivery      *delivery.Follower   // nil without a source of policies
-	aggregation   *aggregation.Servers // that answer API groups
-	proxyClient   *proxyClient
 
 	// Replicas knows the other planes on the same log, and whether this one leads.
 	Replicas *replicas.Registry
@@ -168,7 +165,6 @@ func New(ctx context.Context, c Config) (*Plane, error) {
 		{"opening the history", p.openProjections},
 		{"reading what is erased of the past", p.openRetention},
 		{"opening the verifier", p.openVerifier},
-		{"opening the way to aggregated API servers", p.openAggregation},
 		{"opening the API", p.openAPI},
 	} {
 		p.startup.begin(step.name)
@@ -377,8 +373,7 @@ func (p *Plane) openAPI(context.Context) error {
 		Decisions: p.Decisions, DecisionLog: decisionsapi.Source{Log: p.Decisions.Log(), Flush: p.Decisions.Flush, Find: p.Decisions.Find, Back: p.backDecisions},
 		Committer: p.Committer, Log: p.Log, History: p.History, Authenticator: p.Authenticator, Tokens: p.Accounts, Logger: c.Logger, Version: c.Version,
 		Compile: c.Compile, Parts: uploads, Enforceable: c.Enforceable, Evaluators: p.evaluators, Metrics: c.Metrics, Seats: c.Seats, Memory: c.Memory, Checks: p.checks(), Routes: p.routes(),
-		Aggregation: p.aggregation,
-		Reviewers:   p.findReviewer, Tracer: c.Tracer, LogLevel: c.LogLevel,
+		Reviewers: p.findReviewer, Tracer: c.Tracer, LogLevel: c.LogLevel,
 	})
 	if err := errors.Join(p.Replicas.Serve(p.Pipeline), p.register(p.Replicas.Metrics()), p.register(c.Tracer.Metrics())); err != nil || c.Listener == nil {
 		return err

@@ -78,7 +78,6 @@ func (p *Plane) Run(ctx context.Context) error {
 	if p.bucket != nil {
 		g.actor("bucket", p.bucket.Run)
 	}
-	g.actor("aggregated API servers", p.aggregation.Run)
 	g.actor("webhooks", func(ctx context.Context) error { return p.webhooks.Run(ctx, p.Committer) })
 	if p.authorizers != nil {
 		g.actor("authorizers", p.authorizers.Run)

@@ -55,7 +55,7 @@ func (p *Plane) serve(context.Context) error {
 
 // openPublisher makes the publisher of the authorities that the server trusts.
 func (p *Plane) openPublisher() (err error) {
-	p.publisher, err = clientca.New(clientca.Options{API: p.Pipeline, ClientCA: p.clients.Certificates, FrontProxy: p.frontProxy, Proxies: p.publishedProxies, Logger: p.config.Logger})
+	p.publisher, err = clientca.New(clientca.Options{API: p.Pipeline, ClientCA: p.clients.Certificates, FrontProxy: p.frontProxy, Logger: p.config.Logger})
 	return err
 }
 

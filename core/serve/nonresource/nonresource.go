@@ -16,8 +16,6 @@ import (
 	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/version"
-	"stele.dev/stele/core/aggregation"
-	"stele.dev/stele/core/auth/loopback"
 	"stele.dev/stele/core/auth/tokens"
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/call/negotiate"
@@ -43,9 +41,7 @@ type Options struct {
 	Checks []Check
 	// Routes are further paths.
 	Routes []Route
-	// Aggregation has the groups that other servers answer; nil for none.
-	Aggregation *aggregation.Servers
-	Logger      *slog.Logger
+	Logger *slog.Logger
 	// LogLevel is the lowest level that Logger logs; nil if clients cannot change it.
 	LogLevel *slog.LevelVar
 }
@@ -155,17 +151,7 @@ func (s *Service) answerDiscovery(c *call.Call) error {
 	if strings.Trim(path, "/") == "api" && !aggregated {
 		doc = discovery.Core(localAddress(c))
 	} else {
-		made := s.documentsOf(c)
-		found := made.discovery
-		if loopback.IsOnlyLocal(c.HTTP.Context()) || c.Past.Moment != nil { // other servers have no past
-			found = made.local
-		}
-		doc = found.Find(path, aggregated)
-	}
-	if doc == nil && s.Aggregation != nil && c.Past.Tip == nil {
-		if err := s.Aggregation.NoDocument(c); err != nil {
-			return err
-		}
+		doc = s.documentsOf(c).discovery.Find(path, aggregated)
 	}
 	if doc == nil {
 		return status.NotServed(c.Info.Verb, c.Resource())
@@ -194,11 +180,8 @@ func (s *Service) answerDiscovery(c *call.Call) error {
 
 // documents are the documents of one policy, shared by all clients. Each is made when it is first requested.
 type documents struct {
-	policy *policy.Policy
-	// others is the version of the documents of other servers; 0 if there are none.
-	others    uint64
+	policy    *policy.Policy
 	discovery *discovery.Documents
-	local     *discovery.Documents // without the groups of other servers
 	openapi   *openapi.Service
 	printers  sync.Map // *policy.Version -> *table.Printer
 }
@@ -206,55 +189,34 @@ type documents struct {
 // documentsOf returns the documents of the policy that the call reads.
 func (s *Service) documentsOf(c *call.Call) *documents {
 	p := c.World().Policy
-	others := s.othersOf(p)
-	if d := s.current.Load(); d != nil && d.policy == p && d.others == others {
+	if d := s.current.Load(); d != nil && d.policy == p {
 		return d
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before := s.current.Load()
-	if before != nil && before.policy == p && before.others == others {
+	if before != nil && before.policy == p {
 		return before
 	}
 	if p != c.Tip.Policy {
 		return s.ofPast(p, before)
 	}
-	d := s.make(p, before, true)
-	d.others = others
+	d := s.make(p, before)
 	s.current.Store(d)
 	return d
 }
 
-// othersOf returns the version of the documents of the servers that a policy names; 0 if it names none.
-func (s *Service) othersOf(p *policy.Policy) uint64 {
-	if s.Aggregation == nil || p == nil || len(p.Aggregates()) == 0 {
-		return 0
-	}
-	return s.Aggregation.Version()
-}
-
 // make returns the documents of a policy. It reuses what did not change since before, which may be nil.
-// Those of other servers are for the policy in force only.
-func (s *Service) make(p *policy.Policy, before *documents, inForce bool) *documents {
+func (s *Service) make(p *policy.Policy, before *documents) *documents {
 	var made *openapi.Service
 	if before != nil {
 		made = before.openapi
 	}
-	var groups []discovery.Remote
-	var others []openapi.Other
-	if s.Aggregation != nil && inForce {
-		groups, others = s.Aggregation.Documents(p)
-	}
-	local := s.Table.Discovery(p)
-	d := &documents{
+	return &documents{
 		policy:    p,
-		discovery: discovery.New(local, groups...),
-		openapi:   openapi.New(p, s.Version.GitVersion, made, others, s.Table.OpenAPI()...),
+		discovery: discovery.New(s.Table.Discovery(p)),
+		openapi:   openapi.New(p, s.Version.GitVersion, made, s.Table.OpenAPI()...),
 	}
-	if d.local = d.discovery; len(groups) > 0 {
-		d.local = discovery.New(local)
-	}
-	return d
 }
 
 // keptOfPast is the number of policies not in force whose documents are kept.
@@ -267,7 +229,7 @@ func (s *Service) ofPast(p *policy.Policy, current *documents) *documents {
 		d = s.past[i]
 		s.past = slices.Delete(s.past, i, i+1)
 	} else {
-		d = s.make(p, current, false) // most kinds are the same
+		d = s.make(p, current) // most kinds are the same
 	}
 	s.past = slices.Insert(s.past, 0, d)
 	s.past = slices.Clip(s.past[:min(len(s.past), keptOfPast)])

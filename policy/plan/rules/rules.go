@@ -36,7 +36,6 @@ func Compare(ctx context.Context, s plan.Sides) ([]plan.Finding, error) {
 		c.defaults()
 		c.reviewers()
 		c.quotas()
-		c.aggregates()
 		c.dynamic()
 		c.renamed()
 	}

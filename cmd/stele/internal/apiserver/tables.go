@@ -12,7 +12,7 @@ const (
 	pods       = "Pods, which are not served"
 	nodes      = "nodes, which are not served"
 	services   = "Services, which are not served"
-	aggregated = "endpoints of Services, which are not served"
+	aggregated = "aggregated API servers, which there are none"
 )
 
 // withoutEffect are the flags about what is not served. They are accepted, because programs that start kube-apiserver give them always.
@@ -32,6 +32,8 @@ var withoutEffect = []*ignored{
 	{name: "service-cluster-ip-range", concerns: services, check: networks},
 	{name: "service-node-port-range", concerns: services},
 	{name: "enable-aggregator-routing", concerns: aggregated, boolean: true, check: boolean},
+	{name: "proxy-client-cert-file", concerns: aggregated},
+	{name: "proxy-client-key-file", concerns: aggregated},
 }
 
 func boolean(text string) error {
@@ -73,7 +75,7 @@ const (
 // refused are the flags of kube-apiserver that say something that stele does otherwise, by name, and what to do.
 var refused = map[string]string{
 	"admission-control-config-file":               inBundle,
-	"aggregator-reject-forwarding-redirect":       "redirects of aggregated API servers are always refused",
+	"aggregator-reject-forwarding-redirect":       "there are no aggregated API servers",
 	"allow-metric-labels":                         "labels of metrics are bounded by the program",
 	"allow-metric-labels-manifest":                "labels of metrics are bounded by the program",
 	"audit-log-batch-buffer-size":                 audited,

@@ -21,7 +21,7 @@ import (
 var verbs = []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "head", "post", "put"}
 
 // stages are the stages that decide requests.
-var stages = []string{"connection", "authentication", "impersonation", "flow", "authorization", "proxy", "decode", "mutation", "schema", "conditions", "validation", "commit", "answer"}
+var stages = []string{"connection", "authentication", "impersonation", "flow", "authorization", "decode", "mutation", "schema", "conditions", "validation", "commit", "answer"}
 
 // filters are the flags that select decisions.
 type filters struct {

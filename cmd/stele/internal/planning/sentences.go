@@ -41,7 +41,6 @@ var happened = map[string]string{
 	"RULE_READS_CHANGED": "reads other stored objects", "RULE_RECORDS_CHANGED": "records something else in the audit log",
 	"PARAM_CHANGED": "is another value", "MATCH_CHANGED": "is asked about other requests", "MESSAGE_CHANGED": "says something else",
 	"MUTATION_ADDED": "is new", "MUTATION_REMOVED": "is gone", "MUTATION_CHANGED": "changes objects in another way",
-	"AGGREGATE_ADDED": "is a new server for an API group", "AGGREGATE_REMOVED": "no longer answers its API group", "AGGREGATE_CHANGED": "is reached otherwise",
 	"TEAM_ADDED": "is a new team", "TEAM_REMOVED": "is no longer a team",
 	"RETENTION_SHORTENED": "the past is erased earlier", "RETENTION_LENGTHENED": "the past is kept longer",
 	"WINDOW_WIDENED": "more of the past can be read", "WINDOW_NARROWED": "less of the past can be read",

@@ -23,7 +23,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
-	"stele.dev/stele/core/auth/loopback"
 	"stele.dev/stele/core/resources/rendered"
 	"stele.dev/stele/projections/quotas"
 	"stele.dev/stele/schemas/brought"
@@ -54,9 +53,7 @@ func New(config *rest.Config, logger *slog.Logger) (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	local := rest.CopyConfig(config)
-	local.Wrap(loopback.OnlyLocal) // no controller waits for another server, or deletes what it has
-	served, err := discovery.NewDiscoveryClientForConfig(local)
+	served, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
 		return nil, err
 	}
