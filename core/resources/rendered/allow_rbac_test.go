@@ -142,6 +142,54 @@ func TestNobodyGrantsMoreThanTheyMayDo(t *testing.T) {
 	p.Must(t, 200, "PUT", rolesPath+"/writers", roleOf("Role", "writers", "", `{"apiGroups": ["example.com"], "resources": ["widgets"], "verbs": ["*"]}`), who...)
 }
 
+// What kind of metadata a role comes with does not matter: what it grants is compared.
+func TestNoMetadataHidesWhatIsGranted(t *testing.T) {
+	p := newGranting(t, "")
+	who := impersonating("dora", "delegates")
+	for name, metadata := range map[string]string{
+		"another case": `"Labels": 5`, "finalizers": `"Finalizers": {"a": 1}`, "a large number": `"generation": 1e30`, "a time": `"creationTimestamp": 5`, "twice": `"labels": {}, "labels": 7`,
+	} {
+		role := strings.Replace(roleOf("ClusterRole", "x", "", writesWidgets), `"name"`, metadata+`, "name"`, 1)
+		binding := strings.Replace(bindingOf("ClusterRoleBinding", "x", "ClusterRole", "cluster-admin", userNamed("dora")), `"name": "x"`, metadata+`, "name": "x"`, 1)
+		for path, body := range map[string]string{clusterRolesPath: role, clusterRoleBindingsPath: binding} {
+			for _, query := range []string{"", "?fieldValidation=Ignore"} {
+				if a := p.Do("POST", path+query, body, who...); a.Code != 403 && a.Code != 400 && a.Code != 422 {
+					t.Errorf("%s: %d %s", name, a.Code, a)
+				}
+			}
+		}
+	}
+	if got := code(p, "GET", "/api/v1/secrets", "", "dora", "delegates"); got != 403 {
+		t.Errorf("dora reads secrets: %d", got)
+	}
+}
+
+// What a binding grants is not asked about when it only loses its finalizers: others must be able to end it.
+func TestFinalizersLeaveWhatNobodyMayGrant(t *testing.T) {
+	p := newGranting(t, "")
+	p.Must(t, 201, "POST", rolesPath, roleOf("Role", "writers", "", writesWidgets))
+	p.Must(t, 201, "POST", roleBindingsPath, strings.Replace(bindingOf("RoleBinding", "w", "Role", "writers", userNamed("walt")), `"name": "w"`, `"name": "w", "finalizers": ["example.com/x"]`, 1))
+	p.Push(t, planetest.PolicyBody(t, granting(`, powers: w: {apiGroups: ["example.com"], resources: ["plains"], verbs: ["get"]}`), nil))
+	p.Must(t, 200, "DELETE", roleBindingsPath+"/w", "")
+	p.Must(t, 200, "PATCH", roleBindingsPath+"/w", `{"metadata": {"finalizers": null}}`, append(impersonating("dora", "delegates"), merge...)...)
+	p.Must(t, 404, "GET", roleBindingsPath+"/w", "")
+}
+
+// An annotation does not say what is granted, so that a write of one changes no policy.
+func TestAnnotationsOfRolesAreNoChangeOfPolicy(t *testing.T) {
+	p := newGranting(t, "")
+	p.Must(t, 201, "POST", rolesPath, roleOf("Role", "readers", "", readsWidgets))
+	before := p.Committer.Tip().PolicyRevision()
+	p.Must(t, 200, "PATCH", rolesPath+"/readers", `{"metadata": {"annotations": {"a": "b"}}}`, merge...)
+	if got := p.Committer.Tip().PolicyRevision(); got != before {
+		t.Errorf("the policy is of revision %d, was %d", got, before)
+	}
+	p.Must(t, 200, "PATCH", rolesPath+"/readers", `{"rules": []}`, merge...)
+	if got := p.Committer.Tip().PolicyRevision(); got == before {
+		t.Error("other rules are no change of the policy")
+	}
+}
+
 // What is denied to somebody they cannot give to others, although they hold it.
 func TestWhatIsDeniedCannotBeGranted(t *testing.T) {
 	p := newGranting(t, "")

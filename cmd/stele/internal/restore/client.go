@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"stele.dev/stele/cmd/stele/internal/client"
 	"stele.dev/stele/core/object/difference"
+	"stele.dev/stele/policy"
 )
 
 // FieldManager is the field manager of all writes.
@@ -188,7 +189,7 @@ func (c *Client) Namespace(ctx context.Context, namespace string, revision uint6
 			read++
 		}
 		for _, s := range found {
-			if !(k.Group == "" && k.Kind == "ServiceAccount" && s.Name == "default") {
+			if !(k.Group == "" && k.Kind == "ServiceAccount" && s.Name == "default") && !ofPolicy(s.Then) && !ofPolicy(s.Now) {
 				subjects = append(subjects, s)
 			}
 		}
@@ -197,6 +198,11 @@ func (c *Client) Namespace(ctx context.Context, namespace string, revision uint6
 		return nil, nil, nil, errors.New(strings.Join(unread, "\n"))
 	}
 	return subjects, leftOut, unread, nil
+}
+
+// ofPolicy reports whether an object shows what the policy says; nil does not.
+func ofPolicy(o *unstructured.Unstructured) bool {
+	return o != nil && o.GetAnnotations()[policy.RuleAnnotation] != ""
 }
 
 // progress reports how many steps are done.
