@@ -256,7 +256,7 @@ func TestTheStatusOfADefinitionGivesItNoOtherPlural(t *testing.T) {
 func TestADefinitionOfTheAPIHasNoAnnotationsOfThePolicy(t *testing.T) {
 	p := newAllowing(t)
 	named := strings.Replace(gauge("lab.example.org", "", ""), `"metadata": {`, `"metadata": {"annotations": {"stele.dev/rule": "kinds/gauges.lab.example.org"}, `, 1)
-	if a := p.Must(t, 422, "POST", planetest.DefinitionsPath, named); !strings.Contains(a.String(), `metadata.annotations[stele.dev/rule]: Forbidden: only definitions of the policy have it`) {
+	if a := p.Must(t, 422, "POST", planetest.DefinitionsPath, named); !strings.Contains(a.String(), `metadata.annotations[stele.dev/rule]: Forbidden: only objects of the policy have it`) {
 		t.Errorf("a create: %s", a)
 	}
 	p.Must(t, 201, "POST", planetest.DefinitionsPath, gauge("lab.example.org", "", ""))
