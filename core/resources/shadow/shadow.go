@@ -239,6 +239,9 @@ func (r *running) nextEntry() (e entry, ok bool) {
 
 // over returns the proposed policy with what clients have brought at a tip. Only the goroutine of the shadow calls it.
 func (r *running) over(tip *commit.Tip) *policy.Policy {
+	if tip.Policy == nil || tip.Policy.Brought() == nil {
+		return r.asked
+	}
 	if rev := tip.PolicyRevision(); r.layered == nil || r.layeredAt != rev {
 		r.layered, r.layeredAt = commit.Layered(r.asked, r.layered, func(schema.GroupResource) *objects.State { return tip.Objects }, func(schema.GroupResource, string, error) {}), rev
 	}
