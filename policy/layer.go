@@ -149,7 +149,7 @@ func (p *Policy) grantBrought() (err error) {
 // joinedName begins the names of roles that have only the rules that join another one. No role of a bundle or of the API has such a name.
 const joinedName = "+"
 
-// Base returns the policy without kinds of definitions that came through the API: what the bundle says.
+// Base returns the policy without what came through the API: what the bundle says.
 func (p *Policy) Base() *Policy {
 	if p.base != nil {
 		return p.base

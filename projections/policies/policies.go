@@ -309,8 +309,8 @@ func (s *State) InForce(revision uint64) (Record, bool) {
 	return r, true
 }
 
-// AccessChanges returns what was in force since each revision at which it may have changed who may do what, in order: activations, and changes of rules that came
-// through the API. The revision of a record is that one. A record of a change of rules has no actor.
+// AccessChanges returns a record for each revision at which users may have gained or lost rights, in order: for each activation, and for each change of rules that
+// came through the API. A record says what is in force from its revision on. That of a change of rules has no actor.
 func (s *State) AccessChanges() []Record {
 	all := make([]Record, 0, len(s.History)+len(s.Rules))
 	rules := s.Rules

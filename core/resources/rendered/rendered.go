@@ -1,5 +1,6 @@
 // Package rendered shows what the policy in force says as objects of Kubernetes' own kinds, so that Kubernetes clients
-// find it. The objects are rendered on demand and never stored. To change them, change the policy.
+// find it. The objects are rendered on demand and never stored. To change them, change the policy. Where the policy allows it, clients bring others, which
+// are stored, and listed with them.
 //
 // # Revisions
 //

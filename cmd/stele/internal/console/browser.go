@@ -19,7 +19,7 @@ func openBrowser(ctx context.Context, link string) error {
 	case runtime.GOOS == "darwin":
 		name = "open"
 	case os.Getenv("DISPLAY") == "" && os.Getenv("WAYLAND_DISPLAY") == "" && os.Getenv("BROWSER") == "":
-		return errors.New("this session has no display")
+		return errors.New("there is no display")
 	}
 	cmd := exec.Command(name, link)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C in the terminal is not for the browser
