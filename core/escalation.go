@@ -60,19 +60,20 @@ func (p *Pipeline) noEscalation(ctx context.Context, r *Request) error {
 			return err
 		}
 	}
-	if d := r.Tip.Policy.Base().Form().Dynamic[brought.SectionRBAC]; d.Powers != nil {
+	allowed, d := r.allows(ctx, &may), r.Tip.Policy.Base().Form().Dynamic[brought.SectionRBAC]
+	if (d.Powers != nil || !allowed) && layer.TooMany(granted) {
+		return refuse(fmt.Errorf("it grants more than %d combinations of verb, API group, resource and name, which are too many to compare: make it several roles", layer.MaxSingle))
+	}
+	if d.Powers != nil {
 		if covered, missing := validation.Covers(layer.Rules(d.Powers), granted); !covered {
 			return refuse(fmt.Errorf("the policy does not allow clients to grant (dynamic.powers, by %s):\n%s", d.Source, described(missing)))
 		}
 	}
-	if r.allows(ctx, &may) {
+	if allowed {
 		return nil
 	}
 	user, groups := r.User.GetName(), r.User.GetGroups()
-	var held []rbacv1.PolicyRule
-	for _, rule := range r.Tip.Policy.RulesOf(user, groups, r.Key.Namespace) {
-		held = append(held, layer.Rules([]policy.Rule{rule})...)
-	}
+	held := layer.Rules(r.Tip.Policy.RulesOf(user, groups, r.Key.Namespace))
 	attempts := func(text string) error {
 		return refuse(errors.New(fmt.Sprintf("user %q (groups=%q) is attempting to grant RBAC permissions not currently held:\n", user, groups) + text))
 	}

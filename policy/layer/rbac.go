@@ -185,9 +185,28 @@ func within(powers, rules []policy.Rule) []policy.Rule {
 	}
 	most := Rules(powers)
 	return slices.DeleteFunc(slices.Clone(rules), func(r policy.Rule) bool {
-		covered, _ := validation.Covers(most, Rules([]policy.Rule{r}))
+		rule := Rules([]policy.Rule{r})
+		if TooMany(rule) {
+			return true
+		}
+		covered, _ := validation.Covers(most, rule)
 		return !covered
 	})
+}
+
+// MaxSingle limits into how many single rights rules are broken down to compare them, which takes memory for each.
+const MaxSingle = 1 << 14
+
+// TooMany reports whether rules together have more than [MaxSingle] single rights.
+func TooMany(lists ...[]rbacv1.PolicyRule) bool {
+	n := 0
+	for _, rules := range lists {
+		for i := range rules {
+			r := &rules[i]
+			n += len(r.Verbs) * (len(r.APIGroups)*len(r.Resources)*max(1, len(r.ResourceNames)) + len(r.NonResourceURLs))
+		}
+	}
+	return n > MaxSingle
 }
 
 // Rules returns rules as Kubernetes has them.

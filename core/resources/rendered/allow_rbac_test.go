@@ -190,6 +190,21 @@ func TestAnnotationsOfRolesAreNoChangeOfPolicy(t *testing.T) {
 	}
 }
 
+// Rules are broken down to be compared. A role of a few kilobytes that has millions of single rights must not take memory for each.
+func TestARoleWithTooManyRightsIsNotCompared(t *testing.T) {
+	p := newGranting(t, "")
+	var names []string
+	for i := range 300 {
+		names = append(names, fmt.Sprintf("%q", fmt.Sprint("n", i)))
+	}
+	list := "[" + strings.Join(names, ",") + "]"
+	role := roleOf("Role", "large", "", fmt.Sprintf(`{"apiGroups": %s, "resources": %s, "resourceNames": %s, "verbs": ["get"]}`, list, list, list))
+	if a := p.Must(t, 403, "POST", rolesPath, role, impersonating("dora", "delegates")...); !strings.Contains(a.String(), "too many to compare") {
+		t.Errorf("%.300s", a)
+	}
+	p.Must(t, 201, "POST", rolesPath, role) // who may escalate is not compared
+}
+
 // What is denied to somebody they cannot give to others, although they hold it.
 func TestWhatIsDeniedCannotBeGranted(t *testing.T) {
 	p := newGranting(t, "")

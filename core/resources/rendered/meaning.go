@@ -17,6 +17,7 @@ import (
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/object/difference"
 	"stele.dev/stele/core/read"
+	"stele.dev/stele/policy/layer"
 	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/brought"
 )
@@ -129,7 +130,7 @@ func alike(was, is any) {
 
 // sameRules makes the second rules the first ones if they grant the same.
 func sameRules(was []rbacv1.PolicyRule, is *[]rbacv1.PolicyRule) {
-	if single(was)+single(*is) > maxSingle {
+	if layer.TooMany(was, *is) {
 		return
 	}
 	less, _ := validation.Covers(was, *is)
@@ -137,18 +138,6 @@ func sameRules(was []rbacv1.PolicyRule, is *[]rbacv1.PolicyRule) {
 	if less && more {
 		*is = was
 	}
-}
-
-// maxSingle limits into how many single rights rules are broken down, which takes memory for each.
-const maxSingle = 1 << 14
-
-// single returns how many single rights rules have.
-func single(rules []rbacv1.PolicyRule) (n int) {
-	for i := range rules {
-		r := &rules[i]
-		n += len(r.Verbs) * (len(r.APIGroups)*len(r.Resources)*max(1, len(r.ResourceNames)) + len(r.NonResourceURLs))
-	}
-	return n
 }
 
 // sameSubjects makes the second subjects the first ones if they are the same in another order.
